@@ -1,0 +1,377 @@
+"""PyTorch's CUDACachingAllocator, decision by decision, without a GPU.
+
+- A request is rounded up to a multiple of 512 bytes (``sizes.round_size``).
+- Up to 1 MiB it belongs to the small pool, whose segments are 2 MiB; else to the large pool.
+- The smallest free block that is large enough serves it, the lowest address among equals, and only
+  a block of the same stream. If much of the block is left over, it is split.
+- If there is none, a new segment is asked of the device: 20 MiB for requests below 10 MiB, so that
+  several share it, else the request's own size rounded up to 2 MiB.
+- If the device is full, cached memory goes back to it, step by step, and the request is tried again
+  after each step (``malloc``). Only then the program is out of memory.
+- A freed block joins its free neighbours and waits in its pool. Memory goes back to the device under
+  pressure only.
+- A block used on other streams waits until they are done: Note [Frees that wait].
+
+Functions bear the names of their upstream counterparts, so that the two can be read side by side:
+https://github.com/pytorch/pytorch/blob/v2.14.1/c10/cuda/CUDACachingAllocator.cpp
+
+Known limitations: private pools (CUDA graphs, ``torch.cuda.MemPool``), free-memory callbacks and
+``backend:cudaMallocAsync`` are not modelled. Settings that concern pinned host memory are read and
+have no effect on the device.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from memgate.allocator.config import AllocatorConfig
+from memgate.allocator.device import Device
+from memgate.allocator.events import EventQueues
+from memgate.allocator.invariants import check_pool_invariants
+from memgate.allocator.pool import BlockPool, PoolBlock
+from memgate.allocator.protocol import OutOfMemory, RecordTrace, SegmentInfo
+from memgate.allocator.segments import Segments
+from memgate.allocator.sizes import SMALL_SIZE, get_allocation_size, round_size, should_split
+from memgate.allocator.snapshot import snapshot_segments
+from memgate.allocator.stats import DeviceStats
+
+
+class AllocParams(NamedTuple):
+    """A request that no cached block can serve."""
+
+    pool: BlockPool
+    #: the rounded size: what the program will hold
+    size: int
+    #: the segment to ask for
+    alloc_size: int
+    #: as requested
+    orig_size: int
+    stream: int
+
+
+class CachingAllocator:
+    """One process's caching allocator on one device. The only mutable state of a replay."""
+
+    def __init__(self, config: AllocatorConfig, device: Device, record_trace: RecordTrace) -> None:
+        """Make an empty allocator over ``device``; segment events go to ``record_trace``."""
+        self.stats = DeviceStats()
+        self._config = config
+        self._device = device
+        self._small_blocks = BlockPool(is_small=True, stats=self.stats.small_pool)
+        self._large_blocks = BlockPool(is_small=False, stats=self.stats.large_pool)
+        self._segments = Segments(config, device, self.stats, record_trace)
+        self._active_blocks: set[PoolBlock] = set()
+        #: blocks freed by the program that other streams still use
+        self._cuda_events = EventQueues()
+        self._events_pending = False
+        self._allowed_memory_maximum: int | None = None
+        #: a threshold is set, and a limit that it is a share of
+        self._garbage_collects = False
+        self.set_memory_fraction(config.per_process_memory_fraction)
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def malloc(self, size: int, stream: int) -> PoolBlock | OutOfMemory:
+        """Serve a request: from the cache, else from the device, giving cache back if it is full."""
+        if self._cuda_events.by_stream:
+            self._process_events()
+        rounded = round_size(size, self._config)
+        pool = self._small_blocks if rounded <= SMALL_SIZE else self._large_blocks
+        block = self._get_free_block(pool, rounded, stream)
+        if block is None:
+            new_block = self._get_new_block(pool, rounded, size, stream)
+            if isinstance(new_block, OutOfMemory):
+                return new_block
+            block = new_block
+        return self._alloc_found_block(block, rounded, size)
+
+    def _get_new_block(
+        self, pool: BlockPool, size: int, orig_size: int, stream: int
+    ) -> PoolBlock | OutOfMemory:
+        """Get a block from the device, giving cached memory back to it step by step."""
+        params = AllocParams(pool, size, get_allocation_size(size, self._config), orig_size, stream)
+        if self._garbage_collects:
+            self._garbage_collect_cached_blocks()
+        block = self._alloc_block(params)
+        if block is None and self._release_available_cached_blocks(params):
+            block = self._alloc_block(params)
+        if block is None:
+            self._release_cached_blocks()
+            self.stats.num_alloc_retries += 1
+            block = self._alloc_block(params)
+        if block is None:
+            self.stats.num_ooms += 1
+            return self._out_of_memory(params)
+        return block
+
+    def _alloc_found_block(self, block: PoolBlock, size: int, orig_size: int) -> PoolBlock:
+        """Hand out a block, after cutting off what is not needed."""
+        pool = block.pool
+        if should_split(block.size - size, size, pool.is_small, self._config):
+            block = self._split(block, size)
+        elif block.expandable_segment is None and (block.prev or block.next):
+            self.stats.all.change_inactive_split(-1, -block.size)
+            pool.stats.change_inactive_split(-1, -block.size)
+        block.allocated = True
+        block.requested_size = orig_size
+        self._active_blocks.add(block)
+        self.stats.all.block_allocated(block.size, orig_size)
+        pool.stats.block_allocated(block.size, orig_size)
+        if block.size >= self._config.max_split_size:
+            self.stats.change_oversize_allocations(1)
+        return block
+
+    def _split(self, remaining: PoolBlock, size: int) -> PoolBlock:
+        """Cut the first ``size`` bytes off a free block and return them; the rest stays free."""
+        pool = remaining.pool
+        already_split = remaining.is_split
+        block = PoolBlock(
+            remaining.stream, size, pool, remaining.ptr, remaining.expandable_segment
+        )
+        block.splice(remaining.prev, remaining)
+        remaining.ptr += size
+        remaining.size -= size
+        pool.insert_into_blocks(remaining)
+        if block.expandable_segment is None:
+            blocks, change = (0, -size) if already_split else (1, remaining.size)
+            self.stats.all.change_inactive_split(blocks, change)
+            pool.stats.change_inactive_split(blocks, change)
+        return block
+
+    def _get_free_block(self, pool: BlockPool, size: int, stream: int) -> PoolBlock | None:
+        """Take the best fit out of a pool, if there is one."""
+        if self._garbage_collects:
+            pool.get_free_blocks_call_count += 1
+        free_blocks = pool.blocks.get(stream)
+        if free_blocks is None:
+            return None
+        block = free_blocks.lower_bound(size)
+        if block is None:
+            return None
+        if block.expandable_segment is not None:
+            # A block that can still grow counts with the size it can grow to, so blocks that come
+            # later in the order may be the tighter fit.
+            for later in free_blocks.following(block):
+                if _expandable_size(later) >= _expandable_size(block):
+                    break
+                block = later
+        max_split_size = self._config.max_split_size
+        if size < max_split_size <= block.size:
+            return None  # blocks this large are kept whole, for requests as large
+        if (
+            size >= max_split_size
+            and block.size >= size + self._config.max_non_split_rounding_size
+        ):
+            return None
+        free_blocks.remove(block)
+        return block
+
+    def _alloc_block(self, params: AllocParams) -> PoolBlock | OutOfMemory | None:
+        """Ask the device once: None if it is full, out of memory if asking again is ruled out."""
+        would_hold = self._segments.total_allocated_memory + params.alloc_size
+        allowed = self._allowed_memory_maximum
+        if allowed is not None and would_hold > allowed:
+            return None
+        if self._config.throw_on_cudamalloc_oom and would_hold > self._rejection_limit:
+            self.stats.num_oom_rejections += 1
+            return self._out_of_memory(params, rejected_in_advance=True)
+        if self._config.expandable_segments:
+            return self._segments.try_allocate_expandable_block(
+                params.pool, params.size, params.stream
+            )
+        return self._segments.cuda_malloc(params.pool, params.alloc_size, params.stream)
+
+    @property
+    def _rejection_limit(self) -> int:
+        """What ``throw_on_cudamalloc_oom`` compares with.
+
+        Upstream takes the share in the settings, whatever ``set_per_process_memory_fraction`` said
+        since, of the whole device, whatever others hold of it.
+        """
+        allowed = self._device.allowed_bytes(self._config.per_process_memory_fraction)
+        return self._device.capacity_bytes if allowed is None else allowed
+
+    def _out_of_memory(
+        self, params: AllocParams, *, rejected_in_advance: bool = False
+    ) -> OutOfMemory:
+        return OutOfMemory(
+            requested_bytes=params.orig_size,
+            tried_bytes=params.alloc_size,
+            capacity_bytes=self._device.capacity_bytes,
+            free_bytes=max(0, self._device.free_bytes),
+            allowed_bytes=self._allowed_memory_maximum,
+            allocated_bytes=self.stats.all.allocated_bytes,
+            reserved_bytes=self.stats.all.reserved_bytes,
+            advises_expandable_segments=not self._config.expandable_segments,
+            rejected_in_advance=rejected_in_advance,
+        )
+
+    # -- frees -------------------------------------------------------------------------------
+
+    def free(self, block: PoolBlock) -> None:
+        """Take a block back; it is reusable at once unless other streams use it."""
+        block.allocated = False
+        size = block.size
+        if size >= self._config.max_split_size:
+            self.stats.change_oversize_allocations(-1)
+        if block.stream_uses:
+            self.stats.all.block_waits(size)
+            block.pool.stats.block_waits(size)
+            self._insert_events(block)
+        else:
+            self.stats.all.block_freed(size, block.requested_size)
+            block.pool.stats.block_freed(size, block.requested_size)
+            self._free_block(block)
+
+    def _free_block(self, block: PoolBlock) -> None:
+        """Move a block into its pool, joined with its free neighbours."""
+        pool = block.pool
+        split_blocks = split_bytes = 0
+        for neighbour in (block.prev, block.next):
+            if neighbour is not None and not neighbour.allocated:
+                subsumed = pool.try_merge_blocks(block, neighbour)
+                if subsumed:
+                    split_blocks -= 1
+                    split_bytes -= subsumed
+        self._active_blocks.remove(block)
+        pool.insert_into_blocks(block)
+        if block.expandable_segment is None:
+            if block.prev is not None or block.next is not None:
+                split_blocks += 1
+                split_bytes += block.size
+            if split_bytes:
+                self.stats.all.change_inactive_split(split_blocks, split_bytes)
+                pool.stats.change_inactive_split(split_blocks, split_bytes)
+
+    # -- other streams -----------------------------------------------------------------------
+    #
+    # Note [Frees that wait]
+    # A block that ``record_stream`` marked is not reusable when the program frees it: an event is
+    # recorded on each stream that uses it, and the block stays active until all have finished. The
+    # allocator polls the events at every malloc, and waits for all of them before it gives cached
+    # memory back. Which stream comes first shows in ``peak_inactive_split_bytes`` and nowhere else:
+    # ``EventQueues`` keeps upstream's order.
+
+    def record_stream(self, block: PoolBlock, stream: int) -> None:
+        """Note that another stream uses the block; its own stream needs no note."""
+        if stream == block.stream:
+            return
+        if block.stream_uses is None:
+            block.stream_uses = {}
+        block.stream_uses[stream] = None
+
+    def set_events_pending(self, pending: bool) -> None:
+        """Say whether events on other streams are unfinished from here on."""
+        self._events_pending = pending
+
+    def _insert_events(self, block: PoolBlock) -> None:
+        streams, block.stream_uses = block.stream_uses, None
+        for stream in streams or ():
+            block.event_count += 1
+            self._cuda_events.append(stream, block)
+
+    def _process_events(self) -> None:
+        """Free the blocks whose events have finished."""
+        if not self._events_pending:
+            self._finish_events()
+
+    def _synchronize_and_free_events(self) -> None:
+        """Wait for all events, then free their blocks."""
+        self.stats.num_sync_all_streams += 1
+        self._finish_events()
+
+    def _finish_events(self) -> None:
+        for block in self._cuda_events.take_all():
+            block.event_count -= 1
+            if block.event_count == 0:
+                self.stats.all.block_waited(block.size, block.requested_size)
+                block.pool.stats.block_waited(block.size, block.requested_size)
+                self._free_block(block)
+
+    # -- giving cached memory back -----------------------------------------------------------
+
+    def empty_cache(self) -> None:
+        """Give back all that can be given back."""
+        self._release_cached_blocks()
+
+    def set_memory_fraction(self, fraction: float) -> None:
+        """Limit the process to a share of the capacity; 1.0 lifts the limit."""
+        self._allowed_memory_maximum = self._device.allowed_bytes(fraction)
+        self._garbage_collects = (
+            self._config.garbage_collection_threshold > 0.0
+            and self._allowed_memory_maximum is not None
+        )
+
+    def _garbage_collect_cached_blocks(self) -> None:
+        """Give back the oldest free segments once usage passes the threshold."""
+        assert self._allowed_memory_maximum is not None
+        threshold = int(self._config.garbage_collection_threshold * self._allowed_memory_maximum)
+        target_size = self._segments.total_allocated_memory - threshold
+        pool = self._large_blocks
+        freeable = [block for block in pool.all_blocks() if _is_whole_segment(block)]
+        total_age = sum(pool.gc_count(block) for block in freeable)
+        reclaimed = 0
+        while reclaimed < target_size and freeable:
+            # Blocks older than the average go, all of them, even beyond the target: collecting
+            # rarely is worth more than keeping them.
+            age_threshold = total_age / len(freeable)
+            old = [block for block in freeable if pool.gc_count(block) >= age_threshold]
+            freeable = [block for block in freeable if pool.gc_count(block) < age_threshold]
+            for block in old:
+                reclaimed += block.size
+                total_age -= pool.gc_count(block)
+                self._segments.release_block(block)
+
+    def _release_available_cached_blocks(self, params: AllocParams) -> bool:
+        """Give back blocks above ``max_split_size``, just enough for the request, largest first."""
+        max_split_size = self._config.max_split_size
+        free_blocks = params.pool.blocks.get(params.stream)
+        if not self._config.limits_splits or self._config.expandable_segments or not free_blocks:
+            return False
+        target_size = max(params.size, max_split_size)
+        sufficient = free_blocks.lower_bound(target_size)
+        if sufficient is not None:
+            self._segments.release_block(sufficient)
+            return True
+        released = 0
+        while released < target_size:
+            largest = free_blocks.largest()
+            if largest is None or largest.size < max_split_size:
+                return False
+            released += largest.size
+            self._segments.release_block(largest)
+        return True
+
+    def _release_cached_blocks(self) -> None:
+        """Give back every segment, and every page, that is all free."""
+        self._synchronize_and_free_events()
+        self._segments.release_blocks(self._large_blocks)
+        self._segments.release_blocks(self._small_blocks)
+
+    # -- looking in --------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[SegmentInfo, ...]:
+        """Return all segments, by address."""
+        return snapshot_segments(
+            self._active_blocks, self._small_blocks.all_blocks(), self._large_blocks.all_blocks()
+        )
+
+    def check_invariants(self) -> None:
+        """Raise ``SimulationError`` if blocks, pools, segments and counters disagree."""
+        check_pool_invariants(
+            stats=self.stats,
+            pools=(self._small_blocks, self._large_blocks),
+            active_blocks=self._active_blocks,
+        )
+
+
+def _expandable_size(block: PoolBlock) -> int:
+    """Return the size a free block can grow to."""
+    following = block.next
+    if following is not None and not following.mapped:
+        return block.size + following.size
+    return block.size
+
+
+def _is_whole_segment(block: PoolBlock) -> bool:
+    return block.expandable_segment is None and not block.is_split

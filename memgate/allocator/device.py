@@ -1,0 +1,98 @@
+"""The device under the allocator: how much memory it has left, and at which addresses it hands it out.
+
+A stand-in for cudaMalloc, cudaFree, cuMemCreate, cuMemAddressReserve and cudaMemGetInfo. Addresses
+are plain numbers: nothing is ever stored behind them.
+
+Note [Where segments lie]
+Of two free blocks of equal size torch 2.14.1 takes the one whose segment is older (driven with
+segments placed downwards in memory, the real allocator gave the same answers in all 401 recordings
+without expandable segments). So segments are numbered upwards in the order of their creation, and
+where a driver puts them makes no difference. Earlier versions compare addresses, and are modelled
+right as far as the driver hands out rising ones. Only the address ranges of expandable segments are
+still compared by address: ``AddressPolicy`` places those.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from enum import StrEnum
+
+
+class AddressPolicy(StrEnum):
+    """Where the driver reserves a new address range. NVIDIA does not document it."""
+
+    #: above all earlier ones
+    UP = "up"
+    #: below all earlier ones
+    DOWN = "down"
+    #: where a range of the same size was given back, the lowest such, else above all earlier ones
+    REUSE = "reuse"
+
+
+#: where addresses start: above zero, so that there is room below
+_BASE_ADDRESS = 1 << 58
+
+
+class Device:
+    """Memory books of one GPU."""
+
+    __slots__ = ("_bottom", "_policy", "_released", "_top", "capacity_bytes", "free_bytes")
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int,
+        context_bytes: int = 0,
+        address_policy: AddressPolicy = AddressPolicy.UP,
+    ) -> None:
+        """Make a device of ``capacity_bytes``, of which ``context_bytes`` are taken by others."""
+        self.capacity_bytes = capacity_bytes
+        #: what is left; below zero if others take more than there is
+        self.free_bytes = capacity_bytes - context_bytes
+        self._policy = address_policy
+        self._top = self._bottom = _BASE_ADDRESS
+        #: starts of the address ranges given back, by size
+        self._released: dict[int, list[int]] = {}
+
+    def malloc(self, size: int) -> int | None:
+        """Return the address of ``size`` new bytes, or None if they are not there."""
+        if not self.create_pages(size):
+            return None
+        self._top += size
+        return self._top - size
+
+    def free(self, size: int) -> None:
+        """Take back what ``malloc`` gave."""
+        self.release_pages(size)
+
+    def create_pages(self, size: int) -> bool:
+        """Take ``size`` bytes of physical memory without an address; False if they are not there."""
+        if size > self.free_bytes:
+            return False
+        self.free_bytes -= size
+        return True
+
+    def release_pages(self, size: int) -> None:
+        """Take back what ``create_pages`` gave."""
+        self.free_bytes += size
+
+    def reserve_addresses(self, size: int) -> int:
+        """Return the start of an address range for an expandable segment; costs no memory."""
+        if self._policy is AddressPolicy.DOWN:
+            self._bottom -= size
+            return self._bottom
+        if self._policy is AddressPolicy.REUSE and self._released.get(size):
+            return self._released[size].pop(0)
+        self._top += size
+        return self._top - size
+
+    def release_addresses(self, address: int, size: int) -> None:
+        """Give an address range back."""
+        insort(self._released.setdefault(size, []), address)
+
+    def allowed_bytes(self, fraction: float) -> int | None:
+        """Return what a process limited to a share of the device may hold; None: no limit.
+
+        Rounded to the nearest byte, halves up; a share of exactly 1.0 is no limit: as upstream.
+        """
+        return int(fraction * self.capacity_bytes + 0.5) if fraction < 1.0 else None

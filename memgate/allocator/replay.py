@@ -1,0 +1,203 @@
+"""Stage 5: Timeline -> Replay. Feeds the events of a program to an allocator and keeps the story.
+
+It decides nothing about memory: that is the allocator's job. It tracks which block belongs to which
+id, what happened at which event, and where the program would have died.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from memgate.allocator.allocators import make_allocator
+from memgate.allocator.config import AllocatorConfig
+from memgate.allocator.device import AddressPolicy, Device
+from memgate.allocator.protocol import Allocator, OutOfMemory, SegmentAction, SegmentInfo
+from memgate.allocator.stats import DeviceStats
+from memgate.errors import TimelineError
+from memgate.timeline import (
+    Alloc,
+    EmptyCache,
+    EventsPending,
+    Free,
+    RecordStream,
+    SetFraction,
+    Timeline,
+    TimelineEvent,
+)
+
+
+class OnOom(StrEnum):
+    """What the program does when a request fails."""
+
+    #: it dies: the rest of the timeline never happens
+    STOP = "stop"
+    #: it catches the error and goes on without that block
+    CONTINUE = "continue"
+
+
+class SegmentEvent(NamedTuple):
+    """Memory that came from the device or went back to it, and at which event."""
+
+    event_index: int
+    action: SegmentAction
+    size_bytes: int
+    stream: int
+
+
+class ReservedChange(NamedTuple):
+    """What is reserved from an event on."""
+
+    event_index: int
+    reserved_bytes: int
+
+
+class OomEvent(NamedTuple):
+    """A request that failed, and at which event."""
+
+    event_index: int
+    details: OutOfMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What a timeline did to an allocator."""
+
+    #: events that happened; fewer than the timeline has if the program died
+    num_events: int
+    #: counters at the end, peaks included
+    stats: DeviceStats
+    ooms: tuple[OomEvent, ...]
+    segment_events: tuple[SegmentEvent, ...]
+    reserved_changes: tuple[ReservedChange, ...]
+    #: bytes held by the program after each event
+    allocated_series: Sequence[int]
+    #: bytes held by the program or waited for by a stream after each event
+    active_series: Sequence[int]
+    final_segments: tuple[SegmentInfo, ...]
+
+    @property
+    def peak_reserved_bytes(self) -> int:
+        """The most memory ever taken from the device."""
+        return self.stats.all.peak_reserved_bytes
+
+    @property
+    def peak_allocated_bytes(self) -> int:
+        """The most memory ever held by the program."""
+        return self.stats.all.peak_allocated_bytes
+
+    @property
+    def oom(self) -> OomEvent | None:
+        """The first request that failed, if any did."""
+        return self.ooms[0] if self.ooms else None
+
+
+def replay(
+    timeline: Timeline,
+    config: AllocatorConfig,
+    capacity_bytes: int,
+    *,
+    context_bytes: int = 0,
+    on_oom: OnOom = OnOom.STOP,
+    address_policy: AddressPolicy = AddressPolicy.UP,
+    allocator_name: str = "caching",
+) -> Replay:
+    """Run a timeline on a device of ``capacity_bytes``, of which others hold ``context_bytes``.
+
+    Raises:
+        TimelineError: if the events contradict each other, such as a free of an unknown id.
+    """
+    device = Device(
+        capacity_bytes=capacity_bytes, context_bytes=context_bytes, address_policy=address_policy
+    )
+    return _Player(config, device, on_oom, allocator_name).play(timeline.events)
+
+
+class _Player:
+    """The state of a replay while it runs."""
+
+    def __init__(
+        self, config: AllocatorConfig, device: Device, on_oom: OnOom, allocator_name: str
+    ) -> None:
+        self.allocator: Allocator[Any] = make_allocator(
+            allocator_name, config, device, self._record_trace
+        )
+        self.on_oom = on_oom
+        self.index = 0
+        #: the block of each id the program holds; None for zero bytes and for failed requests
+        self.live: dict[int, Any] = {}
+        self.ooms: list[OomEvent] = []
+        self.segment_events: list[SegmentEvent] = []
+
+    def play(self, events: Sequence[TimelineEvent]) -> Replay:
+        """Feed all events to the allocator, or as many as the program lives to make."""
+        totals = self.allocator.stats.all
+        malloc, free = self.allocator.malloc, self.allocator.free
+        live, segment_events = self.live, self.segment_events
+        allocated_series, active_series = array("q"), array("q")
+        reserved_changes: list[ReservedChange] = []
+        reserved = num_segment_events = 0
+        for index, event in enumerate(events):
+            self.index = index
+            kind = type(event)
+            if kind is Alloc:
+                block_id, size = event.block_id, event.size_bytes
+                if block_id in live:
+                    raise self._contradiction(event, f"id {block_id} is allocated already")
+                block = malloc(size, event.stream) if size else None
+                if type(block) is OutOfMemory:
+                    self.ooms.append(OomEvent(index, block))
+                    block = None
+                live[block_id] = block
+            elif kind is Free:
+                if event.block_id not in live:
+                    raise self._contradiction(event, f"id {event.block_id} is not allocated")
+                block = live.pop(event.block_id)
+                if block is not None:
+                    free(block)
+            else:
+                self._handle_rare(event)
+            allocated_series.append(totals.allocated_bytes)
+            active_series.append(totals.active_bytes)
+            if len(segment_events) != num_segment_events:
+                num_segment_events = len(segment_events)
+                if totals.reserved_bytes != reserved:
+                    reserved = totals.reserved_bytes
+                    reserved_changes.append(ReservedChange(index, reserved))
+            if self.ooms and self.on_oom is OnOom.STOP:
+                break
+        return Replay(
+            num_events=len(allocated_series),
+            stats=self.allocator.stats,
+            ooms=tuple(self.ooms),
+            segment_events=tuple(segment_events),
+            reserved_changes=tuple(reserved_changes),
+            allocated_series=allocated_series,
+            active_series=active_series,
+            final_segments=self.allocator.snapshot(),
+        )
+
+    def _handle_rare(self, event: TimelineEvent) -> None:
+        match event:
+            case RecordStream(block_id, stream):
+                if block_id not in self.live:
+                    raise self._contradiction(event, f"id {block_id} is not allocated")
+                if self.live[block_id] is not None:
+                    self.allocator.record_stream(self.live[block_id], stream)
+            case EventsPending(pending):
+                self.allocator.set_events_pending(bool(pending))
+            case EmptyCache():
+                self.allocator.empty_cache()
+            case SetFraction(fraction):
+                self.allocator.set_memory_fraction(fraction)
+            case _:
+                raise self._contradiction(event, "no such kind of event")
+
+    def _record_trace(self, action: SegmentAction, size_bytes: int, stream: int) -> None:
+        self.segment_events.append(SegmentEvent(self.index, action, size_bytes, stream))
+
+    def _contradiction(self, event: TimelineEvent, problem: str) -> TimelineError:
+        return TimelineError(f"event {self.index}, {event!r}: {problem}")

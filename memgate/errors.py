@@ -1,0 +1,54 @@
+"""Every exception memgate raises on purpose.
+
+    MemgateError(code, message)
+    |- InputError               the caller can fix it: exit 2 on the command line, 422 over HTTP
+    |  |- AllocatorConfigError    a PYTORCH_ALLOC_CONF string that PyTorch would refuse too
+    |  |- VectorFormatError       not a file of allocator vectors, or a broken one
+    |  `- TimelineError           events that no program could have made (a free of an unknown id)
+    `- SimulationError          the replay contradicts itself: our bug, never the caller's
+
+A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
+Where an error becomes an exit status or an HTTP status is the business of the door, not of this file.
+"""
+
+from __future__ import annotations
+
+
+class MemgateError(Exception):
+    """Base of all errors raised on purpose; ``code`` is stable and meant for machines."""
+
+    code = "MEMGATE_ERROR"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InputError(MemgateError):
+    """Something the caller gave is wrong; the message names it, the rule and the next step."""
+
+    code = "BAD_INPUT"
+
+
+class AllocatorConfigError(InputError):
+    """An allocator setting string that PyTorch refuses."""
+
+    code = "BAD_ALLOCATOR_CONFIG"
+
+
+class VectorFormatError(InputError):
+    """A vector file that cannot be read as one."""
+
+    code = "BAD_VECTOR_FILE"
+
+
+class TimelineError(InputError):
+    """An event sequence that contradicts itself."""
+
+    code = "BAD_TIMELINE"
+
+
+class SimulationError(MemgateError):
+    """The simulator broke one of its own rules."""
+
+    code = "SIMULATION_BROKEN"

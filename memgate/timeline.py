@@ -1,0 +1,70 @@
+"""Stage 4's output: the order in which a program asks a GPU for memory and gives it back.
+
+One type per action rather than one wide row with fields that are empty for most actions. They are
+``msgspec`` structs, not named tuples: made in a third of the time, checked while they are decoded
+from JSON arrays such as ``["alloc", 7, 4096, 0]``, and left alone by the garbage collector, which
+otherwise walks a million-event timeline again and again.
+
+Orchestrating a CPU trace into a timeline is another module's job; this one only says what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+#: PyTorch refuses requests of 2**60 bytes (an exabyte) and more before its allocator sees them
+MAX_SIZE_BYTES = 2**60 - 1
+
+SizeBytes = Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)]
+Stream = Annotated[int, Meta(ge=0)]
+
+
+class Alloc(Struct, frozen=True, array_like=True, gc=False, tag="alloc"):
+    """A program asks for memory."""
+
+    block_id: int
+    #: as requested, before any rounding
+    size_bytes: SizeBytes
+    stream: Stream = 0
+
+
+class Free(Struct, frozen=True, array_like=True, gc=False, tag="free"):
+    """A program gives a memory block back."""
+
+    block_id: int
+
+
+class RecordStream(Struct, frozen=True, array_like=True, gc=False, tag="record_stream"):
+    """``tensor.record_stream``: the block is also used on a stream other than its own."""
+
+    block_id: int
+    stream: Stream
+
+
+class EventsPending(Struct, frozen=True, array_like=True, gc=False, tag="events_pending"):
+    """From here on, CUDA events recorded on other streams are unfinished (1), or finished (0)."""
+
+    pending: Literal[0, 1]
+
+
+class EmptyCache(Struct, frozen=True, array_like=True, gc=False, tag="empty_cache"):
+    """``torch.cuda.empty_cache()``."""
+
+
+class SetFraction(Struct, frozen=True, array_like=True, gc=False, tag="set_fraction"):
+    """``torch.cuda.set_per_process_memory_fraction(fraction)``."""
+
+    fraction: Annotated[float, Meta(ge=0, le=1)]
+
+
+TimelineEvent = Alloc | Free | RecordStream | EventsPending | EmptyCache | SetFraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The events of one process on one device, in the order in which the device sees them."""
+
+    events: tuple[TimelineEvent, ...]

@@ -1,0 +1,18 @@
+"""Bytes to text for people. Inside the program a size is always an ``int`` of bytes."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+def format_size(size_bytes: int) -> str:
+    """Write a size the way PyTorch writes it in its messages: 512 bytes, 1.50 KiB, 20.00 MiB."""
+    if size_bytes <= KIB:
+        return f"{size_bytes} bytes"
+    if size_bytes <= MIB:
+        return f"{size_bytes / KIB:.2f} KiB"
+    if size_bytes <= GIB:
+        return f"{size_bytes / MIB:.2f} MiB"
+    return f"{size_bytes / GIB:.2f} GiB"

@@ -1,0 +1,52 @@
+"""The command line door: ``memgate``. Reads files, calls the library, prints, sets the exit status.
+
+Exit status: 0 done (replay: all matched), 1 failed (replay: a mismatch), 2 bad usage or bad input.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from memgate.errors import InputError, MemgateError
+from service.commands.replay import replay_command
+
+app = typer.Typer(
+    name="memgate",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Will this training job fit on that GPU? Answered before it is scheduled, on CPUs alone.",
+)
+app.command("replay")(replay_command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"memgate {version('memgate')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def main() -> None:
+    """Run the command line; every error on purpose becomes one sentence and an exit status."""
+    try:
+        app()
+    except MemgateError as error:
+        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
+            f"memgate: {error.message}"
+        )
+        sys.exit(2 if isinstance(error, InputError) else 1)

@@ -1,0 +1,229 @@
+"""``memgate replay``: hold the allocator simulator against recordings of the real allocator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, BinaryIO, Protocol, cast
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from memgate.allocator.allocators import ALLOCATORS
+from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
+from memgate.allocator.replay import Replay
+from memgate.allocator.vectors import Vector, read_vectors
+from memgate.errors import InputError, TimelineError
+from memgate.units import format_size
+from service.plots import plot_replay
+
+#: mismatches shown to a person; ``--json`` gives all
+_MAX_SHOWN = 20
+
+AllocatorName = StrEnum("AllocatorName", {name: name for name in ALLOCATORS})  # type: ignore[misc]
+
+
+class _Report(Protocol):
+    def __call__(self, *, done_bytes: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Summary:
+    comparisons: tuple[Comparison, ...]
+    #: spent in the simulator alone, not in reading and comparing
+    replay_seconds: float
+
+    @property
+    def matched(self) -> int:
+        return sum(not comparison.mismatches for comparison in self.comparisons)
+
+    @property
+    def events_per_second(self) -> float:
+        num_events = sum(comparison.num_events for comparison in self.comparisons)
+        return num_events / self.replay_seconds if self.replay_seconds else 0.0
+
+    @property
+    def not_compared(self) -> list[str]:
+        return sorted({name for comparison in self.comparisons for name in comparison.not_compared})
+
+
+def replay_command(
+    vectors: Annotated[
+        Path,
+        typer.Argument(
+            metavar="VECTORS",
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="JSON lines, plain or gzip: allocator or training recordings.",
+        ),
+    ],
+    record: Annotated[
+        str | None, typer.Option(metavar="ID", help="Replay only the record with this id.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.png",
+            dir_okay=False,
+            help="Draw reserved and allocated memory of one record: of --record, else of the first.",
+        ),
+    ] = None,
+    allocator: Annotated[
+        AllocatorName,
+        typer.Option(help="Which allocator to replay on; recordings are of 'caching'."),
+    ] = AllocatorName("caching"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of text.")
+    ] = False,
+) -> None:
+    """Replay recordings of PyTorch's CUDA caching allocator and compare every answer.
+
+    Prints how many records match in all they tell: peaks, each change of reserved memory, each
+    segment taken or given back, each out-of-memory. Exit status 0 only if all do.
+
+    Example: memgate replay tests/data/training_dev.jsonl.gz --plot picture.png
+    """
+    first: tuple[Vector, Replay] | None = None
+    comparisons: list[Comparison] = []
+    seconds = 0.0
+    with _opened(vectors) as stream, _progress(vectors, silent=as_json) as report:
+        for vector in read_vectors(stream):
+            report(done_bytes=stream.tell())
+            if record is not None and vector.id != record:
+                continue
+            start = time.perf_counter()
+            replayed = _replay(vector, allocator)
+            seconds += time.perf_counter() - start
+            comparisons.append(compare(vector, replayed))
+            first = first or (vector, replayed)
+    if first is None:
+        raise InputError(f"{vectors}: no record has the id {record!r}")
+    summary = _Summary(comparisons=tuple(comparisons), replay_seconds=seconds)
+    if plot is not None:
+        _plot(*first, plot)
+    if as_json:
+        typer.echo(_to_json(summary))
+    else:
+        _print_summary(summary, only=first if len(comparisons) == 1 else None, plot=plot)
+    raise typer.Exit(0 if summary.matched == len(comparisons) else 1)
+
+
+def _replay(vector: Vector, allocator: AllocatorName) -> Replay:
+    try:
+        return replay_vector(vector, allocator_name=allocator.value)
+    except TimelineError as error:
+        raise TimelineError(f"record {vector.id!r}: {error.message}") from None
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with path.open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def _progress(path: Path, *, silent: bool) -> Iterator[_Report]:
+    """Show how much of the file is done, on the terminal only."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    )
+    hidden = silent or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
+        task = progress.add_task(f"replaying {path.name}", total=path.stat().st_size or None)
+
+        def report(*, done_bytes: int) -> None:
+            progress.update(task, completed=done_bytes)
+
+        yield report
+
+
+def _plot(vector: Vector, replayed: Replay, path: Path) -> None:
+    setting = vector.config or "default settings"
+    plot_replay(
+        replayed,
+        title=f"{vector.id}\n{setting}",
+        capacity_bytes=vector.capacity_bytes,
+        path=path,
+    )
+
+
+def _to_json(summary: _Summary) -> str:
+    document = {
+        "matched": summary.matched,
+        "total": len(summary.comparisons),
+        "events_per_second": round(summary.events_per_second),
+        "mismatches": [
+            asdict(mismatch)
+            for comparison in summary.comparisons
+            for mismatch in comparison.mismatches
+        ],
+        "not_compared": summary.not_compared,
+    }
+    return cast(str, msgspec.json.encode(document).decode())
+
+
+def _print_summary(
+    summary: _Summary, *, only: tuple[Vector, Replay] | None, plot: Path | None
+) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    if only is not None:
+        console.print(_figures(*only))
+    mismatches = [found for comparison in summary.comparisons for found in comparison.mismatches]
+    if mismatches:
+        console.print(_mismatch_table(mismatches))
+    if len(mismatches) > _MAX_SHOWN:
+        console.print(f"and {len(mismatches) - _MAX_SHOWN} more; --json names all")
+    if summary.not_compared:
+        console.print(f"not compared, unknown fields: {', '.join(summary.not_compared)}")
+    console.print(
+        f"matched {summary.matched} of {len(summary.comparisons)}"
+        f"  ({summary.events_per_second:,.0f} events/s)"
+    )
+    if plot is not None:
+        console.print(f"picture: {plot}")
+
+
+def _figures(vector: Vector, replayed: Replay) -> Table:
+    stats = replayed.stats
+    table = Table(title=vector.id, title_justify="left", show_header=False)
+    table.add_row("allocator setting", vector.config or "(default)")
+    table.add_row("device capacity", format_size(vector.capacity_bytes))
+    table.add_row("events", f"{replayed.num_events:,}")
+    table.add_row("peak requested", format_size(stats.all.peak_requested_bytes))
+    table.add_row("peak allocated", format_size(stats.all.peak_allocated_bytes))
+    table.add_row("peak reserved", format_size(stats.all.peak_reserved_bytes))
+    table.add_row("segments at the peak", f"{stats.all.peak_segment:,}")
+    table.add_row("cache given back, then retried", f"{stats.num_alloc_retries:,}")
+    table.add_row("out of memory", f"{len(replayed.ooms):,}")
+    if replayed.oom is not None:
+        table.add_row("first at event", f"{replayed.oom.event_index:,}")
+        table.add_row("PyTorch would say", replayed.oom.details.message)
+    return table
+
+
+def _mismatch_table(mismatches: list[Mismatch]) -> Table:
+    table = Table("record", "field", "event", "real allocator", "simulator")
+    for found in mismatches[:_MAX_SHOWN]:
+        event = "" if found.event is None else str(found.event)
+        table.add_row(found.id, found.field, event, _short(found.want), _short(found.got))
+    return table
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,71 @@
+"""Replay -> a picture: what was reserved and allocated over time.
+
+matplotlib is imported when a picture is drawn and not before: nothing else needs it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from memgate.allocator.replay import Replay
+from memgate.errors import InputError
+from memgate.units import GIB, MIB, format_size
+
+
+def plot_replay(replayed: Replay, *, title: str, capacity_bytes: int, path: Path) -> None:
+    """Draw the reserved and allocated curves of a replay into a PNG, SVG or PDF file.
+
+    Raises:
+        InputError: if matplotlib is missing or the file cannot be written as asked.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib; run: pip install 'memgate[plot]'") from None
+    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    axes = figure.add_subplot()
+    peak = replayed.peak_reserved_bytes
+    divisor, unit = (GIB, "GiB") if peak > GIB else (MIB, "MiB")
+    _draw_curves(axes, replayed, divisor)
+    _mark_peak(axes, replayed, divisor)
+    if capacity_bytes <= 2 * peak:
+        label = f"capacity {format_size(capacity_bytes)}"
+        axes.axhline(capacity_bytes / divisor, color="#b03030", linestyle="--", label=label)
+    for number, oom in enumerate(replayed.ooms):
+        label = "out of memory" if number == 0 else None
+        axes.axvline(oom.event_index, color="#b03030", linewidth=0.8, alpha=0.6, label=label)
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_xlabel("event (allocation or free)")
+    axes.set_ylabel(unit)
+    axes.set_xlim(0, max(1, replayed.num_events - 1))
+    axes.set_ylim(bottom=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", framealpha=0.9)
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--plot {path}: {error}") from None
+
+
+def _draw_curves(axes: Any, replayed: Replay, divisor: int) -> None:
+    indices = range(replayed.num_events)
+    allocated = [size / divisor for size in replayed.allocated_series]
+    changes = [(0, 0), *replayed.reserved_changes]
+    changes.append((max(0, replayed.num_events - 1), changes[-1][1]))
+    axes.step(
+        [index for index, _ in changes],
+        [size / divisor for _, size in changes],
+        where="post",
+        color="#1f4e79",
+        linewidth=1.6,
+        label=f"reserved, peak {format_size(replayed.peak_reserved_bytes)}",
+    )
+    label = f"allocated, peak {format_size(replayed.peak_allocated_bytes)}"
+    axes.fill_between(indices, allocated, color="#f2a541", alpha=0.75, linewidth=0, label=label)
+
+
+def _mark_peak(axes: Any, replayed: Replay, divisor: int) -> None:
+    peak = replayed.peak_reserved_bytes
+    at = next((index for index, size in replayed.reserved_changes if size == peak), 0)
+    axes.plot([at], [peak / divisor], marker="o", color="#1f4e79")
