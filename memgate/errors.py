@@ -8,7 +8,7 @@
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
-Where an error becomes an exit status or an HTTP status is the business of the door, not of this file.
+Where an error becomes an exit status or an HTTP status is the business of the doors.
 """
 
 from __future__ import annotations

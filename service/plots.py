@@ -32,16 +32,24 @@ def plot_replay(replayed: Replay, *, title: str, capacity_bytes: int, path: Path
     if capacity_bytes <= 2 * peak:
         label = f"capacity {format_size(capacity_bytes)}"
         axes.axhline(capacity_bytes / divisor, color="#b03030", linestyle="--", label=label)
-    for number, oom in enumerate(replayed.ooms):
-        label = "out of memory" if number == 0 else None
-        axes.axvline(oom.event_index, color="#b03030", linewidth=0.8, alpha=0.6, label=label)
+    if replayed.ooms:
+        axes.plot(
+            [oom.event_index for oom in replayed.ooms],
+            [1.0] * len(replayed.ooms),
+            transform=axes.get_xaxis_transform(),
+            linestyle="none",
+            marker="v",
+            color="#b03030",
+            clip_on=False,
+            label=f"out of memory, {len(replayed.ooms)}",
+        )
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_xlabel("event (allocation or free)")
     axes.set_ylabel(unit)
     axes.set_xlim(0, max(1, replayed.num_events - 1))
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(loc="lower right", framealpha=0.9)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False)
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:

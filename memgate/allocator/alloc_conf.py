@@ -1,6 +1,6 @@
 """A ``PYTORCH_ALLOC_CONF`` string -> ``AllocatorConfig``, read as torch 2.14.1 reads it.
 
-PyTorch is lenient in odd ways and strict in others, and jobs that run today must read the same here:
+PyTorch is lenient in odd ways and strict in others, and what it reads must be read the same here:
 separators are skipped unchecked, ``12abc`` is 12, ``-1`` is huge, ``true`` is refused. The real
 parser's answers are in tests/data/alloc_conf.jsonl, and a test compares ours with each of them.
 
@@ -50,8 +50,8 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
             config = replace(config, **{field: value})
     if config.expandable_segments and config.large_segment_size % EXPANDABLE_GRANULARITY:
         raise AllocatorConfigError(
-            f"{_quote(text)}, {_LARGE_SEGMENT_KEY}: with expandable_segments it is the page size and"
-            " must be a multiple of 2 (PyTorch stops at the first allocation above 1 MiB with:"
+            f"{_quote(text)}, {_LARGE_SEGMENT_KEY}: with expandable_segments it is the page size"
+            " and must be a multiple of 2 (PyTorch stops at the first allocation above 1 MiB with:"
             " CUDA driver error: invalid argument)"
         )
     return config
@@ -141,8 +141,7 @@ def _flag(setting: _Setting, _: AllocatorConfig) -> bool:
     token = setting.value[0]
     if token not in ("True", "False"):
         raise setting.error(
-            f"Expected 'True' or 'False' at index {setting.at} in ConfigTokenizer"
-            f" but got '{token}'"
+            f"Expected 'True' or 'False' at index {setting.at} in ConfigTokenizer but got '{token}'"
         )
     return token == "True"
 
@@ -240,9 +239,7 @@ def _divisions_by_size(setting: _Setting, config: AllocatorConfig) -> tuple[int,
 
 def _backend(setting: _Setting, _: AllocatorConfig) -> None:
     if setting.value[0] == "cudaMallocAsync":
-        raise setting.error(
-            "cudaMallocAsync is not simulated; only native, PyTorch's default, is"
-        )
+        raise setting.error("cudaMallocAsync is not simulated; only native, PyTorch's default, is")
     if setting.value[0] != "native":
         raise setting.error("Unknown allocator backend, options are native and cudaMallocAsync")
 

@@ -8,8 +8,8 @@
   several share it, else the request's own size rounded up to 2 MiB.
 - If the device is full, cached memory goes back to it, step by step, and the request is tried again
   after each step (``malloc``). Only then the program is out of memory.
-- A freed block joins its free neighbours and waits in its pool. Memory goes back to the device under
-  pressure only.
+- A freed block joins its free neighbours and waits in its pool. Memory goes back to the device
+  under pressure only.
 - A block used on other streams waits until they are done: Note [Frees that wait].
 
 Functions bear the names of their upstream counterparts, so that the two can be read side by side:
@@ -72,7 +72,7 @@ class CachingAllocator:
     # -- requests ----------------------------------------------------------------------------
 
     def malloc(self, size: int, stream: int) -> PoolBlock | OutOfMemory:
-        """Serve a request: from the cache, else from the device, giving cache back if it is full."""
+        """Serve a request: from the cache, else from the device, giving cache back if need be."""
         if self._cuda_events.by_stream:
             self._process_events()
         rounded = round_size(size, self._config)
@@ -125,9 +125,7 @@ class CachingAllocator:
         """Cut the first ``size`` bytes off a free block and return them; the rest stays free."""
         pool = remaining.pool
         already_split = remaining.is_split
-        block = PoolBlock(
-            remaining.stream, size, pool, remaining.ptr, remaining.expandable_segment
-        )
+        block = PoolBlock(remaining.stream, size, pool, remaining.ptr, remaining.expandable_segment)
         block.splice(remaining.prev, remaining)
         remaining.ptr += size
         remaining.size -= size
@@ -158,10 +156,7 @@ class CachingAllocator:
         max_split_size = self._config.max_split_size
         if size < max_split_size <= block.size:
             return None  # blocks this large are kept whole, for requests as large
-        if (
-            size >= max_split_size
-            and block.size >= size + self._config.max_non_split_rounding_size
-        ):
+        if size >= max_split_size and block.size >= size + self._config.max_non_split_rounding_size:
             return None
         free_blocks.remove(block)
         return block

@@ -1,7 +1,7 @@
 """Vector -> Mismatch...: does the simulator answer what the real allocator answered?
 
-Every field of a recording's ``expect`` is compared, and the peaks under other placements. Fields this
-module does not know are named in ``Comparison.not_compared``, never passed over in silence.
+Every field of a recording's ``expect`` is compared, and the peaks under other placements. Fields
+this module does not know are named in ``Comparison.not_compared``, never passed over in silence.
 
 Two fields of training runs need care. ``oom`` tells whether the *program* died: cuDNN catches an
 out-of-memory and tries less, so failed requests do not imply it, but a death implies one.
@@ -82,9 +82,7 @@ def compare(vector: Vector, replayed: Replay) -> Comparison:
         num_events=replayed.num_events,
         mismatches=tuple(mismatches),
         not_compared=tuple(
-            field
-            for field in vector.expect
-            if field not in _COMPARE and field not in _DESCRIPTIVE
+            field for field in vector.expect if field not in _COMPARE and field not in _DESCRIPTIVE
         ),
     )
 
@@ -112,9 +110,7 @@ def _series(read: Callable[[Replay], Sequence[Any]]) -> _Compare:
             if wanted != got:
                 at = wanted if got is None else got
                 event = at[0] if isinstance(at, list) else at
-                return [
-                    Mismatch(id=vector.id, field=field, want=wanted, got=got, event=event)
-                ]
+                return [Mismatch(id=vector.id, field=field, want=wanted, got=got, event=event)]
         return []
 
     return compare_series
@@ -128,9 +124,7 @@ def _samples(read: Callable[[Replay], Sequence[int]]) -> _Compare:
         for index, (wanted, got) in enumerate(zip_longest(want, read(replayed)[::every])):
             if wanted != got:
                 event = index * every
-                return [
-                    Mismatch(id=vector.id, field=field, want=wanted, got=got, event=event)
-                ]
+                return [Mismatch(id=vector.id, field=field, want=wanted, got=got, event=event)]
         return []
 
     return compare_samples

@@ -1,4 +1,4 @@
-"""The device under the allocator: how much memory it has left, and at which addresses it hands it out.
+"""The device under the allocator: how much memory is left, at which addresses it is handed out.
 
 A stand-in for cudaMalloc, cudaFree, cuMemCreate, cuMemAddressReserve and cudaMemGetInfo. Addresses
 are plain numbers: nothing is ever stored behind them.
@@ -66,7 +66,7 @@ class Device:
         self.release_pages(size)
 
     def create_pages(self, size: int) -> bool:
-        """Take ``size`` bytes of physical memory without an address; False if they are not there."""
+        """Take ``size`` bytes of memory without an address; False if they are not there."""
         if size > self.free_bytes:
             return False
         self.free_bytes -= size

@@ -6,8 +6,9 @@ of an allocator that ``replay`` can drive (docs/allocator.md). PyTorch behaves l
 ``PYTORCH_NO_CUDA_MEMORY_CACHING=1``.
 
 Known limitations: the driver packs small allocations into pages of its own in a way NVIDIA does not
-document, so a real device would show somewhat more. Allocator settings other than ``per_process_memory_fraction`` mean nothing here.
-cudaFree waits for the whole device, so ``record_stream`` never delays a free.
+document, so a real device would show somewhat more. Of the allocator settings only
+``per_process_memory_fraction`` means anything here. cudaFree waits for the whole device, so
+``record_stream`` never delays a free.
 """
 
 from __future__ import annotations

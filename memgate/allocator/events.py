@@ -1,8 +1,8 @@
-"""Blocks that the program freed while other streams still use them, in the order upstream looks at them.
+"""Blocks that the program freed while other streams still use them, in upstream's order.
 
 Upstream keeps a queue per stream in a hash table and walks the table. The order of the walk is an
 accident of hashing, but it decides which of two neighbours is free first, and so how many bytes are
-stranded for a moment between the two: one counter, ``peak_inactive_split_bytes``, shows it. To match
+stranded for a moment between the two; one counter shows it, ``peak_inactive_split_bytes``. To match
 recordings to the byte the walk is repeated here: Fibonacci hashing into a power-of-two table that
 doubles when half full (c10/util/flat_hash_map.h), over the handles that the recordings used.
 """

@@ -1,11 +1,12 @@
 """What must hold between blocks, pools, segments and counters, whatever happened before.
 
-Checked at the end of every test that uses an allocator and by the property tests; never in a replay.
+Checked at the end of every test that uses an allocator and by property tests; never in a replay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import pairwise
 
 from memgate.allocator.pool import BlockPool, PoolBlock
 from memgate.allocator.sizes import MIN_BLOCK_SIZE
@@ -51,7 +52,7 @@ def _check_neighbours(blocks: list[PoolBlock]) -> None:
     for head in heads:
         chain = blocks_of_segment(head)
         in_segments += len(chain)
-        for left, right in zip(chain, chain[1:], strict=False):
+        for left, right in pairwise(chain):
             _require(right.prev is left, "neighbours know each other")
             _require(left.ptr + left.size == right.ptr, "blocks of a segment leave no gap")
             _require(not (left.is_free and right.is_free), "free neighbours are merged")

@@ -24,8 +24,13 @@ class SegmentAction(StrEnum):
     SEGMENT_MAP = "segment_map"
     SEGMENT_UNMAP = "segment_unmap"
 
+    @property
+    def takes_memory(self) -> bool:
+        """The device gives; else it gets back."""
+        return self in (SegmentAction.SEGMENT_ALLOC, SegmentAction.SEGMENT_MAP)
 
-#: called with the action, its bytes and the stream each time memory comes from or goes to the device
+
+#: called with the action, its bytes and the stream when memory comes from the device or goes to it
 RecordTrace = Callable[[SegmentAction, int, int], None]
 
 
@@ -65,8 +70,8 @@ class OutOfMemory:
             f" GPU 0 has a total capacity of {format_size(self.capacity_bytes)}"
             f" of which {format_size(self.free_bytes)} is free. "
             + (f"{format_size(allowed)} allowed; " if allowed is not None else "")
-            + f"Of the allocated memory {format_size(self.allocated_bytes)} is allocated by PyTorch,"
-            f" and {format_size(unallocated)} is reserved by PyTorch but unallocated."
+            + f"Of the allocated memory {format_size(self.allocated_bytes)} is allocated by"
+            f" PyTorch, and {format_size(unallocated)} is reserved by PyTorch but unallocated."
             + (_EXPANDABLE_SEGMENTS_ADVICE if self.advises_expandable_segments else "")
         )
 
@@ -123,4 +128,3 @@ class Allocator(Protocol[BlockT]):
 
     def check_invariants(self) -> None:
         """Raise ``SimulationError`` if the books contradict each other. Slow: for tests."""
-

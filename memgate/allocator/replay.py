@@ -10,7 +10,8 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, assert_never
 
 from memgate.allocator.allocators import make_allocator
 from memgate.allocator.config import AllocatorConfig
@@ -135,52 +136,48 @@ class _Player:
     def play(self, events: Sequence[TimelineEvent]) -> Replay:
         """Feed all events to the allocator, or as many as the program lives to make."""
         totals = self.allocator.stats.all
-        malloc, free = self.allocator.malloc, self.allocator.free
-        live, segment_events = self.live, self.segment_events
         allocated_series, active_series = array("q"), array("q")
-        reserved_changes: list[ReservedChange] = []
-        reserved = num_segment_events = 0
         for index, event in enumerate(events):
             self.index = index
-            kind = type(event)
-            if kind is Alloc:
-                block_id, size = event.block_id, event.size_bytes
-                if block_id in live:
-                    raise self._contradiction(event, f"id {block_id} is allocated already")
-                block = malloc(size, event.stream) if size else None
-                if type(block) is OutOfMemory:
-                    self.ooms.append(OomEvent(index, block))
-                    block = None
-                live[block_id] = block
-            elif kind is Free:
-                if event.block_id not in live:
-                    raise self._contradiction(event, f"id {event.block_id} is not allocated")
-                block = live.pop(event.block_id)
-                if block is not None:
-                    free(block)
+            if isinstance(event, Alloc):
+                self._alloc(event)
+            elif isinstance(event, Free):
+                self._free(event)
             else:
                 self._handle_rare(event)
             allocated_series.append(totals.allocated_bytes)
             active_series.append(totals.active_bytes)
-            if len(segment_events) != num_segment_events:
-                num_segment_events = len(segment_events)
-                if totals.reserved_bytes != reserved:
-                    reserved = totals.reserved_bytes
-                    reserved_changes.append(ReservedChange(index, reserved))
             if self.ooms and self.on_oom is OnOom.STOP:
                 break
         return Replay(
             num_events=len(allocated_series),
             stats=self.allocator.stats,
             ooms=tuple(self.ooms),
-            segment_events=tuple(segment_events),
-            reserved_changes=tuple(reserved_changes),
+            segment_events=tuple(self.segment_events),
+            reserved_changes=_reserved_changes(self.segment_events),
             allocated_series=allocated_series,
             active_series=active_series,
             final_segments=self.allocator.snapshot(),
         )
 
-    def _handle_rare(self, event: TimelineEvent) -> None:
+    def _alloc(self, event: Alloc) -> None:
+        block_id, size = event.block_id, event.size_bytes
+        if block_id in self.live:
+            raise self._contradiction(event, f"id {block_id} is allocated already")
+        block = self.allocator.malloc(size, event.stream) if size else None
+        if isinstance(block, OutOfMemory):
+            self.ooms.append(OomEvent(self.index, block))
+            block = None
+        self.live[block_id] = block
+
+    def _free(self, event: Free) -> None:
+        if event.block_id not in self.live:
+            raise self._contradiction(event, f"id {event.block_id} is not allocated")
+        block = self.live.pop(event.block_id)
+        if block is not None:
+            self.allocator.free(block)
+
+    def _handle_rare(self, event: RecordStream | EventsPending | EmptyCache | SetFraction) -> None:
         match event:
             case RecordStream(block_id, stream):
                 if block_id not in self.live:
@@ -193,11 +190,24 @@ class _Player:
                 self.allocator.empty_cache()
             case SetFraction(fraction):
                 self.allocator.set_memory_fraction(fraction)
-            case _:
-                raise self._contradiction(event, "no such kind of event")
+            case _:  # pragma: no cover
+                assert_never(event)
 
     def _record_trace(self, action: SegmentAction, size_bytes: int, stream: int) -> None:
         self.segment_events.append(SegmentEvent(self.index, action, size_bytes, stream))
 
     def _contradiction(self, event: TimelineEvent, problem: str) -> TimelineError:
         return TimelineError(f"event {self.index}, {event!r}: {problem}")
+
+
+def _reserved_changes(segment_events: Sequence[SegmentEvent]) -> tuple[ReservedChange, ...]:
+    """Add up what came and went; several at one event are one change, or none if they cancel."""
+    changes: list[ReservedChange] = []
+    reserved = before = 0
+    for index, at_event in groupby(segment_events, key=lambda event: event.event_index):
+        for event in at_event:
+            reserved += event.size_bytes if event.action.takes_memory else -event.size_bytes
+        if reserved != before:
+            changes.append(ReservedChange(index, reserved))
+            before = reserved
+    return tuple(changes)

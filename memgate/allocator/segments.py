@@ -93,9 +93,7 @@ class Segments:
         pool.erase(block)
         before_size = ptr - block.ptr
         if before_size > 0:
-            before = PoolBlock(
-                block.stream, before_size, pool, block.ptr, block.expandable_segment
-            )
+            before = PoolBlock(block.stream, before_size, pool, block.ptr, block.expandable_segment)
             before.splice(block.prev, block)
             pool.insert_into_blocks(before)
         after_size = block.size - before_size - size
@@ -128,7 +126,7 @@ class Segments:
         return candidate
 
     def _map_block(self, to_map: PoolBlock, size: int) -> bool:
-        """Put pages behind the first ``size`` bytes of an empty range; False if the device is full."""
+        """Put pages behind the start of an empty range; False if the device is full."""
         assert to_map.expandable_segment is not None
         mapped_size = to_map.expandable_segment.map(size)
         if mapped_size == 0:

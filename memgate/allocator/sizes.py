@@ -1,6 +1,6 @@
 """The caching allocator's arithmetic: from a requested size to a block size and a segment size.
 
-Pure functions and constants, each named as upstream names it. Nothing here knows of blocks or pools.
+Pure functions and constants, named as upstream names them. Nothing here knows blocks or pools.
 
 Upstream: c10/core/AllocatorConfig.h (constants) and c10/cuda/CUDACachingAllocator.cpp (functions),
 https://github.com/pytorch/pytorch/blob/v2.14.1/c10/core/AllocatorConfig.h
@@ -64,7 +64,7 @@ def get_allocation_size(size: int, config: AllocatorConfig) -> int:
 
 
 def should_split(remaining: int, size: int, is_small: bool, config: AllocatorConfig) -> bool:
-    """Tell whether what remains of a block is worth keeping apart once ``size`` is taken from it."""
+    """Tell whether what remains of a block is kept apart once ``size`` is taken from it."""
     if is_small or config.expandable_segments:
         return remaining >= MIN_BLOCK_SIZE
     return size < config.max_split_size and remaining > SMALL_SIZE

@@ -1,16 +1,17 @@
 """Bytes -> Vector...: recordings of what the real CUDACachingAllocator did, one JSON object a line.
 
-Two kinds share the format: synthetic sequences, and training runs taken from PyTorch's own allocation
-trace. Which fields they have is in docs/allocator.md. Comparing them with a replay is
+Two kinds share the format: synthetic sequences, and training runs taken from PyTorch's own
+allocation trace. Which fields they have is in docs/allocator.md. Comparing them with a replay is
 ``conformance``'s job.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -99,7 +100,7 @@ def _decode(line: bytes, number: int) -> Vector:
     try:
         return _decoder.decode(line)
     except msgspec.ValidationError as error:
-        raise VectorFormatError(f"line {number}, {_record_name(line)}: {error}") from None
+        raise VectorFormatError(f"line {number}, {_explain(str(error), line)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise VectorFormatError(
             f"line {number} is not JSON ({error}); expected one JSON record a line,"
@@ -107,8 +108,21 @@ def _decode(line: bytes, number: int) -> Vector:
         ) from None
 
 
-def _record_name(line: bytes) -> str:
-    """Return what a record that breaks a rule calls itself."""
+def _explain(problem: str, line: bytes) -> str:
+    """Turn msgspec's "rule - at `$.path`" into: record, field, value, rule, next step."""
     fields = msgspec.json.decode(line)
     name = fields.get("id") if isinstance(fields, dict) else None
-    return f"record {name!r}" if isinstance(name, str) else "a record without an id"
+    record = f"record {name!r}" if isinstance(name, str) else "a record without an id"
+    rule, _, path = problem.partition(" - at `$")
+    path = path.rstrip("`")
+    if not path:
+        return f"{record}: {rule}"
+    value = fields
+    for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+        value = value[key] if key else value[int(index)]
+    shown = repr(value) if len(repr(value)) <= 60 else repr(value)[:57] + "..."
+    hint = f"; events are {', '.join(_EVENT_KINDS)}" if path.startswith(".events") else ""
+    return f"{record}, {path.lstrip('.')} is {shown}: {rule}{hint}"
+
+
+_EVENT_KINDS = [kind.__struct_config__.tag for kind in get_args(TimelineEvent)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO, Protocol, cast
+from typing import Annotated, BinaryIO
 
 import msgspec
 import typer
@@ -20,18 +20,12 @@ from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
 from memgate.allocator.replay import Replay
 from memgate.allocator.vectors import Vector, read_vectors
-from memgate.errors import InputError, TimelineError
+from memgate.errors import AllocatorConfigError, InputError, TimelineError
 from memgate.units import format_size
 from service.plots import plot_replay
 
 #: mismatches shown to a person; ``--json`` gives all
 _MAX_SHOWN = 20
-
-AllocatorName = StrEnum("AllocatorName", {name: name for name in ALLOCATORS})  # type: ignore[misc]
-
-
-class _Report(Protocol):
-    def __call__(self, *, done_bytes: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,10 +53,7 @@ def replay_command(
         Path,
         typer.Argument(
             metavar="VECTORS",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="JSON lines, plain or gzip: allocator or training recordings.",
+            help="JSON lines, plain or gzip: allocator or training recordings. '-': from stdin.",
         ),
     ],
     record: Annotated[
@@ -73,13 +64,16 @@ def replay_command(
         typer.Option(
             metavar="FILE.png",
             dir_okay=False,
-            help="Draw reserved and allocated memory of one record: of --record, else of the first.",
+            help="Draw reserved and allocated memory of one record: --record, else the first.",
         ),
     ] = None,
     allocator: Annotated[
-        AllocatorName,
-        typer.Option(help="Which allocator to replay on; recordings are of 'caching'."),
-    ] = AllocatorName("caching"),
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"Allocator to replay on: {', '.join(ALLOCATORS)}. Recordings are of caching.",
+        ),
+    ] = "caching",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -96,7 +90,7 @@ def replay_command(
     seconds = 0.0
     with _opened(vectors) as stream, _progress(vectors, silent=as_json) as report:
         for vector in read_vectors(stream):
-            report(done_bytes=stream.tell())
+            report(stream)
             if record is not None and vector.id != record:
                 continue
             start = time.perf_counter()
@@ -105,7 +99,7 @@ def replay_command(
             comparisons.append(compare(vector, replayed))
             first = first or (vector, replayed)
     if first is None:
-        raise InputError(f"{vectors}: no record has the id {record!r}")
+        raise InputError(f"{vectors}: no record has the id {record!r}; --record takes an exact id")
     summary = _Summary(comparisons=tuple(comparisons), replay_seconds=seconds)
     if plot is not None:
         _plot(*first, plot)
@@ -116,25 +110,31 @@ def replay_command(
     raise typer.Exit(0 if summary.matched == len(comparisons) else 1)
 
 
-def _replay(vector: Vector, allocator: AllocatorName) -> Replay:
+def _replay(vector: Vector, allocator: str) -> Replay:
     try:
-        return replay_vector(vector, allocator_name=allocator.value)
-    except TimelineError as error:
-        raise TimelineError(f"record {vector.id!r}: {error.message}") from None
+        return replay_vector(vector, allocator_name=allocator)
+    except (AllocatorConfigError, TimelineError) as error:
+        raise type(error)(f"record {vector.id!r}: {error.message}") from None
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, or standard input for ``-``; whatever is wrong with it is said with its name."""
     try:
-        with path.open("rb") as stream:
-            yield stream
+        if path == Path("-"):
+            yield sys.stdin.buffer
+        else:
+            with path.open("rb") as stream:
+                yield stream
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
+    except InputError as error:
+        raise type(error)(f"{path}: {error.message}") from None
 
 
 @contextmanager
-def _progress(path: Path, *, silent: bool) -> Iterator[_Report]:
-    """Show how much of the file is done, on the terminal only."""
+def _progress(path: Path, *, silent: bool) -> Iterator[Callable[[BinaryIO], None]]:
+    """Show how much of the file is done, on a terminal only."""
     console = Console(stderr=True)
     columns = (
         TextColumn("[progress.description]{task.description}"),
@@ -144,10 +144,12 @@ def _progress(path: Path, *, silent: bool) -> Iterator[_Report]:
     )
     hidden = silent or not console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=hidden) as progress:
-        task = progress.add_task(f"replaying {path.name}", total=path.stat().st_size or None)
+        size_bytes = path.stat().st_size if path.is_file() else None
+        task = progress.add_task(f"replaying {path.name}", total=size_bytes)
 
-        def report(*, done_bytes: int) -> None:
-            progress.update(task, completed=done_bytes)
+        def report(stream: BinaryIO) -> None:
+            if size_bytes is not None:
+                progress.update(task, completed=stream.tell())
 
         yield report
 
@@ -174,7 +176,7 @@ def _to_json(summary: _Summary) -> str:
         ],
         "not_compared": summary.not_compared,
     }
-    return cast(str, msgspec.json.encode(document).decode())
+    return msgspec.json.encode(document).decode()
 
 
 def _print_summary(

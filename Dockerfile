@@ -1,0 +1,44 @@
+# Two images from one file: `service` (no torch) and `worker`. What they install is installed by the
+# same `make install` that a developer runs, so it is tested wherever the tests run.
+#   docker build --target service -t memgate-service .
+#   docker build --target worker  -t memgate-worker .
+
+FROM python:3.11-slim-bookworm AS build
+# Debian keeps only the newest version of a package: a pin would break the build.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc make \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY LICENSE README.md Makefile pyproject.toml constraints.txt ./
+COPY memgate memgate
+COPY service service
+COPY worker worker
+
+FROM build AS build-service
+RUN make install VENV=/opt/memgate INSTALL='.[service]'
+
+FROM build AS build-worker
+RUN make install VENV=/opt/memgate INSTALL='.[worker]'
+
+FROM python:3.11-slim-bookworm AS base
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memgate
+ENV PATH=/opt/memgate/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /tmp
+USER 10001
+
+FROM base AS worker
+COPY --from=build-worker /opt/memgate /opt/memgate
+HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["python", "-m", "worker.health"]
+CMD ["python", "-m", "worker"]
+
+FROM base AS service
+COPY --from=build-service /opt/memgate /opt/memgate
+ENV MEMGATE_HOST=0.0.0.0 \
+    MEMGATE_PORT=8080
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", \
+    "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
+CMD ["python", "-m", "service"]

@@ -1,0 +1,59 @@
+# What a person or CI types. `make help` lists it. Nothing but Python 3.11, gcc and make is assumed.
+
+PYTHON  ?= python3
+VENV    ?= .venv
+# what to install: everything for development by default, one extra in the container images
+INSTALL ?= --editable '.[plot,service]' --group dev
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
+RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-slow lint format bench constraints clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP) ## create .venv with everything in it (quick if nothing changed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "memgate needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(INSTALL)
+	@touch $@
+
+run: install ## replay a real training run through the allocator simulator, with a picture
+	@mkdir -p build
+	@$(BIN)/memgate replay tests/data/training_dev.jsonl.gz --record '$(RECORD)' --plot build/replay.png
+
+test: install ## run the tests
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+test-slow: install ## run the exhaustive tests as well
+	$(BIN)/python -m pytest -m ''
+
+lint: install ## check style, docstrings, types, spelling, containers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+format: install ## rewrite the code in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install ## measure the simulator: events per second, and how the cost grows
+	$(BIN)/python -m tests.bench.allocator
+
+constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
+	rm -rf build/constraints
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet --upgrade pip
+	build/constraints/bin/python -m pip install --quiet '.[plot,service]' --group dev
+	build/constraints/bin/python -m pip freeze --all --exclude memgate --exclude setuptools > constraints.txt
+
+clean: ## remove what make made
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

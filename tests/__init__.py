@@ -1,0 +1,1 @@
+"""The tests. Builders with defaults: ``builders``. Hypothesis strategies: ``strategies``."""

@@ -1,0 +1,153 @@
+"""Makers of test objects with defaults: a test spells only what it is about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.allocators import make_allocator
+from memgate.allocator.caching import CachingAllocator
+from memgate.allocator.device import AddressPolicy, Device
+from memgate.allocator.pool import PoolBlock
+from memgate.allocator.protocol import Allocator, OutOfMemory, SegmentAction
+from memgate.allocator.replay import OnOom, Replay, replay
+from memgate.timeline import (
+    Alloc,
+    EmptyCache,
+    EventsPending,
+    Free,
+    RecordStream,
+    SetFraction,
+    Timeline,
+    TimelineEvent,
+)
+from memgate.units import GIB, MIB
+
+AMPLE = 64 * GIB
+
+
+class Bench:
+    """A caching allocator on a device, and what passed between the two.
+
+    Sizes are given in bytes; ``mib`` makes them readable.
+    """
+
+    def __init__(
+        self,
+        conf: str = "",
+        *,
+        capacity: int = AMPLE,
+        context: int = 0,
+        address_policy: AddressPolicy = AddressPolicy.UP,
+    ) -> None:
+        self.device = Device(
+            capacity_bytes=capacity, context_bytes=context, address_policy=address_policy
+        )
+        self.segment_events: list[tuple[str, int, int]] = []
+        allocator = make_allocator(
+            "caching", parse_alloc_conf(conf), self.device, self._record_trace
+        )
+        assert isinstance(allocator, CachingAllocator)
+        self.allocator = allocator
+        self.stats = allocator.stats
+
+    def _record_trace(self, action: SegmentAction, size_bytes: int, stream: int) -> None:
+        self.segment_events.append((action.value, size_bytes, stream))
+
+    def malloc(self, size: int, stream: int = 0) -> PoolBlock:
+        """Allocate, or fail the test."""
+        block = self.allocator.malloc(size, stream)
+        assert isinstance(block, PoolBlock), block
+        return block
+
+    def malloc_fails(self, size: int, stream: int = 0) -> OutOfMemory:
+        """Run out of memory, or fail the test."""
+        oom = self.allocator.malloc(size, stream)
+        assert isinstance(oom, OutOfMemory), oom
+        return oom
+
+    def free(self, *blocks: PoolBlock) -> None:
+        """Free in the order given."""
+        for block in blocks:
+            self.allocator.free(block)
+
+    def cached(self, *sizes: int, stream: int = 0) -> None:
+        """Leave free segments of these sizes in the cache."""
+        self.free(*[self.malloc(size, stream) for size in sizes])
+
+    @property
+    def reserved(self) -> int:
+        """Bytes held from the device."""
+        return self.stats.all.reserved_bytes
+
+    @property
+    def allocated(self) -> int:
+        """Bytes held by the program."""
+        return self.stats.all.allocated_bytes
+
+
+def mib(count: float) -> int:
+    """Return a number of MiB as bytes."""
+    return int(count * MIB)
+
+
+def make_timeline(*events: TimelineEvent) -> Timeline:
+    """Make a timeline; without events, one block that is allocated and freed."""
+    return Timeline(events=events or (Alloc(1, 512), Free(1)))
+
+
+def make_replay(
+    *events: TimelineEvent,
+    conf: str = "",
+    capacity: int = AMPLE,
+    on_oom: OnOom = OnOom.STOP,
+    allocator_name: str = "caching",
+) -> Replay:
+    """Replay events on an ample device with default settings."""
+    return replay(
+        make_timeline(*events),
+        parse_alloc_conf(conf),
+        capacity,
+        on_oom=on_oom,
+        allocator_name=allocator_name,
+    )
+
+
+def apply_event(allocator: Allocator[Any], event: TimelineEvent, live: dict[int, Any]) -> None:
+    """Do one event by hand, so that a test can look at the allocator after each."""
+    match event:
+        case Alloc(block_id, size, stream):
+            block = allocator.malloc(size, stream) if size else None
+            live[block_id] = None if isinstance(block, OutOfMemory) else block
+        case Free(block_id):
+            if (block := live.pop(block_id)) is not None:
+                allocator.free(block)
+        case RecordStream(block_id, stream):
+            if (block := live[block_id]) is not None:
+                allocator.record_stream(block, stream)
+        case EventsPending(pending):
+            allocator.set_events_pending(bool(pending))
+        case EmptyCache():
+            allocator.empty_cache()
+        case SetFraction(fraction):
+            allocator.set_memory_fraction(fraction)
+
+
+def make_record(**fields: Any) -> dict[str, Any]:
+    """Make a vector record that matches: one block of 512 bytes, allocated and freed."""
+    record: dict[str, Any] = {
+        "id": "tiny",
+        "config": "",
+        "capacity_bytes": AMPLE,
+        "on_oom": "stop",
+        "events": [["alloc", 1, 512, 0], ["free", 1]],
+        "expect": {"peak_reserved": 2 * MIB, "peak_allocated": 512},
+    }
+    return record | fields
+
+
+def to_lines(records: Iterable[dict[str, Any]]) -> bytes:
+    """Write records as a vector file."""
+    return "".join(json.dumps(record) + "\n" for record in records).encode()

@@ -1,0 +1,108 @@
+"""Reading ``PYTORCH_ALLOC_CONF``: as the real parser of torch 2.14.1 reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from memgate.allocator.alloc_conf import alloc_conf_from_environment, parse_alloc_conf
+from memgate.errors import AllocatorConfigError
+from memgate.units import MIB
+from tests.conftest import DATA
+
+#: what the real parser answered: the settings it read, or the error it raised (see data/README.md)
+RECORDED: list[dict[str, Any]] = [
+    json.loads(line) for line in (DATA / "alloc_conf.jsonl").read_text().splitlines()
+]
+#: read by PyTorch, refused by us: nothing simulates that backend
+OTHER_BACKEND = [answer["config"] for answer in RECORDED if "cudaMallocAsync" in answer["config"]]
+ACCEPTED = [answer for answer in RECORDED if answer["ok"] and answer["config"] not in OTHER_BACKEND]
+REFUSED = [answer for answer in RECORDED if not answer["ok"]]
+
+
+@pytest.mark.parametrize("answer", ACCEPTED, ids=lambda answer: repr(answer["config"]))
+def test_what_pytorch_accepts_reads_the_same(answer: dict[str, Any]) -> None:
+    """Each setting has the value that the real parser gave it."""
+    config = parse_alloc_conf(answer["config"])
+
+    for field in set(answer) - {"config", "ok", "backend"}:
+        want = tuple(answer[field]) if isinstance(answer[field], list) else answer[field]
+        assert getattr(config, field) == want, field
+
+
+@pytest.mark.parametrize("answer", REFUSED, ids=lambda answer: repr(answer["config"]))
+def test_what_pytorch_refuses_is_refused_with_its_words(answer: dict[str, Any]) -> None:
+    """The error PyTorch raises is in ours, after the key."""
+    with pytest.raises(AllocatorConfigError) as raised:
+        parse_alloc_conf(answer["config"])
+
+    words = answer["error"].strip().rstrip(".")
+    missing_divisions = answer["config"] in (
+        "roundup_power2_divisions:[256:2,512]",
+        "roundup_power2_divisions:[256]",
+    )
+    if missing_divisions:  # PyTorch reads past the end and reports an internal failure
+        words = "has no number of divisions"
+    assert words in raised.value.message
+
+
+def test_an_error_names_the_setting_and_the_key() -> None:
+    """A person finds the wrong word among many."""
+    with pytest.raises(AllocatorConfigError) as raised:
+        parse_alloc_conf("expandable_segments:True,max_split_size_mb:7")
+
+    assert raised.value.message == (
+        "allocator setting 'expandable_segments:True,max_split_size_mb:7', max_split_size_mb:"
+        " CachingAllocator option max_split_size_mb too small, must be >= 20"
+    )
+
+
+def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
+    """The next step is in the message."""
+    with pytest.raises(AllocatorConfigError, match=r"Known keys: backend, expandable_segments, "):
+        parse_alloc_conf("expandable:True")
+
+
+def test_a_long_setting_is_cut_in_the_message() -> None:
+    """An error is one sentence, whatever was given."""
+    with pytest.raises(AllocatorConfigError) as raised:
+        parse_alloc_conf("max_split_size_mb:64," * 1000 + "x:1")
+
+    assert len(raised.value.message) < 700
+
+
+def test_expandable_pages_must_suit_the_device() -> None:
+    """CUDA hands out physical memory in multiples of 2 MiB."""
+    with pytest.raises(AllocatorConfigError, match="must be a multiple of 2"):
+        parse_alloc_conf("large_segment_size_mb:15,expandable_segments:True")
+
+
+@pytest.mark.parametrize("conf", OTHER_BACKEND)
+def test_another_backend_is_refused(conf: str) -> None:
+    """An allocator that is not simulated is not silently simulated by another."""
+    with pytest.raises(AllocatorConfigError, match="cudaMallocAsync is not simulated"):
+        parse_alloc_conf(conf)
+
+
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [
+        pytest.param({}, "", id="nothing set"),
+        pytest.param({"PYTORCH_ALLOC_CONF": "a:1"}, "a:1", id="the general name"),
+        pytest.param(
+            {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "b:2"}, "b:2", id="both"
+        ),
+    ],
+)
+def test_the_cuda_variable_wins(environment: dict[str, str], want: str) -> None:
+    """``PYTORCH_ALLOC_CONF`` is ignored entirely beside ``PYTORCH_CUDA_ALLOC_CONF``."""
+    assert alloc_conf_from_environment(environment) == want
+
+
+def test_large_segment_size_is_also_the_default_slack() -> None:
+    """``max_non_split_rounding_mb`` follows it unless set, in whatever order they stand."""
+    assert parse_alloc_conf("large_segment_size_mb:64").max_non_split_rounding_size == 64 * MIB
+    both = parse_alloc_conf("max_non_split_rounding_mb:65,large_segment_size_mb:64")
+    assert both.max_non_split_rounding_size == 65 * MIB
