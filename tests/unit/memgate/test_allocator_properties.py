@@ -34,8 +34,8 @@ def test_freeing_everything_leaves_nothing_allocated(
     """All freed and the cache emptied means all of the device is free again."""
     live = {event.block_id for event in timeline.events if isinstance(event, Alloc)}
     live -= {event.block_id for event in timeline.events if isinstance(event, Free)}
-    ending = (*(Free(block_id) for block_id in sorted(live)), EventsPending(0), EmptyCache())
-    whole = Timeline(events=(*timeline.events, *ending))
+    frees = tuple(Free(block_id) for block_id in sorted(live))
+    whole = Timeline(events=(*timeline.events, *frees, EventsPending(0), EmptyCache()))
 
     run = replay(whole, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
 

@@ -16,7 +16,7 @@ from tests.builders import make_record, to_lines
 
 
 def _read(data: bytes) -> list[Vector]:
-    return list(read_vectors(io.BufferedReader(io.BytesIO(data))))  # type: ignore[arg-type]
+    return list(read_vectors(io.BufferedReader(io.BytesIO(data))))
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -164,5 +164,5 @@ def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch)
             return len(buffer)
 
     with pytest.raises(VectorFormatError, match=r"^line 1 is longer than 1000 bytes"):
-        list(read_vectors(io.BufferedReader(Endless())))  # type: ignore[arg-type]
+        list(read_vectors(io.BufferedReader(Endless())))
     assert sum(read) < 100_000

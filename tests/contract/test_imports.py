@@ -1,0 +1,112 @@
+"""Who may import whom: imports point down only, and heavy things stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: what each package may import beside the standard library and itself
+ALLOWED = {
+    "memgate": {"msgspec", "pydantic"},
+    "worker": {"memgate", "pydantic", "pydantic_settings", "redis", "rq", "torch"},
+    "service": {
+        "memgate",
+        "worker",
+        "fastapi",
+        "matplotlib",
+        "msgspec",
+        "pydantic",
+        "pydantic_settings",
+        "rich",
+        "typer",
+        "uvicorn",
+    },
+}
+
+#: the parts of worker that a service may use: no torch, no jobs
+SERVICE_MAY_USE = {"worker.client", "worker.contract", "worker.store", "worker.settings"}
+
+#: memgate/allocator, in reading order
+ALLOCATOR_MODULES = [
+    *("sizes", "config", "alloc_conf", "stats", "device", "expandable", "protocol", "pool"),
+    *("events", "segments", "snapshot", "invariants", "caching", "direct", "allocators"),
+    *("replay", "vectors", "iterations", "conformance"),
+]
+
+#: standard library modules through which a library would reach outside
+OUTSIDE = {"os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "time", "urllib"}
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+def _modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("package", ALLOWED)
+def test_a_package_imports_only_what_it_may(package: str) -> None:
+    """memgate knows nobody, worker knows memgate, service knows both."""
+    for path in _modules(package):
+        for name in _imports(path):
+            top = name.partition(".")[0]
+            allowed = top in sys.stdlib_module_names | ALLOWED[package] | {package}
+            assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_the_service_uses_only_the_front_of_the_worker() -> None:
+    """A service must never pull in what runs jobs."""
+    for path in _modules("service"):
+        used = {name for name in _imports(path) if name.partition(".")[0] == "worker"}
+        assert used <= SERVICE_MAY_USE, path.relative_to(ROOT)
+
+
+def test_the_library_does_no_input_or_output() -> None:
+    """No files, network, clock or environment in memgate: bytes come in as arguments."""
+    for path in _modules("memgate"):
+        reaching_out = {name.partition(".")[0] for name in _imports(path)} & OUTSIDE
+        assert not reaching_out, f"{path.relative_to(ROOT)} imports {reaching_out}"
+        calls = {
+            node.func.id
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not calls & {"open", "print", "input"}, path.relative_to(ROOT)
+
+
+def test_allocator_modules_import_downwards_only() -> None:
+    """The reading order is the import order: no module imports a later one."""
+    order = ALLOCATOR_MODULES
+    for path in _modules("memgate/allocator"):
+        if path.stem == "__init__":
+            continue
+        for name in _imports_at_run_time(path):
+            if name.startswith("memgate.allocator."):
+                imported = name.removeprefix("memgate.allocator.")
+                assert order.index(imported) < order.index(path.stem), f"{path.stem} -> {imported}"
+
+
+def _imports_at_run_time(path: Path) -> Iterator[str]:
+    """Yield top-level imports, those for type checkers apart."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def test_no_module_is_too_long() -> None:
+    """400 lines at most; tests and data apart."""
+    for package in ALLOWED:
+        for path in _modules(package):
+            assert len(path.read_text().splitlines()) <= 400, path.relative_to(ROOT)
