@@ -31,7 +31,7 @@ test: install ## run the tests
 	$(BIN)/python -m pytest --cov --cov-report=term
 
 test-slow: install ## run the exhaustive tests as well
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 lint: install ## check style, docstrings, types, spelling, containers
 	$(BIN)/ruff format --check .

@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.builders import Bench
+
+# No deadline: a busy machine is no bug.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile("default")
 
 DATA = Path(__file__).parent / "data"
 

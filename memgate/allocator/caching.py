@@ -28,7 +28,7 @@ from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.device import Device
 from memgate.allocator.events import EventQueues
 from memgate.allocator.invariants import check_pool_invariants
-from memgate.allocator.pool import BlockPool, PoolBlock
+from memgate.allocator.pool import BlockPool, FreeBlocks, PoolBlock
 from memgate.allocator.protocol import OutOfMemory, RecordTrace, SegmentInfo
 from memgate.allocator.segments import Segments
 from memgate.allocator.sizes import SMALL_SIZE, get_allocation_size, round_size, should_split
@@ -55,6 +55,7 @@ class CachingAllocator:
     def __init__(self, config: AllocatorConfig, device: Device, record_trace: RecordTrace) -> None:
         """Make an empty allocator over ``device``; segment events go to ``record_trace``."""
         self.stats = DeviceStats()
+        self._totals = self.stats.all
         self._config = config
         self._device = device
         self._small_blocks = BlockPool(is_small=True, stats=self.stats.small_pool)
@@ -109,13 +110,13 @@ class CachingAllocator:
         pool = block.pool
         if should_split(block.size - size, size, pool.is_small, self._config):
             block = self._split(block, size)
-        elif block.expandable_segment is None and (block.prev or block.next):
-            self.stats.all.change_inactive_split(-1, -block.size)
+        elif block.expandable_segment is None and block.is_split:
+            self._totals.change_inactive_split(-1, -block.size)
             pool.stats.change_inactive_split(-1, -block.size)
         block.allocated = True
         block.requested_size = orig_size
         self._active_blocks.add(block)
-        self.stats.all.block_allocated(block.size, orig_size)
+        self._totals.block_allocated(block.size, orig_size)
         pool.stats.block_allocated(block.size, orig_size)
         if block.size >= self._config.max_split_size:
             self.stats.change_oversize_allocations(1)
@@ -124,7 +125,7 @@ class CachingAllocator:
     def _split(self, remaining: PoolBlock, size: int) -> PoolBlock:
         """Cut the first ``size`` bytes off a free block and return them; the rest stays free."""
         pool = remaining.pool
-        already_split = remaining.is_split
+        already_split = remaining.prev is not None or remaining.next is not None
         block = PoolBlock(remaining.stream, size, pool, remaining.ptr, remaining.expandable_segment)
         block.splice(remaining.prev, remaining)
         remaining.ptr += size
@@ -132,7 +133,7 @@ class CachingAllocator:
         pool.insert_into_blocks(remaining)
         if block.expandable_segment is None:
             blocks, change = (0, -size) if already_split else (1, remaining.size)
-            self.stats.all.change_inactive_split(blocks, change)
+            self._totals.change_inactive_split(blocks, change)
             pool.stats.change_inactive_split(blocks, change)
         return block
 
@@ -147,12 +148,7 @@ class CachingAllocator:
         if block is None:
             return None
         if block.expandable_segment is not None:
-            # A block that can still grow counts with the size it can grow to, so blocks that come
-            # later in the order may be the tighter fit.
-            for later in free_blocks.following(block):
-                if _expandable_size(later) >= _expandable_size(block):
-                    break
-                block = later
+            block = _tightest_fit(block, free_blocks)
         max_split_size = self._config.max_split_size
         if size < max_split_size <= block.size:
             return None  # blocks this large are kept whole, for requests as large
@@ -195,8 +191,8 @@ class CachingAllocator:
             capacity_bytes=self._device.capacity_bytes,
             free_bytes=max(0, self._device.free_bytes),
             allowed_bytes=self._allowed_memory_maximum,
-            allocated_bytes=self.stats.all.allocated_bytes,
-            reserved_bytes=self.stats.all.reserved_bytes,
+            allocated_bytes=self._totals.allocated_bytes,
+            reserved_bytes=self._totals.reserved_bytes,
             advises_expandable_segments=not self._config.expandable_segments,
             rejected_in_advance=rejected_in_advance,
         )
@@ -210,11 +206,11 @@ class CachingAllocator:
         if size >= self._config.max_split_size:
             self.stats.change_oversize_allocations(-1)
         if block.stream_uses:
-            self.stats.all.block_waits(size)
+            self._totals.block_waits(size)
             block.pool.stats.block_waits(size)
             self._insert_events(block)
         else:
-            self.stats.all.block_freed(size, block.requested_size)
+            self._totals.block_freed(size, block.requested_size)
             block.pool.stats.block_freed(size, block.requested_size)
             self._free_block(block)
 
@@ -235,7 +231,7 @@ class CachingAllocator:
                 split_blocks += 1
                 split_bytes += block.size
             if split_bytes:
-                self.stats.all.change_inactive_split(split_blocks, split_bytes)
+                self._totals.change_inactive_split(split_blocks, split_bytes)
                 pool.stats.change_inactive_split(split_blocks, split_bytes)
 
     # -- other streams -----------------------------------------------------------------------
@@ -279,7 +275,7 @@ class CachingAllocator:
         for block in self._cuda_events.take_all():
             block.event_count -= 1
             if block.event_count == 0:
-                self.stats.all.block_waited(block.size, block.requested_size)
+                self._totals.block_waited(block.size, block.requested_size)
                 block.pool.stats.block_waited(block.size, block.requested_size)
                 self._free_block(block)
 
@@ -358,6 +354,20 @@ class CachingAllocator:
             pools=(self._small_blocks, self._large_blocks),
             active_blocks=self._active_blocks,
         )
+
+
+def _tightest_fit(block: PoolBlock, free_blocks: FreeBlocks) -> PoolBlock:
+    """Return a later block if it fits more tightly than one that can still grow.
+
+    A free block of an expandable segment counts with the size it can grow to.
+    """
+    if _expandable_size(block) == block.size:
+        return block
+    for later in free_blocks.following(block):
+        if _expandable_size(later) >= _expandable_size(block):
+            break
+        block = later
+    return block
 
 
 def _expandable_size(block: PoolBlock) -> int:

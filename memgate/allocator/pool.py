@@ -195,7 +195,10 @@ class BlockPool:
 
     def try_merge_blocks(self, dst: PoolBlock, src: PoolBlock | None) -> int:
         """Join a free neighbour into ``dst``; return the neighbour's size, 0 if it cannot be."""
-        if src is None or not src.is_free or dst.mapped != src.mapped:
+        # ``is_free``, written out: this is done for two neighbours at every free
+        if src is None or src.allocated or src.event_count or src.stream_uses:
+            return 0
+        if dst.mapped != src.mapped:
             return 0
         if src.mapped:
             self.erase(src)

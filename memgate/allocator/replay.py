@@ -123,15 +123,16 @@ class _Player:
     def __init__(
         self, config: AllocatorConfig, device: Device, on_oom: OnOom, allocator_name: str
     ) -> None:
-        self.allocator: Allocator[Any] = make_allocator(
-            allocator_name, config, device, self._record_trace
-        )
         self.on_oom = on_oom
         self.index = 0
         #: the block of each id the program holds; None for zero bytes and for failed requests
         self.live: dict[int, Any] = {}
         self.ooms: list[OomEvent] = []
         self.segment_events: list[SegmentEvent] = []
+        # last: an allocator may take memory as soon as it exists
+        self.allocator: Allocator[Any] = make_allocator(
+            allocator_name, config, device, self._record_trace
+        )
 
     def play(self, events: Sequence[TimelineEvent]) -> Replay:
         """Feed all events to the allocator, or as many as the program lives to make."""
@@ -145,8 +146,9 @@ class _Player:
                 self._free(event)
             else:
                 self._handle_rare(event)
-            allocated_series.append(totals.allocated_bytes)
-            active_series.append(totals.active_bytes)
+            allocated = totals.allocated_bytes
+            allocated_series.append(allocated)
+            active_series.append(allocated + totals.waiting_bytes)
             if self.ooms and self.on_oom is OnOom.STOP:
                 break
         return Replay(

@@ -31,7 +31,6 @@ class PoolStats:
         "_peak_active_bytes_while_waiting",
         "_peak_active_while_waiting",
         "_waiting",
-        "_waiting_bytes",
         "allocated_bytes",
         "allocation",
         "inactive_split",
@@ -46,6 +45,7 @@ class PoolStats:
         "requested_bytes",
         "reserved_bytes",
         "segment",
+        "waiting_bytes",
     )
 
     #: COUNT: allocations the program holds
@@ -72,7 +72,8 @@ class PoolStats:
     # Blocks that the program freed and a stream still uses. Active is allocated plus waiting, so
     # its peak is that of allocated unless something waits: only then it is tracked.
     _waiting: int
-    _waiting_bytes: int
+    #: SUM: bytes that the program freed and a stream still uses
+    waiting_bytes: int
     _peak_active_while_waiting: int
     _peak_active_bytes_while_waiting: int
 
@@ -93,7 +94,7 @@ class PoolStats:
     @property
     def active_bytes(self) -> int:
         """SUM: bytes of active blocks."""
-        return self.allocated_bytes + self._waiting_bytes
+        return self.allocated_bytes + self.waiting_bytes
 
     @property
     def peak_active_bytes(self) -> int:
@@ -125,13 +126,13 @@ class PoolStats:
         self.allocation -= 1
         self.allocated_bytes -= size
         self._waiting += 1
-        self._waiting_bytes += size
+        self.waiting_bytes += size
         self._note_active_peak()
 
     def block_waited(self, size: int, requested: int) -> None:
         """No stream uses a freed block any more."""
         self._waiting -= 1
-        self._waiting_bytes -= size
+        self.waiting_bytes -= size
         self.requested_bytes -= requested
 
     def change_inactive_split(self, blocks: int, size: int) -> None:

@@ -1,0 +1,110 @@
+"""The documents say what is true: names exist, nothing is missing, examples run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate import errors
+from memgate.allocator import alloc_conf, allocators
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.timeline import Alloc, Free, Timeline
+from service.settings import ServiceSettings
+from tests.builders import mib
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
+
+
+def _text(name: str) -> str:
+    return (ROOT / name).read_text()
+
+
+def _code_blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", _text(name), re.DOTALL)
+
+
+def test_the_architecture_names_what_exists() -> None:
+    """Every `file.py` `name` pair of the reading order is a file with that definition in it."""
+    pairs = re.findall(r"`([\w/]+\.py)`\s+`(\w+)`", _text("docs/architecture.md"))
+    assert len(pairs) > 15
+    for path, name in pairs:
+        tree = ast.parse(_text(path))
+        defined = {
+            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        }
+        assert name in defined, f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_named_in_a_document_exist(document: Path) -> None:
+    """A moved file takes its mention along."""
+    text = document.read_text()
+    named = set(re.findall(r"`((?:memgate|service|worker|tests|docs)/[\w./-]+)`", text))
+    named |= {target for target in re.findall(r"\]\(([\w./-]+)\)", text) if "//" not in target}
+    for path in named:
+        assert (ROOT / path).exists(), f"{document.name} names {path}"
+
+
+def test_every_setting_is_documented() -> None:
+    """Each MEMGATE_* variable is in docs/operations.md."""
+    for field in ServiceSettings.model_fields:
+        assert f"`MEMGATE_{field.upper()}`" in _text("docs/operations.md")
+
+
+def test_every_error_code_is_documented() -> None:
+    """Each code is in docs/errors.md, and the tree in errors.py shows each class."""
+    classes = [value for value in vars(errors).values() if isinstance(value, type)]
+    for error in classes:
+        if issubclass(error, errors.MemgateError):
+            assert f"`{error.code}`" in _text("docs/errors.md")
+            assert error.__name__ in (errors.__doc__ or "")
+    used = re.findall(r'"code": "(\w+)"', _text("service/routes/probes.py"))
+    assert used
+    assert all(f"`{code}`" in _text("docs/errors.md") for code in used)
+
+
+def test_every_allocator_setting_is_documented() -> None:
+    """Each key of PYTORCH_ALLOC_CONF that is read is in docs/allocator.md."""
+    for key in [*alloc_conf._SETTINGS, "large_segment_size_mb"]:
+        assert f"`{key}`" in _text("docs/allocator.md")
+
+
+def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """And prints what its comments say."""
+    (example,) = _code_blocks("README.md", "python")
+
+    exec(compile(example, "README.md", "exec"), {})
+
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "70 1 None"
+    assert second.startswith("CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has ")
+
+
+def test_the_documented_third_allocator_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the page on writing an allocator shows can be registered and replayed."""
+    (example,) = _code_blocks("docs/allocator.md", "python")
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/allocator.md", "exec"), names)
+    registered = {**allocators.ALLOCATORS, "arena": names["ArenaAllocator"]}
+    monkeypatch.setattr(allocators, "ALLOCATORS", registered)
+    events = (Alloc(1, mib(30)), Free(1), Alloc(2, mib(30)))
+
+    run = replay(Timeline(events=events), parse_alloc_conf(""), mib(100), allocator_name="arena")
+
+    assert run.peak_reserved_bytes == mib(50)
+    assert run.oom is not None
+    assert run.oom.event_index == 2
+
+
+def test_every_make_target_has_a_line_of_help() -> None:
+    """``make help`` is complete."""
+    makefile = _text("Makefile")
+    (targets,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
+    for target in targets.split():
+        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), target
