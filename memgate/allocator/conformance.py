@@ -120,7 +120,7 @@ def _samples(read: Callable[[Replay], Sequence[int]]) -> _Compare:
     """The field is a value after every n-th event."""
 
     def compare_samples(vector: Vector, replayed: Replay, field: str, want: Any) -> list[Mismatch]:
-        every = vector.expect["allocated_every"]
+        every = vector.expect.get("allocated_every", 1)
         for index, (wanted, got) in enumerate(zip_longest(want, read(replayed)[::every])):
             if wanted != got:
                 event = index * every

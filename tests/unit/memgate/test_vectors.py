@@ -97,6 +97,21 @@ def test_a_stream_that_cannot_be_looked_into_is_read_as_plain() -> None:
             {"id": 7}, "line 1, a record without an id, id is 7: Expected `str`", id="bad id"
         ),
         pytest.param(
+            {"expect": {"allocated_every": 0}},
+            "line 1, record 'tiny', expect.allocated_every is 0: Expected `int` >= 1",
+            id="an answer that is none",
+        ),
+        pytest.param(
+            {"expect": {"segment_events": [[0, "segment_grow", 1, 0]]}},
+            "line 1, record 'tiny', expect.segment_events[0][1] is 'segment_grow': Invalid enum",
+            id="an unknown segment event",
+        ),
+        pytest.param(
+            {"alt_address_policy": {"down": "low"}},
+            "line 1, record 'tiny', alt_address_policy[...] is ",
+            id="a bad answer under another placement",
+        ),
+        pytest.param(
             {"on_oom": "x" * 100}, "line 1, record 'tiny', on_oom is 'xxx", id="long value"
         ),
     ],
@@ -120,6 +135,16 @@ def test_a_bad_field_is_named_with_its_value_and_the_rule(
         pytest.param(b"\xff\xfe{}\n", "line 1 is not JSON", id="binary"),
         pytest.param(b'{"id": "\xff"}\n', "line 1 is not JSON", id="bad UTF-8"),
         pytest.param(b'{"id": "a"\n', "line 1 is not JSON (Input data was truncated", id="cut"),
+        pytest.param(b"[" * 100_000, "line 1, the record: Expected `object`", id="endless nesting"),
+        pytest.param(
+            b'{"id": ' + b'{"a":' * 100_000, "line 1, id: Expected `str`", id="nesting in a field"
+        ),
+        pytest.param(
+            b'{"expect": ' + b'{"a":' * 100_000, "line 1 is not JSON (", id="nesting in a value"
+        ),
+        pytest.param(
+            b'{"id": 7, "config": "', "line 1, id: Expected `str`, got `int`", id="wrong, then cut"
+        ),
         pytest.param(b"[]\n", "line 1, a record without an id: Expected `object`", id="no object"),
         pytest.param(
             b'{"id": "a"}\n',
