@@ -40,5 +40,5 @@ ENV MEMGATE_HOST=0.0.0.0 \
     MEMGATE_PORT=8080
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", \
-    "from urllib.request import urlopen; urlopen('http://127.0.0.1:8080/healthz', timeout=4)"]
+    "import os; from urllib.request import urlopen; urlopen(f'http://127.0.0.1:{os.environ[\"MEMGATE_PORT\"]}/healthz', timeout=4)"]
 CMD ["python", "-m", "service"]

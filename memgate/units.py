@@ -1,4 +1,4 @@
-"""Bytes to text for people. Inside the program a size is always an ``int`` of bytes."""
+"""Values to text for people. Inside the program a size is always an ``int`` of bytes."""
 
 from __future__ import annotations
 
@@ -16,3 +16,9 @@ def format_size(size_bytes: int) -> str:
     if size_bytes <= GIB:
         return f"{size_bytes / MIB:.2f} MiB"
     return f"{size_bytes / GIB:.2f} GiB"
+
+
+def clip(value: object, *, limit: int = 80) -> str:
+    """Write a value for a message, cut if it is long: an error is one sentence."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

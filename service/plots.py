@@ -43,7 +43,7 @@ def plot_replay(replayed: Replay, *, title: str, capacity_bytes: int, path: Path
             clip_on=False,
             label=f"out of memory, {len(replayed.ooms)}",
         )
-    axes.set_title(title, loc="left", fontsize=11)
+    axes.set_title(title, loc="left", fontsize=11, parse_math=False)
     axes.set_xlabel("event (allocation or free)")
     axes.set_ylabel(unit)
     axes.set_xlim(0, max(1, replayed.num_events - 1))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from uuid import uuid4
 
 from redis import Redis
+from redis.exceptions import RedisError
 from rq import Queue, Worker
 from rq.serializers import JSONSerializer
 
@@ -30,4 +32,8 @@ def make_worker(redis_url: str) -> Worker:
 
 def main() -> None:
     """Work until told to stop."""
-    make_worker(str(QueueSettings().redis_url)).work()
+    settings = QueueSettings.from_environment()
+    try:
+        make_worker(str(settings.redis_url)).work()
+    except RedisError as error:
+        sys.exit(f"the queue cannot be reached ({type(error).__name__}); check MEMGATE_REDIS_URL")

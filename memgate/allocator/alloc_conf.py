@@ -9,6 +9,7 @@ Upstream: c10/core/AllocatorConfig.{h,cpp} and c10/cuda/CUDAAllocatorConfig.{h,c
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from typing import Any
 from memgate.allocator.config import POWER2_INTERVALS, UNLIMITED, AllocatorConfig
 from memgate.allocator.sizes import EXPANDABLE_GRANULARITY, MIN_LARGE_ALLOC
 from memgate.errors import AllocatorConfigError
-from memgate.units import MIB
+from memgate.units import MIB, clip
 
 _LARGE_SEGMENT_KEY = "large_segment_size_mb"
 
@@ -41,7 +42,7 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
         if setting.key not in _SETTINGS:
             known = ", ".join(sorted([*_SETTINGS, _LARGE_SEGMENT_KEY]))
             raise AllocatorConfigError(
-                f"{_quote(text)}: Unrecognized key '{setting.key}' in CUDA allocator config."
+                f"{_quote(text)}: Unrecognized key {clip(setting.key)} in CUDA allocator config."
                 f" Known keys: {known}."
             )
         field, read = _SETTINGS[setting.key]
@@ -81,7 +82,7 @@ class _Setting:
 
 
 def _quote(text: str) -> str:
-    return f"allocator setting {text if len(text) <= 80 else text[:77] + '...'!r}"
+    return f"allocator setting {clip(text)}"
 
 
 def _cut_into_settings(text: str) -> list[_Setting]:
@@ -97,7 +98,7 @@ def _cut_into_settings(text: str) -> list[_Setting]:
         begin = at + 2
         if begin >= len(tokens):
             raise AllocatorConfigError(
-                f"{_quote(text)}, {key}: the value is missing, write key:value"
+                f"{_quote(text)}, {clip(key)}: the value is missing, write key:value"
                 " (PyTorch stops with: Index out of bounds in ConfigTokenizer)"
             )
         end = begin
@@ -119,22 +120,35 @@ def _cut_into_settings(text: str) -> list[_Setting]:
 
 def _to_size_t(setting: _Setting, token: str) -> int:
     """Read a whole number as C++'s stoull does: the leading digits count, a minus wraps."""
-    match = re.match(r"[+-]?\d+", token)
+    match = re.match(r"[+-]?[0-9]+", token)
     if match is None:
-        raise setting.error(f"{token!r} is no whole number (PyTorch stops with: stoull)")
-    value = int(match[0])
-    if abs(value) > UNLIMITED:
-        raise setting.error(f"{token!r} is out of range (PyTorch stops with: stoull)")
-    return value % (UNLIMITED + 1)
+        raise setting.error(f"{clip(token)} is no whole number (PyTorch stops with: stoull)")
+    digits = match[0].lstrip("+-0")
+    if len(digits) > 20 or int(digits or "0") > UNLIMITED:
+        raise setting.error(f"{clip(token)} is out of range (PyTorch stops with: stoull)")
+    sign = -1 if match[0].startswith("-") else 1
+    return sign * int(digits or "0") % (UNLIMITED + 1)
 
 
 def _to_double(setting: _Setting) -> float:
     """Read a number as C++'s stod does: what follows the number is ignored."""
-    number = r"[+-]?(\d+\.?\d*(e[+-]?\d+)?|\.\d+(e[+-]?\d+)?|inf|nan)"
-    match = re.match(number, setting.value[0], re.IGNORECASE)
+    token = setting.value[0]
+    match = re.match(_HEX_NUMBER, token, re.IGNORECASE)
+    if match is not None:
+        return float.fromhex(match[0])
+    match = re.match(_NUMBER, token, re.IGNORECASE)
     if match is None:
-        raise setting.error(f"{setting.value[0]!r} is no number (PyTorch stops with: stod)")
-    return float(match[0])
+        raise setting.error(f"{clip(token)} is no number (PyTorch stops with: stod)")
+    value = float(match[0])
+    vanished = value == 0.0 and re.search("[1-9]", match[0].lower().partition("e")[0])
+    exploded = math.isinf(value) and "inf" not in match[0].lower()
+    if vanished or exploded:
+        raise setting.error(f"{clip(token)} is out of range (PyTorch stops with: stod)")
+    return value
+
+
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*(e[+-]?[0-9]+)?|\.[0-9]+(e[+-]?[0-9]+)?|inf|nan)"
+_HEX_NUMBER = r"[+-]?0x([0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(p[+-]?[0-9]{1,4})?"
 
 
 def _flag(setting: _Setting, _: AllocatorConfig) -> bool:

@@ -240,8 +240,8 @@ class CachingAllocator:
     # A block that ``record_stream`` marked is not reusable when the program frees it: an event is
     # recorded on each stream that uses it, and the block stays active until all have finished. The
     # allocator polls the events at every malloc, and waits for all of them before it gives cached
-    # memory back. Which stream comes first shows in ``peak_inactive_split_bytes`` and nowhere else:
-    # ``EventQueues`` keeps upstream's order.
+    # memory back. Which stream comes first shows in the peaks of ``inactive_split``, and in nothing
+    # else that was compared: ``EventQueues`` keeps upstream's order.
 
     def record_stream(self, block: PoolBlock, stream: int) -> None:
         """Note that another stream uses the block; its own stream needs no note."""
@@ -298,6 +298,8 @@ class CachingAllocator:
         assert self._allowed_memory_maximum is not None
         threshold = int(self._config.garbage_collection_threshold * self._allowed_memory_maximum)
         target_size = self._segments.total_allocated_memory - threshold
+        if target_size <= 0:
+            return
         pool = self._large_blocks
         freeable = [block for block in pool.all_blocks() if _is_whole_segment(block)]
         total_age = sum(pool.gc_count(block) for block in freeable)

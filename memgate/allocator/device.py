@@ -6,10 +6,10 @@ are plain numbers: nothing is ever stored behind them.
 Note [Where segments lie]
 Of two free blocks of equal size torch 2.14.1 takes the one whose segment is older (driven with
 segments placed downwards in memory, the real allocator gave the same answers in all 401 recordings
-without expandable segments). So segments are numbered upwards in the order of their creation, and
-where a driver puts them makes no difference. Earlier versions compare addresses, and are modelled
-right as far as the driver hands out rising ones. Only the address ranges of expandable segments are
-still compared by address: ``AddressPolicy`` places those.
+without expandable segments). So addresses are counted upwards in the order of creation, and where a
+driver puts a segment makes no difference. Earlier versions compare addresses, and are modelled
+right as far as the driver hands out rising ones. One thing still goes by real addresses: the search
+for the lowest empty stretch among several expandable segments. ``AddressPolicy`` places those.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from enum import StrEnum
 
 
 class AddressPolicy(StrEnum):
-    """Where the driver reserves a new address range. NVIDIA does not document it."""
+    """Where the driver puts the range of a new expandable segment. NVIDIA does not document it."""
 
     #: above all earlier ones
     UP = "up"
@@ -36,7 +36,15 @@ _BASE_ADDRESS = 1 << 58
 class Device:
     """Memory books of one GPU."""
 
-    __slots__ = ("_bottom", "_policy", "_released", "_top", "capacity_bytes", "free_bytes")
+    __slots__ = (
+        "_bottom",
+        "_highest",
+        "_policy",
+        "_released",
+        "_top",
+        "capacity_bytes",
+        "free_bytes",
+    )
 
     def __init__(
         self,
@@ -50,14 +58,16 @@ class Device:
         #: what is left; below zero if others take more than there is
         self.free_bytes = capacity_bytes - context_bytes
         self._policy = address_policy
-        self._top = self._bottom = _BASE_ADDRESS
+        self._top = self._highest = self._bottom = _BASE_ADDRESS
         #: starts of the address ranges given back, by size
         self._released: dict[int, list[int]] = {}
 
     def malloc(self, size: int) -> int | None:
         """Return the address of ``size`` new bytes, or None if they are not there."""
-        if not self.create_pages(size):
-            return None
+        return self.next_address(size) if self.create_pages(size) else None
+
+    def next_address(self, size: int) -> int:
+        """Return the start of the next ``size`` addresses in order of creation."""
         self._top += size
         return self._top - size
 
@@ -76,18 +86,18 @@ class Device:
         """Take back what ``create_pages`` gave."""
         self.free_bytes += size
 
-    def reserve_addresses(self, size: int) -> int:
-        """Return the start of an address range for an expandable segment; costs no memory."""
+    def place_range(self, size: int) -> int:
+        """Return where the driver puts the range of an expandable segment; costs no memory."""
         if self._policy is AddressPolicy.DOWN:
             self._bottom -= size
             return self._bottom
         if self._policy is AddressPolicy.REUSE and self._released.get(size):
             return self._released[size].pop(0)
-        self._top += size
-        return self._top - size
+        self._highest += size
+        return self._highest - size
 
-    def release_addresses(self, address: int, size: int) -> None:
-        """Give an address range back."""
+    def release_range(self, address: int, size: int) -> None:
+        """Take such a range back."""
         insort(self._released.setdefault(size, []), address)
 
     def allowed_bytes(self, fraction: float) -> int | None:

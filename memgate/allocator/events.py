@@ -2,7 +2,7 @@
 
 Upstream keeps a queue per stream in a hash table and walks the table. The order of the walk is an
 accident of hashing, but it decides which of two neighbours is free first, and so how many bytes are
-stranded for a moment between the two; one counter shows it, ``peak_inactive_split_bytes``. To match
+stranded for a moment between the two; the peaks of ``inactive_split`` show it. To match
 recordings to the byte the walk is repeated here: Fibonacci hashing into a power-of-two table that
 doubles when half full (c10/util/flat_hash_map.h), over the handles that the recordings used.
 """

@@ -19,14 +19,20 @@ from memgate.allocator.device import Device
 class ExpandableSegment:
     """An address range, and the pages behind parts of it."""
 
-    __slots__ = ("_device", "page_size", "ptr", "size")
+    __slots__ = ("_device", "_placed_at", "page_size", "ptr", "size")
 
     def __init__(self, device: Device, page_size: int) -> None:
         self._device = device
         self.page_size = page_size
         address_space = device.capacity_bytes + device.capacity_bytes // 8
         self.size = -(-address_space // page_size) * page_size
-        self.ptr = device.reserve_addresses(self.size)
+        #: in order of creation: Note [Where segments lie]
+        self.ptr = device.next_address(self.size)
+        self._placed_at = device.place_range(self.size)
+
+    def address_of(self, ptr: int) -> int:
+        """Return where the driver put what we count as ``ptr``."""
+        return self._placed_at + ptr - self.ptr
 
     def map(self, size: int) -> int:
         """Put pages behind ``size`` bytes; return the bytes mapped, 0 if the device is full."""
@@ -45,4 +51,4 @@ class ExpandableSegment:
 
     def release(self) -> None:
         """Give the address range back."""
-        self._device.release_addresses(self.ptr, self.size)
+        self._device.release_range(self._placed_at, self.size)

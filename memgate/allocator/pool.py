@@ -176,8 +176,8 @@ class BlockPool:
         self.stats = stats
         #: free blocks with memory behind them, by stream
         self.blocks: dict[int, FreeBlocks] = {}
-        #: empty address ranges of expandable segments, by stream, in no order
-        self.unmapped: dict[int, set[PoolBlock]] = {}
+        #: empty address ranges of expandable segments, by stream, lowest first
+        self.unmapped: dict[int, list[PoolBlock]] = {}
         #: how often the pool was searched; the age of a block is counted in searches
         self.get_free_blocks_call_count = 0
 
@@ -224,14 +224,17 @@ class BlockPool:
         """Return the free blocks of all streams, by stream, size, address."""
         return [block for stream in sorted(self.blocks) for block in self.blocks[stream]]
 
-    def unmapped_by_address(self, stream: int) -> list[PoolBlock]:
-        """Return the empty address ranges of a stream, lowest first."""
-        return sorted(self.unmapped.get(stream, ()), key=lambda block: block.ptr)
-
     def insert_unmapped(self, block: PoolBlock) -> None:
         """Add an empty address range."""
-        self.unmapped.setdefault(block.stream, set()).add(block)
+        insort(self.unmapped.setdefault(block.stream, []), block, key=_placed_at)
 
     def erase_unmapped(self, block: PoolBlock) -> None:
         """Take an empty address range out."""
-        self.unmapped[block.stream].remove(block)
+        unmapped = self.unmapped[block.stream]
+        del unmapped[bisect_left(unmapped, _placed_at(block), key=_placed_at)]
+
+
+def _placed_at(block: PoolBlock) -> int:
+    """Return where the driver put a block of an expandable segment."""
+    assert block.expandable_segment is not None
+    return block.expandable_segment.address_of(block.ptr)

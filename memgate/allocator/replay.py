@@ -125,8 +125,10 @@ class _Player:
     ) -> None:
         self.on_oom = on_oom
         self.index = 0
-        #: the block of each id the program holds; None for zero bytes and for failed requests
+        #: the block of each id the program holds; None for zero bytes
         self.live: dict[int, Any] = {}
+        #: ids whose request failed: they never lived, and freeing them does nothing
+        self.failed: set[int] = set()
         self.ooms: list[OomEvent] = []
         self.segment_events: list[SegmentEvent] = []
         # last: an allocator may take memory as soon as it exists
@@ -169,22 +171,24 @@ class _Player:
         block = self.allocator.malloc(size, event.stream) if size else None
         if isinstance(block, OutOfMemory):
             self.ooms.append(OomEvent(self.index, block))
-            block = None
-        self.live[block_id] = block
+            self.failed.add(block_id)
+        else:
+            self.live[block_id] = block
 
     def _free(self, event: Free) -> None:
-        if event.block_id not in self.live:
+        if event.block_id in self.live:
+            block = self.live.pop(event.block_id)
+            if block is not None:
+                self.allocator.free(block)
+        elif event.block_id not in self.failed:
             raise self._contradiction(event, f"id {event.block_id} is not allocated")
-        block = self.live.pop(event.block_id)
-        if block is not None:
-            self.allocator.free(block)
 
     def _handle_rare(self, event: RecordStream | EventsPending | EmptyCache | SetFraction) -> None:
         match event:
             case RecordStream(block_id, stream):
-                if block_id not in self.live:
+                if block_id not in self.live and block_id not in self.failed:
                     raise self._contradiction(event, f"id {block_id} is not allocated")
-                if self.live[block_id] is not None:
+                if self.live.get(block_id) is not None:
                     self.allocator.record_stream(self.live[block_id], stream)
             case EventsPending(pending):
                 self.allocator.set_events_pending(bool(pending))

@@ -113,7 +113,7 @@ class Segments:
 
     def _find_expandable_block(self, pool: BlockPool, size: int, stream: int) -> PoolBlock:
         """Return the lowest place where ``size`` bytes of free or empty address space begin."""
-        for empty in pool.unmapped_by_address(stream):
+        for empty in pool.unmapped.get(stream, ()):
             before = empty.prev
             candidate = before if before is not None and before.is_free else empty
             if _has_available_address_space(candidate, size):

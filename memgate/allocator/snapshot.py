@@ -30,13 +30,14 @@ def blocks_of_segment(head: PoolBlock) -> list[PoolBlock]:
 
 def _segment_from(head: PoolBlock) -> SegmentInfo:
     blocks = blocks_of_segment(head)
+    segment = head.expandable_segment
     return SegmentInfo(
-        address=head.ptr,
+        address=head.ptr if segment is None else segment.address_of(head.ptr),
         total_size=sum(block.size for block in blocks),
         allocated_size=sum(block.size for block in blocks if block.allocated),
         active_size=sum(block.size for block in blocks if not block.is_free),
         is_large=not head.pool.is_small,
-        is_expandable=head.expandable_segment is not None,
+        is_expandable=segment is not None,
         stream=head.stream,
         num_blocks=len(blocks),
     )

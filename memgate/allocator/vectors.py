@@ -8,6 +8,7 @@ allocation trace. Which fields they have is in docs/allocator.md. Comparing them
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from memgate.allocator.protocol import SegmentAction
 from memgate.allocator.replay import OnOom
 from memgate.errors import VectorFormatError
 from memgate.timeline import Timeline, TimelineEvent
-from memgate.units import MIB, format_size
+from memgate.units import MIB, clip, format_size
 
 #: a record of a million events takes about 30 MiB; a longer line is no record
 MAX_LINE_BYTES = 256 * MIB
@@ -122,10 +123,11 @@ def read_vectors(stream: BinaryIO) -> Iterator[Vector]:
     Raises:
         VectorFormatError: with the line, the field and the rule, as soon as a line breaks one.
     """
-    number = 0
+    number = num_records = 0
     try:
         for number, line in enumerate(_lines(stream), 1):
             if line.strip():
+                num_records += 1
                 yield _decode(line, number)
     except EOFError:
         raise VectorFormatError(
@@ -136,13 +138,15 @@ def read_vectors(stream: BinaryIO) -> Iterator[Vector]:
         raise VectorFormatError(
             f"the gzip data is damaged after line {number} ({error}); copy or download it again"
         ) from None
-    if number == 0:
-        raise VectorFormatError("the file is empty; expected one JSON record a line")
+    if num_records == 0:
+        raise VectorFormatError("there is no record in it; expected one JSON record a line")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    head = stream.peek(2)[:2] if hasattr(stream, "peek") else b""
-    text = cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if head == _GZIP_MAGIC else stream
+    if not isinstance(stream, io.BufferedReader):
+        stream = io.BufferedReader(cast(io.RawIOBase, stream))
+    is_gzip = stream.peek(2).startswith(_GZIP_MAGIC)
+    text: BinaryIO = cast(BinaryIO, gzip.GzipFile(fileobj=stream)) if is_gzip else stream
     number = 0
     while line := text.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -180,10 +184,10 @@ def _explain(problem: str, line: bytes) -> str:
     path = path.rstrip("`")
     try:
         record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError):  # the rest of the line is no better
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):  # the rest is no better
         return f"{path.lstrip('.') or 'the record'}: {rule}"
     name = record.get("id") if isinstance(record, dict) else None
-    title = f"record {name!r}" if isinstance(name, str) else "a record without an id"
+    title = f"record {clip(name)}" if isinstance(name, str) else "a record without an id"
     if not path:
         return f"{title}: {rule}"
     hint = f"; events are {', '.join(_EVENT_KINDS)}" if path.startswith(".events") else ""
@@ -195,8 +199,7 @@ def _value_at(record: Any, path: str) -> str:
     value = record
     for key, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
         value = value[key] if key else value[int(index)]
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return clip(value, limit=60)
 
 
 _EVENT_KINDS = [kind.__struct_config__.tag for kind in get_args(TimelineEvent)]

@@ -15,13 +15,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
 from memgate.allocator.replay import Replay
 from memgate.allocator.vectors import Vector, read_vectors
 from memgate.errors import AllocatorConfigError, InputError, TimelineError
-from memgate.units import format_size
+from memgate.units import clip, format_size
 from service.plots import plot_replay
 
 #: mismatches shown to a person; ``--json`` gives all
@@ -36,7 +37,7 @@ class _Summary:
 
     @property
     def matched(self) -> int:
-        return sum(not comparison.mismatches for comparison in self.comparisons)
+        return sum(comparison.is_match for comparison in self.comparisons)
 
     @property
     def events_per_second(self) -> float:
@@ -98,10 +99,13 @@ def replay_command(
             seconds += time.perf_counter() - start
             comparisons.append(compare(vector, replayed))
             first = first or (vector, replayed)
+            if record is not None:
+                break
     if first is None:
         raise InputError(f"{vectors}: no record has the id {record!r}; --record takes an exact id")
     summary = _Summary(comparisons=tuple(comparisons), replay_seconds=seconds)
     if plot is not None:
+        plot = plot if plot.suffix else plot.with_suffix(".png")
         _plot(*first, plot)
     if as_json:
         typer.echo(_to_json(summary))
@@ -122,6 +126,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file, or standard input for ``-``; whatever is wrong with it is said with its name."""
     try:
         if path == Path("-"):
+            if sys.stdin is None:
+                raise InputError("there is no standard input to read from")
             yield sys.stdin.buffer
         else:
             with path.open("rb") as stream:
@@ -182,7 +188,7 @@ def _to_json(summary: _Summary) -> str:
 def _print_summary(
     summary: _Summary, *, only: tuple[Vector, Replay] | None, plot: Path | None
 ) -> None:
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     if only is not None:
         console.print(_figures(*only))
     mismatches = [found for comparison in summary.comparisons for found in comparison.mismatches]
@@ -202,8 +208,10 @@ def _print_summary(
 
 def _figures(vector: Vector, replayed: Replay) -> Table:
     stats = replayed.stats
-    table = Table(title=vector.id, title_justify="left", show_header=False)
-    table.add_row("allocator setting", vector.config or "(default)")
+    table = Table(title=Text(vector.id), title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    table.add_row("allocator setting", Text(vector.config or "(default)"))
     table.add_row("device capacity", format_size(vector.capacity_bytes))
     table.add_row("events", f"{replayed.num_events:,}")
     table.add_row("peak requested", format_size(stats.all.peak_requested_bytes))
@@ -219,13 +227,11 @@ def _figures(vector: Vector, replayed: Replay) -> Table:
 
 
 def _mismatch_table(mismatches: list[Mismatch]) -> Table:
-    table = Table("record", "field", "event", "real allocator", "simulator")
+    table = Table()
+    for column in ("record", "field", "event", "real allocator", "simulator"):
+        table.add_column(column, overflow="fold")
     for found in mismatches[:_MAX_SHOWN]:
         event = "" if found.event is None else str(found.event)
-        table.add_row(found.id, found.field, event, _short(found.want), _short(found.got))
+        cells = (found.id, found.field, event, clip(found.want), clip(found.got))
+        table.add_row(*map(Text, cells))
     return table
-
-
-def _short(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -101,6 +101,31 @@ def test_the_cuda_variable_wins(environment: dict[str, str], want: str) -> None:
     assert alloc_conf_from_environment(environment) == want
 
 
+@pytest.mark.parametrize(
+    ("conf", "want_words"),
+    [
+        ("max_split_size_mb:\u0664\u0660", "is no whole number (PyTorch stops with: stoull)"),
+        ("max_split_size_mb:" + "9" * 5000, "is out of range (PyTorch stops with: stoull)"),
+        ("per_process_memory_fraction:1e-400", "is out of range (PyTorch stops with: stod)"),
+        ("per_process_memory_fraction:1e400", "is out of range (PyTorch stops with: stod)"),
+        ("per_process_memory_fraction:0x40", "is invalid, set it in [0.0, 1.0]"),
+    ],
+    ids=["Arabic digits", "too many digits", "vanishing", "exploding", "hexadecimal"],
+)
+def test_numbers_are_read_as_the_c_library_reads_them(conf: str, want_words: str) -> None:
+    """As observed with the real parser."""
+    with pytest.raises(AllocatorConfigError) as raised:
+        parse_alloc_conf(conf)
+
+    assert want_words in raised.value.message
+    assert len(raised.value.message) < 300
+
+
+def test_a_hexadecimal_fraction_is_a_number() -> None:
+    """C's stod reads it, so PyTorch does."""
+    assert parse_alloc_conf("per_process_memory_fraction:0x1p-1").per_process_memory_fraction == 0.5
+
+
 def test_large_segment_size_is_also_the_default_slack() -> None:
     """``max_non_split_rounding_mb`` follows it unless set, in whatever order they stand."""
     assert parse_alloc_conf("large_segment_size_mb:64").max_non_split_rounding_size == 64 * MIB

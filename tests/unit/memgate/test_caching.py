@@ -533,13 +533,16 @@ class TestExpandableSegments:
         """Once all pages are gone, its addresses are free for the next one."""
         bench = make_bench(self.CONF, address_policy=AddressPolicy.REUSE)
         block = bench.malloc(mib(30))
-        ptr = block.ptr
+        assert block.expandable_segment is not None
+        address = block.expandable_segment.address_of(block.ptr)
         bench.free(block)
 
         bench.allocator.empty_cache()
 
         assert bench.allocator.snapshot() == ()
-        assert bench.malloc(mib(50)).ptr == ptr
+        again = bench.malloc(mib(50))
+        assert again.expandable_segment is not None
+        assert again.expandable_segment.address_of(again.ptr) == address
 
     def test_a_full_device_unmaps_and_tries_again(self, make_bench: MakeBench) -> None:
         """Pages of another stream make room."""
@@ -581,6 +584,30 @@ class TestExpandableSegments:
         bench.malloc(mib(150), stream=1)
 
         assert bench.stats.num_alloc_retries == 1
+
+    def test_of_equal_blocks_the_older_range_is_taken_wherever_it_lies(
+        self, make_bench: MakeBench
+    ) -> None:
+        """A shrunk case of the real allocator, its second range below the first."""
+        bench = make_bench(self.CONF, capacity=mib(240), address_policy=AddressPolicy.DOWN)
+        blocks = {
+            number: bench.malloc(mib(size))
+            for number, size in ((12, 10), (13, 10), (14, 60), (20, 10), (21, 120))
+        }
+        bench.malloc_fails(mib(100))
+        blocks |= {number: bench.malloc(mib(10)) for number in (46, 47)}
+        bench.free(blocks[21])
+        bench.malloc(mib(60))
+        bench.malloc_fails(mib(120))
+        bench.malloc(mib(20))
+        bench.free(blocks[47])
+
+        bench.malloc(mib(10))
+
+        sizes = [(part.total_size, part.allocated_size) for part in bench.allocator.snapshot()]
+        assert sorted(sizes) == sorted(
+            [(mib(40), mib(20)), (mib(160), mib(150)), (mib(20), mib(20))]
+        )
 
     def test_addresses_run_out_before_memory(self, make_bench: MakeBench) -> None:
         """Where no stretch of an address range is long enough, a second one is reserved."""

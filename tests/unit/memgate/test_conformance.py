@@ -167,6 +167,28 @@ class TestOtherPlacements:
         assert found.got == [2 * MIB, 2 * MIB, 0, 1]
 
 
+def test_a_wrong_counter_is_noticed() -> None:
+    """Counters that were recorded are compared one by one; others do not matter."""
+    right = {"allocation.all.peak": 1}
+    assert _compare(expect={"memory_stats": right}).mismatches == ()
+
+    (found,) = _compare(expect={"memory_stats": right | {"allocation.all.mean": 1}}).mismatches
+    assert (found.field, found.got) == ("memory_stats.allocation.all.mean", None)
+
+
+def test_a_record_that_expects_nothing_is_no_match() -> None:
+    """To compare nothing is not to agree."""
+    assert not _compare(expect={}).is_match
+    assert not _compare(expect={"colour": "blue"}).is_match
+
+
+def test_a_capacity_below_one_step_is_compared_as_far_as_it_goes() -> None:
+    """There is no capacity below zero."""
+    comparison = _compare(config="expandable_segments:True", expect={"min_capacity_replay": 5})
+
+    assert [found.field for found in comparison.mismatches] == ["min_capacity_replay"]
+
+
 def test_an_unknown_expectation_is_named() -> None:
     """What nobody compares is not called a match in silence."""
     assert _compare(expect={"colour": "blue", "peak_allocated": 512}).not_compared == ("colour",)

@@ -83,6 +83,21 @@ def test_a_program_that_survives_goes_on_without_the_block() -> None:
     assert run.stats.all.allocated_bytes == 0
 
 
+def test_an_id_whose_request_failed_may_be_used_again() -> None:
+    """It never lived: a program may try again under the same id, and free it twice."""
+    run = make_replay(
+        Alloc(1, mib(200)),
+        Free(1),
+        Alloc(1, mib(50)),
+        Free(1),
+        Free(1),
+        capacity=mib(100),
+        on_oom=OnOom.CONTINUE,
+    )
+
+    assert run.peak_allocated_bytes == mib(50)
+
+
 def test_rare_events_reach_the_allocator() -> None:
     """Streams, events and fractions do what they do in PyTorch."""
     run = make_replay(

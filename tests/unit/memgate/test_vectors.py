@@ -55,9 +55,11 @@ def test_empty_lines_are_passed_over() -> None:
     assert len(_read(b"\n" + to_lines([make_record()]) + b"\n\n")) == 1
 
 
-def test_a_stream_that_cannot_be_looked_into_is_read_as_plain() -> None:
-    """Only the bytes decide, and only where they can be seen without being consumed."""
-    assert len(list(read_vectors(io.BytesIO(to_lines([make_record()]))))) == 1
+def test_any_binary_stream_is_read() -> None:
+    """Also one that cannot be looked into, gzip or not."""
+    data = gzip.compress(to_lines([make_record()]))
+
+    assert len(list(read_vectors(io.BytesIO(data)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,13 @@ def test_a_bad_field_is_named_with_its_value_and_the_rule(
 @pytest.mark.parametrize(
     ("data", "want_message"),
     [
-        pytest.param(b"", "the file is empty", id="empty"),
+        pytest.param(b"", "there is no record in it", id="empty"),
+        pytest.param(b"\n\n", "there is no record in it", id="blank lines"),
+        pytest.param(
+            b'{"id": "x", "zz": "\xff", "capacity_bytes": -5}',
+            "line 1, capacity_bytes: Expected `int` >= 0",
+            id="wrong, then bad UTF-8",
+        ),
         pytest.param(b"hello\n", "line 1 is not JSON (JSON is malformed", id="text"),
         pytest.param(b"\xff\xfe{}\n", "line 1 is not JSON", id="binary"),
         pytest.param(b'{"id": "\xff"}\n', "line 1 is not JSON", id="bad UTF-8"),

@@ -1,0 +1,15 @@
+"""What an operator set wrong is told in a sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.settings import ServiceSettings
+
+
+def test_a_wrong_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No traceback at the start of a program."""
+    monkeypatch.setenv("MEMGATE_PORT", "abc")
+
+    with pytest.raises(SystemExit, match="MEMGATE_PORT is 'abc': Input should be a valid integer"):
+        ServiceSettings.from_environment()
