@@ -6,10 +6,12 @@ VENV    ?= .venv
 INSTALL ?= --editable '.[plot,service]' --group dev
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
+# library versions that jobs are run with; one of worker/runtimes/
+RUNTIME ?= torch-2.14
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-slow lint format bench constraints clean
+.PHONY: help install runtime run test test-slow lint format bench constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -23,14 +25,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(INSTALL)
 	@touch $@
 
+runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
+	@$(BIN)/python -m worker.runtime_setup $(RUNTIME)
+
 run: install ## replay a real training run through the allocator simulator, with a picture
 	@mkdir -p build
 	@$(BIN)/memgate replay tests/data/training_dev.jsonl.gz --record '$(RECORD)' --plot build/replay.png
 
-test: install ## run the tests
+test: install runtime ## run the tests
 	$(BIN)/python -m pytest --cov --cov-report=term
 
-test-slow: install ## run the exhaustive tests as well
+test-slow: install runtime ## run the exhaustive tests as well
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 lint: install ## check style, docstrings, types, spelling, containers

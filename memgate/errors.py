@@ -5,6 +5,7 @@
     |  |- AllocatorConfigError    a PYTORCH_ALLOC_CONF string that PyTorch would refuse too
     |  |- VectorFormatError       not a file of allocator vectors, or a broken one
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
+    |- EngineError              a job could not be run to its end, for reasons of its own
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
@@ -46,6 +47,12 @@ class TimelineError(InputError):
     """An event sequence that contradicts itself."""
 
     code = "BAD_TIMELINE"
+
+
+class EngineError(MemgateError):
+    """A job failed while an engine ran it."""
+
+    code = "JOB_FAILED"
 
 
 class SimulationError(MemgateError):

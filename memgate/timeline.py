@@ -11,7 +11,8 @@ Orchestrating a CPU trace into a timeline is another module's job; this one only
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -63,8 +64,33 @@ class SetFraction(Struct, frozen=True, array_like=True, gc=False, tag="set_fract
 TimelineEvent = Alloc | Free | RecordStream | EventsPending | EmptyCache | SetFraction
 
 
+class Category(StrEnum):
+    """What a memory block is for."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    OPTIMIZER_STATE = "optimizer_state"
+    #: made in the forward pass and kept for the backward pass
+    ACTIVATIONS = "activations"
+    BATCH = "batch"
+    #: gone before its phase is over
+    TEMPORARY = "temporary"
+    #: kept by a library for itself
+    WORKSPACE = "workspace"
+
+
+class Label(NamedTuple):
+    """What is known of a memory block beside its size."""
+
+    category: Category
+    #: path of the module it belongs to, such as ``layer4.2.conv1``; empty if to none
+    layer: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """The events of one process on one device, in the order in which the device sees them."""
 
     events: tuple[TimelineEvent, ...]
+    #: by block id; empty if nothing is known
+    labels: tuple[Label, ...] = ()

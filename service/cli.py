@@ -13,6 +13,8 @@ import typer
 from rich.console import Console
 
 from memgate.errors import InputError, MemgateError
+from service.commands.accuracy import accuracy_command
+from service.commands.estimate import estimate_command, gpus_command, runtimes_command
 from service.commands.replay import replay_command
 
 app = typer.Typer(
@@ -22,7 +24,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Will this training job fit on that GPU? Answered before it is scheduled, on CPUs alone.",
 )
+app.command("estimate")(estimate_command)
+app.command("gpus")(gpus_command)
+app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
+app.command("accuracy")(accuracy_command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -46,7 +52,13 @@ def main() -> None:
     try:
         app()
     except MemgateError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(
-            f"memgate: {error.message}"
-        )
+        _say(error.message)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except OSError as error:  # a full disk, a closed pipe: nobody is left to be told
+        _say(f"cannot write the answer: {error.strerror}")
+        sys.exit(1)
+
+
+def _say(message: str) -> None:
+    console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+    console.print(f"memgate: {message}")

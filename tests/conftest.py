@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from service import cli
 from tests.builders import Bench
 
 # No deadline: a busy machine is no bug.
@@ -40,3 +42,28 @@ def make_bench() -> Iterator[Callable[..., Bench]]:
 def bench(make_bench: Callable[..., Bench]) -> Bench:
     """Make an allocator with default settings on an ample device."""
     return make_bench()
+
+
+class Ran:
+    """What a command did: exit status, standard output, standard error."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status = status
+        self.out = out
+        self.err = err
+
+
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Run ``memgate`` in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run_memgate(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["memgate", *map(str, arguments)])
+        with pytest.raises(SystemExit) as exited:
+            cli.main()
+        captured = capfd.readouterr()
+        code = exited.value.code
+        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return run_memgate

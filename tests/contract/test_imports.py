@@ -14,7 +14,18 @@ ROOT = Path(__file__).parents[2]
 #: what each package may import beside the standard library and itself
 ALLOWED = {
     "memgate": {"msgspec", "pydantic"},
-    "worker": {"memgate", "pydantic", "pydantic_settings", "redis", "rq", "torch"},
+    "worker": {
+        "memgate",
+        "msgspec",
+        "pydantic",
+        "pydantic_settings",
+        "redis",
+        "rq",
+        "timm",
+        "torch",
+        "torchvision",
+        "transformers",
+    },
     "service": {
         "memgate",
         "worker",
@@ -26,11 +37,19 @@ ALLOWED = {
         "rich",
         "typer",
         "uvicorn",
+        "yaml",
     },
 }
 
-#: the parts of worker that a service may use: no torch, no jobs
-SERVICE_MAY_USE = {"worker.client", "worker.contract", "worker.store", "worker.settings"}
+#: the parts of worker that the service may use; none of them imports torch
+SERVICE_MAY_USE = {
+    "worker.client",
+    "worker.contract",
+    "worker.engines.phantom.engine",
+    "worker.runtime",
+    "worker.settings",
+    "worker.store",
+}
 
 #: memgate/allocator, in reading order
 ALLOCATOR_MODULES = [

@@ -14,35 +14,9 @@ from typing import Any
 import pytest
 
 from memgate.errors import SimulationError
-from service import cli
 from service.commands import replay as replay_command
 from tests.builders import make_record, mib, to_lines
 from tests.conftest import DATA
-
-
-class Ran:
-    """What a command did: exit status, standard output, standard error."""
-
-    def __init__(self, status: int, out: str, err: str) -> None:
-        self.status = status
-        self.out = out
-        self.err = err
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run ``memgate`` in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run_memgate(*arguments: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["memgate", *map(str, arguments)])
-        with pytest.raises(SystemExit) as exited:
-            cli.main()
-        captured = capfd.readouterr()
-        code = exited.value.code
-        return Ran(code if isinstance(code, int) else 0, captured.out, captured.err)
-
-    return run_memgate
 
 
 @pytest.fixture
@@ -99,7 +73,7 @@ class TestReplay:
 
     def test_an_unknown_expectation_is_mentioned(self, run: Any, write: Any) -> None:
         """A match of what nobody compared is not claimed in silence."""
-        record = make_record(expect={"colour": 1})
+        record = make_record(expect={"colour": 1, "peak_allocated": 512})
 
         assert "not compared, unknown fields: colour" in run("replay", write(record)).out
         assert json.loads(run("replay", write(record), "--json").out)["not_compared"] == ["colour"]
@@ -152,6 +126,47 @@ class TestReplay:
 
         assert "matched 1 of 1" in run("replay", "-").out
 
+    def test_names_are_shown_as_they_are(self, run: Any, write: Any) -> None:
+        """What looks like markup or an emoji to a terminal library is somebody's name."""
+        record = make_record(id="[/b] run[small] :warning:", expect={"[/x]": 1, "peak_reserved": 7})
+
+        ran = run("replay", write(record))
+
+        assert "[/b] run[small] :warning:" in ran.out
+        assert "unknown fields: [/x]" in ran.out
+
+    def test_a_picture_without_an_ending_is_a_png(
+        self, run: Any, write: Any, tmp_path: Path
+    ) -> None:
+        """And the name that is printed is the file's."""
+        ran = run("replay", write(make_record(id="$x^{$")), "--plot", tmp_path / "picture")
+
+        assert f"picture: {tmp_path / 'picture.png'}" in ran.out
+        assert (tmp_path / "picture.png").exists()
+
+    def test_without_standard_input_it_says_so(
+        self, run: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A closed descriptor is no traceback."""
+        monkeypatch.setattr(sys, "stdin", None)
+
+        assert "there is no standard input" in run("replay", "-").err
+
+    def test_an_answer_that_cannot_be_written_is_a_failure(
+        self, run: Any, write: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A full disk exits 1 with a sentence."""
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("typer.echo", full)
+
+        ran = run("replay", write(make_record()), "--json")
+
+        assert ran.status == 1
+        assert "cannot write the answer: No space left on device" in ran.err
+
     def test_progress_is_shown_on_a_terminal(
         self, run: Any, write: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -200,7 +215,7 @@ class TestBadInput:
         [
             (b"not JSON", "line 1 is not JSON"),
             (gzip.compress(to_lines([make_record()]))[:-12], "the gzip data ends early"),
-            (b"", "the file is empty"),
+            (b"", "there is no record in it"),
         ],
         ids=["not JSON", "truncated gzip", "empty"],
     )

@@ -1,0 +1,203 @@
+"""Predictions and measurements -> how good an estimator is, in the figures that papers use.
+
+Rows come from a file of measured runs (``peaks.csv``): what a GPU showed, and what published
+estimators predicted for that very run. Rows that ran out of memory tell nothing about the peak and
+count in the validations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from statistics import median
+from typing import Any
+
+from memgate.errors import InputError
+from memgate.jobspec import JobSpec, ZeroGrad, parse_job_spec
+
+#: estimators whose predictions are in the file
+PUBLISHED = ("xmem", "dnnmem", "schedtune", "llmem")
+
+_ZERO_GRAD = {
+    "0": ZeroGrad.ITERATION_START,
+    "1": ZeroGrad.BEFORE_BACKWARD,
+    "2": ZeroGrad.AFTER_STEP,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedRun:
+    """The same job again, its allocator limited: did it die?"""
+
+    cap_bytes: int
+    died: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """A row of the truth."""
+
+    run: str
+    model: str
+    gpu: str
+    zero_grad_mode: str
+    total_bytes: int
+    measured_bytes: int
+    ran_out: bool
+    spec: JobSpec
+    capped: tuple[CappedRun, ...]
+    #: the columns of published estimators
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What an estimator says of a row."""
+
+    bytes: float | None
+    runs_out: bool | None
+    seconds: float | None
+    #: of each capped run: does it die?
+    capped: tuple[bool, ...]
+
+
+def read_measured_runs(
+    peaks: Sequence[Mapping[str, str]],
+    capped: Sequence[Mapping[str, str]],
+    models: Mapping[str, Any],
+) -> list[MeasuredRun]:
+    """Turn rows of the files into runs with their job specs.
+
+    Raises:
+        InputError: if a column or a model is missing.
+    """
+    by_run: dict[str, list[CappedRun]] = {}
+    try:
+        for row in capped:
+            cap = CappedRun(
+                cap_bytes=int(float(row["allocator_cap_bytes"])), died=row["oom_2nd"] == "true"
+            )
+            by_run.setdefault(row["run"], []).append(cap)
+        return [_measured_run(row, by_run.get(row["run"], []), models) for row in peaks]
+    except KeyError as error:
+        raise InputError(f"the truth lacks {error}; see tests/data/README.md") from None
+
+
+def _measured_run(
+    row: Mapping[str, str], capped: list[CappedRun], models: Mapping[str, Any]
+) -> MeasuredRun:
+    return MeasuredRun(
+        run=row["run"],
+        model=row["model"],
+        gpu=row["gpu"],
+        zero_grad_mode=row["zero_grad_mode"],
+        total_bytes=int(row["total_gpu_memory"]),
+        measured_bytes=int(row["ground_bytes"]),
+        ran_out=row["real_oom"] == "true",
+        spec=_job_spec(row, models[row["model"]]),
+        capped=tuple(capped),
+        columns=row,
+    )
+
+
+def _job_spec(row: Mapping[str, str], model: Mapping[str, Any]) -> JobSpec:
+    """Make the job of a row, as its recorders describe it (tests/data/README.md)."""
+    is_language_model = model["source"] == "transformers"
+    unstated = ZeroGrad.AFTER_STEP if is_language_model else ZeroGrad.BEFORE_BACKWARD
+    return parse_job_spec(
+        {
+            "model": model,
+            "input": {"sequence_length": 128} if is_language_model else {"shape": [3, 86, 86]},
+            "batch_size": int(row["batch_size"]),
+            "optimizer": {"name": row["optimizer"]},
+            "zero_grad": _ZERO_GRAD.get(row["zero_grad_mode"], unstated),
+            "iterations": 4,
+        }
+    )
+
+
+def published_prediction(run: MeasuredRun, estimator: str) -> Prediction:
+    """Read what a published estimator said; -1 and nothing mean that it did not support the job."""
+    predicted = _number(run.columns.get(f"{estimator}_bytes"))
+    supported = predicted is not None and predicted > 0
+    verdict = run.columns.get(f"{estimator}_oom")
+    second = run.columns.get(f"{estimator}_2nd_oom")
+    return Prediction(
+        bytes=predicted if supported else None,
+        runs_out=verdict == "true" if supported and verdict else None,
+        seconds=_number(run.columns.get(f"{estimator}_runtime_s")),
+        # It claims that its own estimate suffices; "true" says that the job died in it.
+        capped=(second == "true",) if supported and second else (),
+    )
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None
+
+
+def summarize(
+    runs: Sequence[MeasuredRun], predictions: Sequence[Prediction], *, is_published: bool
+) -> dict[str, Any]:
+    """Return an estimator's figures over all rows, and by model, GPU and zero_grad mode."""
+    pairs = list(zip(runs, predictions, strict=True))
+    groupings: dict[str, Callable[[MeasuredRun], str]] = {
+        "by_model": lambda run: run.model,
+        "by_gpu": lambda run: run.gpu,
+        "by_zero_grad_mode": lambda run: run.zero_grad_mode,
+    }
+    figures = _figures(pairs, is_published)
+    for name, key in groupings.items():
+        figures[name] = {
+            value: _figures([pair for pair in pairs if key(pair[0]) == value], is_published)
+            for value in sorted({key(run) for run in runs})
+        }
+    return figures
+
+
+def _figures(pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool) -> dict[str, Any]:
+    errors = sorted(
+        abs(said.bytes - run.measured_bytes) / run.measured_bytes
+        for run, said in pairs
+        if said.bytes is not None and not run.ran_out
+    )
+    verdicts = [said.runs_out == run.ran_out for run, said in pairs if said.runs_out is not None]
+    seconds = [said.seconds for _, said in pairs if said.seconds is not None]
+    return {
+        "rows": len(errors),
+        "median_relative_error": median(errors) if errors else None,
+        "p90_relative_error": errors[ceil(0.9 * len(errors)) - 1] if errors else None,
+        "share_beyond_10_percent": _share([error > 0.1 for error in errors]),
+        "first_validation_right": _share(verdicts),
+        "seconds_median": median(seconds) if seconds else None,
+        "capped": _capped_own_estimate(pairs) if is_published else _capped(pairs),
+    }
+
+
+def _share(outcomes: Sequence[bool]) -> float | None:
+    return sum(outcomes) / len(outcomes) if outcomes else None
+
+
+def _capped(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:
+    outcomes = [
+        (cap.died, dies)
+        for run, said in pairs
+        for cap, dies in zip(run.capped, said.capped, strict=False)
+    ]
+    return {
+        "rows": len(outcomes),
+        "right": sum(died == dies for died, dies in outcomes),
+        "false_admits": sum(died and not dies for died, dies in outcomes),
+        "false_rejects": sum(dies and not died for died, dies in outcomes),
+    }
+
+
+def _capped_own_estimate(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:
+    """A published estimator was tried at its own estimate only: a death is a false admit."""
+    died = [death for _, said in pairs for death in said.capped]
+    return {
+        "rows": len(died),
+        "right": len(died) - sum(died),
+        "false_admits": sum(died),
+        "false_rejects": 0,
+    }

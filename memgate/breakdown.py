@@ -1,0 +1,45 @@
+"""Timeline, Replay -> what held the memory at the peak, by category."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from memgate.allocator.replay import Replay
+from memgate.timeline import Alloc, Category, Free, Timeline
+
+
+def find_peak(replayed: Replay) -> int:
+    """Return the event of the peak: most reserved, and of those events the most allocated."""
+    peak = replayed.peak_reserved_bytes
+    changes = [*replayed.reserved_changes, None]
+    best, best_allocated = 0, -1
+    for change, following in pairwise(changes):
+        if change is None or change.reserved_bytes != peak:
+            continue
+        end = following.event_index if following is not None else replayed.num_events
+        for index in range(change.event_index, end):
+            if replayed.allocated_series[index] > best_allocated:
+                best, best_allocated = index, replayed.allocated_series[index]
+    return best
+
+
+def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
+    """Return bytes by category at the peak; what no block asked for is fragmentation.
+
+    The sum is the peak of reserved memory.
+    """
+    sizes: dict[int, int] = {}
+    for event in timeline.events[: find_peak(replayed) + 1]:
+        if isinstance(event, Alloc):
+            sizes[event.block_id] = event.size_bytes
+        elif isinstance(event, Free):
+            del sizes[event.block_id]
+    for oom in replayed.ooms:  # a request that failed holds nothing
+        failed = timeline.events[oom.event_index]
+        assert isinstance(failed, Alloc)
+        sizes.pop(failed.block_id, None)
+    totals = {category.value: 0 for category in Category}
+    for block_id, size in sizes.items():
+        totals[timeline.labels[block_id].category.value] += size
+    totals["fragmentation"] = replayed.peak_reserved_bytes - sum(totals.values())
+    return totals

@@ -1,0 +1,162 @@
+"""What a training job is: the request of every door, command line, HTTP and queue.
+
+JSON or YAML becomes a ``JobSpec``, and wrong fields become errors that name them. Building the
+model and running the loop is the worker's business.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.errors import AllocatorConfigError, InputError
+
+_Positive = Annotated[int, Field(ge=1)]
+
+
+class _Part(BaseModel):
+    """Unknown fields are errors; a spec does not change once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelSource(StrEnum):
+    """Where a model comes from."""
+
+    TORCHVISION = "torchvision"
+    TIMM = "timm"
+    TRANSFORMERS = "transformers"
+
+
+class ModelSpec(_Part):
+    """Which model, and how it is made. Weights are never downloaded: they do not matter."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    source: ModelSource
+    name: str | None = None
+    """A constructor of torchvision or timm."""
+    class_name: Annotated[str | None, Field(alias="class")] = None
+    """A class of transformers, such as ``GPT2LMHeadModel``."""
+    config: dict[str, Any] = {}
+    """What is given to that class's configuration."""
+    kwargs: dict[str, Any] = {}
+    """What is given to the constructor of torchvision or timm."""
+
+    def model_post_init(self, _: Any) -> None:
+        """Check that what the source needs is there, and nothing it cannot use."""
+        needs_class = self.source is ModelSource.TRANSFORMERS
+        if needs_class and (self.class_name is None or self.kwargs):
+            raise ValueError("transformers takes 'class' and 'config', not 'kwargs'")
+        if not needs_class and (self.name is None or self.class_name or self.config):
+            raise ValueError(f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'")
+
+
+class InputSpec(_Part):
+    """What a batch is made of: images of a shape, or sequences of a length."""
+
+    shape: tuple[_Positive, ...] | None = None
+    """Of one sample, without the batch."""
+    dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    sequence_length: _Positive | None = None
+    """Tokens; labels are the inputs."""
+
+    def model_post_init(self, _: Any) -> None:
+        """Check that it is one of the two."""
+        if (self.shape is None) == (self.sequence_length is None):
+            raise ValueError("give either 'shape' or 'sequence_length'")
+
+
+class OptimizerSpec(_Part):
+    """A class of ``torch.optim`` and what it is given."""
+
+    name: str = "SGD"
+    kwargs: dict[str, Any] = {}
+
+
+class ZeroGrad(StrEnum):
+    """Where in an iteration gradients are dropped. It decides what lives at the peak."""
+
+    ITERATION_START = "iteration_start"
+    BEFORE_BACKWARD = "before_backward"
+    AFTER_STEP = "after_step"
+
+
+class Precision(StrEnum):
+    """Of weights and of arithmetic; ``tf32`` changes no memory."""
+
+    FP32 = "fp32"
+    TF32 = "tf32"
+    AMP_FP16 = "amp-fp16"
+    AMP_BF16 = "amp-bf16"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class JobSpec(_Part):
+    """A training job."""
+
+    model: ModelSpec
+    input: InputSpec
+    batch_size: _Positive
+    loss: Literal["cross_entropy", "model"] = "cross_entropy"
+    """``model``: the model returns its loss, as transformers do when given labels."""
+    optimizer: OptimizerSpec = OptimizerSpec()
+    zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
+    iterations: Annotated[int, Field(ge=1, le=64)] = 4
+    precision: Precision = Precision.FP32
+    gradient_checkpointing: bool = False
+    gradient_accumulation_steps: _Positive = 1
+    clip_grad_norm: Annotated[float, Field(gt=0)] | None = None
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
+    allocator: str = ""
+    """A ``PYTORCH_ALLOC_CONF`` string."""
+    runtime: str | None = None
+    """The library versions the job runs with, by name; the default is the newest installed."""
+    lora: dict[str, Any] | None = None
+    distributed: dict[str, Any] | None = None
+    compile: bool = False
+
+    @field_validator("allocator")
+    @classmethod
+    def _is_an_allocator_setting(cls, text: str) -> str:
+        try:
+            parse_alloc_conf(text)
+        except AllocatorConfigError as error:
+            raise ValueError(error.message) from None
+        return text
+
+    @field_validator("lora", "distributed", "compile")
+    @classmethod
+    def _is_not_yet(cls, value: object) -> object:
+        if value:
+            raise ValueError("is not supported yet; leave it out")
+        return value
+
+
+def parse_job_spec(document: object) -> JobSpec:
+    """Check a job spec that was read from JSON or YAML.
+
+    Raises:
+        InputError: naming each wrong field, its value and the rule.
+    """
+    try:
+        return JobSpec.model_validate(document)
+    except ValidationError as error:
+        problems = "; ".join(_describe(problem) for problem in error.errors())
+        raise InputError(f"job spec: {problems}") from None
+
+
+def _describe(problem: Any) -> str:
+    field = ".".join(map(str, problem["loc"])) or "the whole"
+    rule = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "missing":
+        return f"{field} is missing"
+    if problem["type"] == "extra_forbidden":
+        return f"{field} is no known field"
+    shown = repr(problem["input"])
+    return f"{field} is {shown if len(shown) <= 60 else shown[:57] + '...'}: {rule}"

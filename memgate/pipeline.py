@@ -1,0 +1,72 @@
+"""The way from a job's timeline to an answer. START READING HERE.
+
+The engines bring the timeline (``worker/engines``); everything from there on is values.
+"""
+
+from __future__ import annotations
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.breakdown import break_down
+from memgate.capacity import find_min_capacity
+from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.report import Estimate, Oom, Reason
+from memgate.timeline import Timeline
+from memgate.verdict import MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, Decision, decide
+
+#: a device so large that nothing depends on it
+AMPLE_BYTES = 1 << 43
+
+
+def estimate(
+    timeline: Timeline,
+    gpu: GpuSpec,
+    *,
+    alloc_conf: str = "",
+    already_used_bytes: int = 0,
+    engine: str,
+    runtime: str,
+    versions: dict[str, str],
+) -> Estimate:
+    """Answer for one job and one GPU."""
+    config = parse_alloc_conf(alloc_conf)
+    # 1. What the job would take if there were no end of memory.
+    ample = replay(timeline, config, AMPLE_BYTES)
+    # 2. What it takes of this GPU.
+    left = max(0, gpu.memory_bytes - already_used_bytes - USUAL_CONTEXT_BYTES)
+    run = replay(timeline, config, left)
+    # 3. The least in which it lives.
+    required = find_min_capacity(
+        timeline,
+        config,
+        allocated_bytes=ample.peak_allocated_bytes,
+        reserved_bytes=ample.peak_reserved_bytes,
+    )
+    # 4. What held the memory when most was held.
+    breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
+    # 5. The verdict, here and elsewhere.
+    verdict = decide(required, gpu, already_used_bytes=already_used_bytes)
+    fits_on = [
+        other.name
+        for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
+        if decide(required, other).decision is Decision.ADMIT
+    ]
+    return Estimate(
+        decision=verdict.decision.name.lower(),  # type: ignore[arg-type]
+        engine=engine,
+        peak_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
+        peak_reserved_bytes=run.peak_reserved_bytes,
+        peak_allocated_bytes=run.peak_allocated_bytes,
+        context_bytes=USUAL_CONTEXT_BYTES,
+        required_bytes=required + USUAL_CONTEXT_BYTES,
+        upper_bound_bytes=required + MAX_CONTEXT_BYTES,
+        capacity_bytes=gpu.memory_bytes,
+        headroom_bytes=verdict.headroom_bytes,
+        breakdown=breakdown,
+        reasons=[Reason(code=verdict.code, message=verdict.message)],
+        oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
+        fits_on=fits_on,
+        timings_ms={},
+        runtime=runtime,
+        versions=versions,
+    )

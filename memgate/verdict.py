@@ -1,0 +1,59 @@
+"""Stage 6: what a job needs, what a GPU has -> admit, reject or uncertain, with the reason.
+
+What a process holds beside its allocator's segments, the CUDA context and the handles and kernels
+of libraries, is not the same on every machine: 200 to 700 MB have been reported, and no table by
+GPU is public. So a job is admitted if it fits with the most of that, rejected if it does not fit
+with the least, and uncertain between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from memgate.gpus import GpuSpec
+from memgate.units import format_size
+
+#: CUDA context and libraries: the least, the usual and the most
+MIN_CONTEXT_BYTES = 200 * 10**6
+USUAL_CONTEXT_BYTES = 400 * 10**6
+MAX_CONTEXT_BYTES = 700 * 10**6
+
+
+class Decision(IntEnum):
+    """Worst first, so that many devices combine with ``min``."""
+
+    REJECT = 0
+    UNCERTAIN = 1
+    ADMIT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A decision and why."""
+
+    decision: Decision
+    #: stable, for machines
+    code: str
+    #: for people, with numbers
+    message: str
+    #: what is left above the bound; below zero if nothing is
+    headroom_bytes: int
+
+
+def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) -> Verdict:
+    """Compare the smallest memory for segments that suffices with what a GPU has left."""
+    capacity = gpu.memory_bytes - already_used_bytes
+    least = segments_bytes + MIN_CONTEXT_BYTES
+    most = segments_bytes + MAX_CONTEXT_BYTES
+    needs = f"needs {format_size(least)} to {format_size(most)}"
+    has = f"{gpu.name} has {format_size(capacity)}"
+    if most <= capacity:
+        decision, code, message = Decision.ADMIT, "FITS", f"{needs}, {has}"
+    elif least > capacity:
+        decision, code = Decision.REJECT, "DOES_NOT_FIT"
+        message = f"{needs}, {has}; lower the batch size or take a larger GPU"
+    else:
+        decision, code = Decision.UNCERTAIN, "WITHIN_THE_MARGIN"
+        message = f"{needs} depending on the CUDA context, {has}"
+    return Verdict(decision=decision, code=code, message=message, headroom_bytes=capacity - most)

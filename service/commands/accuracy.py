@@ -1,0 +1,195 @@
+"""``memgate accuracy``: predict every row of a truth file, and show the table beside others'."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from memgate.accuracy import (
+    PUBLISHED,
+    MeasuredRun,
+    Prediction,
+    published_prediction,
+    read_measured_runs,
+    summarize,
+)
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.errors import InputError, MemgateError
+from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.verdict import USUAL_CONTEXT_BYTES
+from worker.engines.phantom.engine import PhantomEngine
+from worker.runtime import Runtime, find_runtime
+
+
+def accuracy_command(
+    peaks: Annotated[
+        Path, typer.Argument(metavar="PEAKS", help="CSV of measured runs, such as peaks.csv.")
+    ],
+    capped: Annotated[
+        Path | None,
+        typer.Option(metavar="CAPPED", help="CSV of the same jobs run again under a cap."),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Which engine predicts: phantom.")] = "phantom",
+    runtime: Annotated[
+        str | None, typer.Option(help="Library versions to predict with; see: memgate runtimes.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="The first N rows only.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
+    ] = False,
+) -> None:
+    """Predict every row of a truth file and print the table against the published estimators.
+
+    Example: memgate accuracy peaks.csv --capped capped_runs.csv --runtime torch-2.6
+    """
+    if engine != "phantom":
+        raise InputError(f"engine {engine!r} is unknown; there are: phantom")
+    rows = read_measured_runs(
+        _rows(peaks)[:limit],
+        _rows(capped) if capped else [],
+        json.loads(_read(models or peaks.with_name("models.json"))),
+    )
+    found = find_runtime(runtime)
+    predictions = list(_predict_all(rows, found, silent=as_json))
+    failed = [row.run for row, said in zip(rows, predictions, strict=True) if said is None]
+    made = [(row, said) for row, said in zip(rows, predictions, strict=True) if said is not None]
+    result: dict[str, Any] = {
+        engine: summarize([row for row, _ in made], [said for _, said in made], is_published=False)
+    }
+    for name in PUBLISHED:
+        said = [published_prediction(row, name) for row in rows]
+        result[name] = summarize(rows, said, is_published=True)
+    if as_json:
+        typer.echo(json.dumps(result | {"runtime": found.name, "failed": failed}))
+    else:
+        _print(result, engine, found, failed)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(_read(path).splitlines()))
+
+
+def _predict_all(
+    rows: list[MeasuredRun], runtime: Runtime, *, silent: bool
+) -> Iterator[Prediction | None]:
+    """Predict in as many processes as there are processors, each with a warm engine."""
+    with ProcessPoolExecutor(
+        max_workers=os.cpu_count(), initializer=_start_engine, initargs=(runtime,)
+    ) as pool:
+        results = pool.map(_predict, rows)
+        console = Console(stderr=True)
+        hidden = silent or not console.is_terminal
+        yield from track(
+            results, total=len(rows), description="predicting", console=console, disable=hidden
+        )
+
+
+_engine: PhantomEngine | None = None
+
+
+def _start_engine(runtime: Runtime) -> None:
+    global _engine  # one per process of the pool: its initializer has nowhere else to put it
+    _engine = PhantomEngine(runtime)
+
+
+def _predict(row: MeasuredRun) -> Prediction | None:
+    """Predict one row; None if the job could not be run."""
+    assert _engine is not None
+    gpu = _gpu_of(row)
+    try:
+        traced = _engine.trace(row.spec, gpu)
+    except MemgateError:
+        return None
+    config = parse_alloc_conf("")
+    run = replay(traced.timeline, config, row.total_bytes - USUAL_CONTEXT_BYTES)
+    return Prediction(
+        bytes=run.peak_reserved_bytes + gpu.library_bytes,
+        runs_out=bool(run.ooms),
+        seconds=traced.seconds,
+        capped=tuple(
+            bool(replay(traced.timeline, config, cap.cap_bytes).ooms) for cap in row.capped
+        ),
+    )
+
+
+def _gpu_of(row: MeasuredRun) -> GpuSpec:
+    """Find the GPU that a row was measured on by its product name, then by its memory."""
+    same = [gpu for gpu in CATALOGUE.values() if gpu.product == row.gpu]
+    if same:
+        return same[0]
+    family = [gpu for gpu in CATALOGUE.values() if gpu.name.split("-")[0] in row.gpu.lower()]
+    if not family:
+        raise InputError(f"{row.run}: GPU {row.gpu!r} is not in the catalogue")
+    return min(family, key=lambda gpu: abs(gpu.memory_bytes - row.total_bytes))
+
+
+def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: list[str]) -> None:
+    table = Table(
+        *("estimator", "rows", "median error", "p90", "beyond 10 %", "first verdict right"),
+        *("capped runs", "right", "false admits", "seconds"),
+        title=f"{engine} with {runtime.name}",
+        title_justify="left",
+    )
+    for name, figures in result.items():
+        capped = figures["capped"]
+        right = capped["right"] / capped["rows"] if capped["rows"] else None
+        table.add_row(
+            name,
+            str(figures["rows"]),
+            *(_percent(figures[key], 2) for key in ("median_relative_error", "p90_relative_error")),
+            *(_percent(figures[key], 1) for key in _SHARES),
+            str(capped["rows"]),
+            _percent(right, 1),
+            str(capped["false_admits"]),
+            "" if figures["seconds_median"] is None else f"{figures['seconds_median']:.2f}",
+        )
+    console = Console(width=120)
+    console.print(table)
+    for name in ("by_gpu", "by_model"):
+        console.print(_group_table(name, result[engine][name]))
+    if failed:
+        console.print(f"could not be run: {', '.join(failed)}")
+
+
+_SHARES = ("share_beyond_10_percent", "first_validation_right")
+
+
+def _group_table(name: str, groups: dict[str, Any]) -> Table:
+    table = Table(name.replace("_", " "), "rows", "median error", "p90", "capped", "right")
+    for value, figures in groups.items():
+        capped = figures["capped"]
+        table.add_row(
+            value,
+            str(figures["rows"]),
+            _percent(figures["median_relative_error"], 2),
+            _percent(figures["p90_relative_error"], 2),
+            str(capped["rows"]),
+            str(capped["right"]),
+        )
+    return table
+
+
+def _percent(share: float | None, digits: int) -> str:
+    return "" if share is None else f"{share * 100:.{digits}f} %"

@@ -1,0 +1,265 @@
+"""Real CUDA PyTorch on a GPU that is not there, in the default runtime."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.errors import EngineError, InputError, SimulationError
+from memgate.gpus import find_gpu
+from memgate.jobspec import parse_job_spec
+from memgate.timeline import Category
+from memgate.units import MIB
+from tests.conftest import DATA
+from worker.engines.phantom.engine import (
+    TRACE_CAPACITY_BYTES,
+    PhantomEngine,
+    TracedJob,
+    check_against_the_real_allocator,
+)
+from worker.runtime import read_runtimes
+
+RUNTIME = read_runtimes()["torch-2.14"]
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+RESNET: dict[str, Any] = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 64, 64]},
+    "batch_size": 16,
+    "optimizer": {"name": "Adam"},
+}
+GPT2: dict[str, Any] = {
+    "model": {
+        "source": "transformers",
+        "class": "GPT2LMHeadModel",
+        "config": {"n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 1000},
+    },
+    "input": {"sequence_length": 64},
+    "batch_size": 4,
+    "optimizer": {"name": "AdamW"},
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[PhantomEngine]:
+    """A warm engine for all tests of this file."""
+    with PhantomEngine(RUNTIME) as engine:
+        yield engine
+
+
+def _trace(engine: PhantomEngine, job: dict[str, Any], gpu: str = "a100-40") -> TracedJob:
+    return engine.trace(parse_job_spec(job), find_gpu(gpu))
+
+
+def _bytes_by_category(traced: TracedJob) -> dict[Category, int]:
+    totals: dict[Category, int] = {}
+    sizes = [event.size_bytes for event in traced.timeline.events if hasattr(event, "size_bytes")]
+    for label, size in zip(traced.timeline.labels, sizes, strict=True):
+        totals[label.category] = totals.get(label.category, 0) + size
+    return totals
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"allocator": "expandable_segments:True"},
+        {"allocator": "max_split_size_mb:32,roundup_power2_divisions:8"},
+        {"precision": "amp-fp16", "clip_grad_norm": 1.0},
+        {"precision": "amp-bf16", "channels_last": True},
+        {"precision": "bf16"},
+        {"gradient_accumulation_steps": 2, "zero_grad": "after_step"},
+        {"optimizer": {"name": "Adam", "kwargs": {"fused": True}}},
+        {"optimizer": {"name": "Adam", "kwargs": {"foreach": False}}},
+        {"optimizer": {"name": "Adagrad"}, "zero_grad": "iteration_start"},
+    ],
+    ids=str,
+)
+def test_the_simulator_has_the_peaks_of_the_real_allocator(
+    engine: PhantomEngine, change: dict[str, Any]
+) -> None:
+    """Every trace checks itself: peaks of both pools, of four counters, to the byte."""
+    traced = _trace(engine, RESNET | change)
+
+    assert traced.num_parameters == 11_689_512
+    assert len(traced.timeline.events) > 1000
+
+
+def test_a_language_model_runs(engine: PhantomEngine) -> None:
+    """Transformers' models, from a config, with checkpointing or without."""
+    plain = _trace(engine, GPT2)
+    checkpointed = _trace(engine, GPT2 | {"gradient_checkpointing": True})
+
+    activations = [_bytes_by_category(job)[Category.ACTIVATIONS] for job in (plain, checkpointed)]
+    assert activations[1] < activations[0]
+
+
+def test_a_self_check_that_fails_is_noticed(engine: PhantomEngine) -> None:
+    """A simulator that disagrees with the real allocator must not answer."""
+    traced = _trace(engine, GPT2)
+    config = parse_alloc_conf("")
+    stats = replay(traced.timeline, config, TRACE_CAPACITY_BYTES).stats.memory_stats()
+    right = {"reserved_bytes.all.peak": stats["reserved_bytes.all.peak"]}
+    check_against_the_real_allocator(traced.timeline, "", right)
+
+    wrong = {name: value + 512 for name, value in right.items()}
+    with pytest.raises(SimulationError, match=r"self-check failed: reserved_bytes\.all\.peak was"):
+        check_against_the_real_allocator(traced.timeline, "", wrong)
+
+
+def test_blocks_are_known_for_what_they_are(engine: PhantomEngine) -> None:
+    """Parameters, gradients and Adam's two moments are as large as they must be."""
+    traced = _trace(engine, RESNET | {"zero_grad": "after_step"})
+
+    totals = _bytes_by_category(traced)
+    weights = traced.num_parameters * 4
+    assert weights < totals[Category.PARAMETERS] < weights * 1.01, "parameters and buffers"
+    assert totals[Category.GRADIENTS] == 4 * weights, "once in each of four iterations"
+    assert totals[Category.OPTIMIZER_STATE] >= 2 * weights
+    assert totals[Category.BATCH] == 4 * (16 * 3 * 64 * 64 * 4 + 16 * 8)
+    layers = {label.layer for label in traced.timeline.labels}
+    assert {"conv1", "layer4.1.bn2", "fc"} <= layers
+
+
+def test_cost_does_not_grow_with_the_batch(engine: PhantomEngine) -> None:
+    """A batch of 10,000 makes the same events as one of 10; nothing is computed."""
+    small, large = (_trace(engine, RESNET | {"batch_size": size}) for size in (10, 10_000))
+
+    ratio = len(large.timeline.events) / len(small.timeline.events)
+    assert 0.8 < ratio < 1.25
+    peaks = [
+        replay(job.timeline, parse_alloc_conf(""), 1 << 43).peak_reserved_bytes
+        for job in (small, large)
+    ]
+    assert peaks[1] > 50 * peaks[0]
+
+
+def test_a_gpu_decides_what_pytorch_chooses(engine: PhantomEngine) -> None:
+    """cuBLAS workspaces are larger from compute capability 9.0 on."""
+    workspaces = [
+        _bytes_by_category(_trace(engine, GPT2, gpu))[Category.WORKSPACE]
+        for gpu in ("a100-40", "h100-80")
+    ]
+
+    assert workspaces[0] >= 8_519_680
+    assert workspaces[1] >= 32 * MIB
+
+
+def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: PhantomEngine) -> None:
+    """A Llama of 8B in bf16: 16 GB of weights on the phantom, none on the host."""
+    config = {
+        "vocab_size": 128256,
+        "hidden_size": 4096,
+        "intermediate_size": 14336,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    }
+    job = {
+        "model": {"source": "transformers", "class": "LlamaForCausalLM", "config": config},
+        "input": {"sequence_length": 128},
+        "batch_size": 1,
+        "precision": "bf16",
+        "iterations": 2,
+    }
+
+    traced = _trace(engine, job, "a100-80")
+
+    assert traced.num_parameters == 8_030_261_248
+    assert _bytes_by_category(traced)[Category.PARAMETERS] > 16 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("change", "want_message"),
+    [
+        ({"model": {"source": "torchvision", "name": "resnet1"}}, "cannot build 'resnet1'"),
+        ({"optimizer": {"name": "Magic"}}, "torch.optim has no such class"),
+        ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs is {'speed': 1}"),
+        ({"gradient_checkpointing": True}, "ResNet has no switch for it"),
+    ],
+)
+def test_a_job_that_cannot_be_built_is_the_callers(
+    engine: PhantomEngine, change: dict[str, Any], want_message: str
+) -> None:
+    """What is wrong with it, in a sentence."""
+    with pytest.raises(InputError) as raised:
+        _trace(engine, RESNET | change)
+
+    assert want_message in raised.value.message
+
+
+def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None:
+    """The engine goes on with the next job."""
+    with pytest.raises(EngineError, match="RuntimeError"):
+        _trace(engine, RESNET | {"input": {"shape": [5, 64, 64]}})
+
+    assert _trace(engine, GPT2).seconds > 0
+
+
+def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:
+    """A time limit is a limit."""
+    slow = RESNET | {"iterations": 64, "model": {"source": "torchvision", "name": "resnet152"}}
+
+    with pytest.raises(EngineError, match="did not end in time"):
+        engine.trace(parse_job_spec(slow), find_gpu("a100-40"), timeout_seconds=1)
+
+
+class TestCommands:
+    """The commands that use the engine."""
+
+    @pytest.mark.parametrize(
+        ("batch_size", "want_status", "want_decision"), [(16, 0, "admit"), (60_000, 3, "reject")]
+    )
+    def test_estimate_answers_with_its_exit_status(
+        self, run: Any, tmp_path: Path, batch_size: int, want_status: int, want_decision: str
+    ) -> None:
+        """The contract's fields, and a breakdown that adds up."""
+        path = tmp_path / "job.json"
+        path.write_text(json.dumps(RESNET | {"batch_size": batch_size}))
+
+        ran = run("estimate", path, "--gpu", "rtx-3060", "--json")
+
+        answer = json.loads(ran.out)
+        assert (ran.status, answer["decision"]) == (want_status, want_decision)
+        assert sum(answer["breakdown"].values()) == answer["peak_bytes"]
+        assert answer["required_bytes"] <= answer["upper_bound_bytes"]
+        assert set(answer["timings_ms"]) == {"trace", "replay", "total"}
+
+    def test_estimate_tells_a_person_why(self, run: Any) -> None:
+        """A YAML example of the repository, in words."""
+        ran = run("estimate", "deploy/examples/gpt2.yaml", "--gpu", "rtx-4060")
+
+        assert ran.status == 3
+        assert re.search(r"reject: needs 1\d\.\d\d GiB to 1\d\.\d\d GiB, rtx-4060 has", ran.out)
+        assert "PyTorch would say: CUDA out of memory." in ran.out
+
+    def test_accuracy_beats_the_published_on_the_sample(self, run: Any) -> None:
+        """Nine measured jobs: the table's figures, and the bound they must keep."""
+        ran = run(
+            *("accuracy", DATA / "peaks_sample.csv", "--capped", DATA / "capped_sample.csv"),
+            *("--runtime", "torch-2.14", "--json"),
+        )
+
+        figures = json.loads(ran.out)
+        ours = figures["phantom"]
+        assert (ours["rows"], figures["failed"]) == (8, [])
+        assert ours["median_relative_error"] < 0.05
+        assert ours["capped"]["right"] / ours["capped"]["rows"] > 0.85
+        assert figures["xmem"]["rows"] == 8
+
+    def test_accuracy_prints_a_table(self, run: Any) -> None:
+        """Ours beside theirs."""
+        ran = run("accuracy", DATA / "peaks_sample.csv", "--limit", "1")
+
+        assert "phantom with torch-2.14" in ran.out
+        assert "xmem" in ran.out

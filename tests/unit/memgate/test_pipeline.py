@@ -1,0 +1,122 @@
+"""From a timeline to an answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.capacity import find_min_capacity
+from memgate.gpus import find_gpu
+from memgate.pipeline import estimate
+from memgate.report import Estimate
+from memgate.timeline import Alloc, Category, Free, Label, Timeline
+from memgate.units import GIB
+from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, Decision, decide
+from tests.builders import AMPLE, mib
+
+
+def _timeline(*sizes: int) -> Timeline:
+    events = tuple(Alloc(number, size) for number, size in enumerate(sizes))
+    return Timeline(events=events, labels=(Label(Category.ACTIVATIONS, "layer"),) * len(sizes))
+
+
+def _estimate(timeline: Timeline, gpu: str = "rtx-4060", used: int = 0) -> Estimate:
+    return estimate(
+        timeline,
+        find_gpu(gpu),
+        already_used_bytes=used,
+        engine="phantom",
+        runtime="torch-2.14",
+        versions={},
+    )
+
+
+def test_a_small_job_is_admitted() -> None:
+    """Everything adds up, and the smallest GPU that fits is named first."""
+    answer = _estimate(_timeline(GIB, GIB))
+
+    assert answer.decision == "admit"
+    assert answer.peak_bytes == 2 * GIB + answer.context_bytes
+    assert sum(answer.breakdown.values()) == answer.peak_bytes
+    assert answer.fits_on[0] == "rtx-4060"
+    assert answer.oom is None
+    assert answer.headroom_bytes == answer.capacity_bytes - answer.upper_bound_bytes
+
+
+def test_a_large_job_is_rejected_with_where_it_dies() -> None:
+    """The message says what is needed, what there is, and what to do."""
+    answer = _estimate(_timeline(*[GIB] * 9))
+
+    assert answer.decision == "reject"
+    (reason,) = answer.reasons
+    assert reason.code == "DOES_NOT_FIT"
+    assert reason.message == (
+        "needs 9.19 GiB to 9.65 GiB, rtx-4060 has 7.75 GiB;"
+        " lower the batch size or take a larger GPU"
+    )
+    assert answer.oom is not None
+    assert answer.oom.event == 7
+    assert "rtx-4060" not in answer.fits_on
+
+
+def test_memory_that_others_use_counts() -> None:
+    """A job that fits an empty GPU need not fit a shared one."""
+    assert _estimate(_timeline(4 * GIB), used=5 * GIB).decision == "reject"
+
+
+@pytest.mark.parametrize(
+    ("beside", "want"),
+    [
+        (MAX_CONTEXT_BYTES, Decision.ADMIT),
+        (MAX_CONTEXT_BYTES - 1, Decision.UNCERTAIN),
+        (MIN_CONTEXT_BYTES, Decision.UNCERTAIN),
+        (MIN_CONTEXT_BYTES - 1, Decision.REJECT),
+    ],
+)
+def test_between_the_least_and_the_most_context_it_is_uncertain(
+    beside: int, want: Decision
+) -> None:
+    """What a context takes is not known exactly, and the answer says so."""
+    gpu = find_gpu("a100-40")
+
+    assert decide(gpu.memory_bytes - beside, gpu).decision is want
+
+
+def test_decisions_combine_to_the_worst() -> None:
+    """Many devices: the worst decides."""
+    assert min(Decision.ADMIT, Decision.UNCERTAIN, Decision.REJECT) is Decision.REJECT
+
+
+class TestMinCapacity:
+    """The smallest capacity in which a timeline still runs."""
+
+    def test_cached_memory_is_not_needed(self) -> None:
+        """Two segments reserved, one needed at a time: under pressure one suffices."""
+        timeline = Timeline(events=(Alloc(0, mib(60)), Free(0), Alloc(1, mib(80))))
+
+        assert self._find(timeline) == mib(80)
+
+    def test_it_is_never_below_what_is_in_use(self) -> None:
+        """Blocks in use cannot be given back."""
+        assert self._find(_timeline(mib(30), mib(50))) == mib(80)
+
+    def test_the_peak_itself_may_not_suffice(self) -> None:
+        """The search goes above what was reserved if it must."""
+        config = parse_alloc_conf("")
+        timeline = _timeline(mib(30), mib(50))
+
+        found = find_min_capacity(timeline, config, allocated_bytes=mib(10), reserved_bytes=mib(20))
+
+        assert found == mib(80)
+
+    @staticmethod
+    def _find(timeline: Timeline) -> int:
+        config = parse_alloc_conf("")
+        ample = replay(timeline, config, AMPLE)
+        return find_min_capacity(
+            timeline,
+            config,
+            allocated_bytes=ample.peak_allocated_bytes,
+            reserved_bytes=ample.peak_reserved_bytes,
+        )

@@ -1,0 +1,74 @@
+"""Commands around the engine that need none: catalogue, runtimes, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '
+
+
+def test_gpus_are_listed(run: Any) -> None:
+    """For people and for programs."""
+    assert "rtx-3060" in run("gpus").out
+    names = [gpu["name"] for gpu in json.loads(run("gpus", "--json").out)]
+    assert "a100-80" in names
+
+
+def test_runtimes_are_listed_with_how_to_get_them(run: Any) -> None:
+    """Installed, or the command that installs it."""
+    assert "torch-2.6" in run("runtimes").out
+    assert {row["name"] for row in json.loads(run("runtimes", "--json").out)} >= {"torch-2.14"}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "want_message"),
+    [
+        ("{", [], "neither JSON nor YAML"),
+        ("[]", [], "job spec: the whole is []"),
+        (SPEC + '"batch_size": 0}', [], "batch_size is 0: Input should be greater"),
+        (SPEC + '"batch_size": 1}', ["--engine", "magic"], "engine 'magic' is unknown"),
+        (SPEC + '"batch_size": 1, "runtime": "x"}', [], "runtime 'x' is unknown; there are: "),
+    ],
+)
+def test_a_bad_request_is_a_sentence(
+    run: Any, tmp_path: Path, text: str, options: list[str], want_message: str
+) -> None:
+    """The file, the field, the value, the rule; exit 2."""
+    path = tmp_path / "job.json"
+    path.write_text(text)
+
+    ran = run("estimate", path, "--gpu", "rtx-3060", *options)
+
+    assert ran.status == 2
+    assert want_message in ran.err
+
+
+def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
+    """The catalogue is in the message."""
+    path = tmp_path / "job.json"
+    path.write_text(SPEC + '"batch_size": 1}')
+
+    ran = run("estimate", path, "--gpu", "gtx")
+
+    assert ran.status == 2
+    assert "gpu 'gtx' is not in the catalogue" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want_message"),
+    [
+        (["estimate", "nowhere.json", "--gpu", "t4"], "nowhere.json: "),
+        (["accuracy", "nowhere.csv"], "nowhere.csv: No such file"),
+        (["accuracy", "nowhere.csv", "--engine", "x"], "engine 'x' is unknown"),
+    ],
+)
+def test_missing_files_are_named(run: Any, arguments: list[str], want_message: str) -> None:
+    """Exit 2, one sentence."""
+    ran = run(*arguments)
+
+    assert ran.status == 2
+    assert want_message in ran.err

@@ -1,0 +1,66 @@
+"""Runtimes by name, and the parts of their set-up that need no compiler."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from memgate.errors import InputError
+from worker.engines.phantom.build import Symbol, generate_source, version_script
+from worker.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
+from worker.runtime_setup import _extract_headers
+
+
+def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
+    """Each pins what decides memory."""
+    runtimes = read_runtimes()
+
+    assert DEFAULT_RUNTIME in runtimes
+    assert "torch==2.6.0" in runtimes["torch-2.6"].bare
+    for runtime in runtimes.values():
+        assert all("==" in package for package in runtime.bare)
+
+
+def test_a_runtime_that_is_not_built_names_the_command_that_builds_it(tmp_path: Path) -> None:
+    """The next step is in the message."""
+    with pytest.raises(InputError, match=r"make runtime RUNTIME=torch-2\.6"):
+        find_runtime("torch-2.6", home=tmp_path)
+
+
+def test_an_unknown_runtime_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    """Names come from files."""
+    with pytest.raises(InputError, match=r"'torch-9' is unknown; there are: torch-2\.14, torch"):
+        find_runtime("torch-9", home=tmp_path)
+
+
+def test_headers_are_taken_from_wherever_a_wheel_has_them(tmp_path: Path) -> None:
+    """Only include folders are unpacked: nothing else of NVIDIA's is kept."""
+    wheel = tmp_path / "a.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("nvidia/cu13/include/crt/host.h", "header")
+        archive.writestr("nvidia/cu13/lib/libcudart.so", "library")
+
+    _extract_headers(wheel, tmp_path / "headers")
+
+    assert [path.name for path in (tmp_path / "headers").rglob("*.*")] == ["host.h"]
+
+
+def test_a_call_that_nobody_modelled_is_refused_by_name() -> None:
+    """Nothing is silently wrong: only listed calls are allowed to do nothing."""
+    source = generate_source(
+        "libcusolver",
+        [Symbol("cusolverDnSgetrf", "", False), Symbol("someTable", "", True)],
+    )
+
+    assert 'memgate_phantom_refuse("cusolverDnSgetrf"' in source
+    assert "char someTable[4096]" in source
+
+
+def test_symbols_have_the_versions_they_are_asked_for_by() -> None:
+    """The loader would warn otherwise."""
+    script = version_script({"cudaMalloc"}, [Symbol("cudaFree", "libcudart.so.13", False)])
+
+    assert script.startswith("libcudart.so.13 { global: cudaFree; cudaMalloc;")
+    assert "local: *" in script

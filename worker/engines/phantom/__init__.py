@@ -1,0 +1,1 @@
+"""The phantom engine: real CUDA PyTorch on a GPU that is not there."""

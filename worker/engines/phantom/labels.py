@@ -1,0 +1,91 @@
+"""Blocks of a run, marks of its observer -> a label for each block.
+
+A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
+the phase tells: what the copy of a batch allocated is batch; what the forward pass allocated and
+left behind is kept for the backward pass; what nobody ever freed is a library's workspace; all else
+is temporary.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from memgate.timeline import Category, Label
+from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from worker.engines.phantom.tracker import Allocation
+from worker.jobs.phases import Phase
+
+
+def label_blocks(
+    blocks: Sequence[Allocation],
+    *,
+    phases: Sequence[PhaseMark],
+    layers: Sequence[LayerMark],
+    tensors: Sequence[TensorMark],
+) -> tuple[Label, ...]:
+    """Return a label per block, by id."""
+    seen = _blocks_seen_as(blocks, tensors)
+    spans = _LayerSpans(layers)
+    starts = [mark.position for mark in phases]
+    labels = []
+    for block in blocks:
+        if block.block_id in seen:
+            labels.append(seen[block.block_id])
+            continue
+        at = bisect_right(starts, block.begin) - 1
+        phase = phases[at].phase if at >= 0 else Phase.BUILD
+        phase_end = starts[at + 1] if 0 <= at < len(starts) - 1 else None
+        labels.append(Label(_category(block, phase, phase_end), spans.innermost(block.begin)))
+    return tuple(labels)
+
+
+def _category(block: Allocation, phase: Phase, phase_end: int | None) -> Category:
+    if phase is Phase.BATCH:
+        return Category.BATCH
+    if block.end is None:
+        return Category.WORKSPACE
+    if phase is Phase.FORWARD and phase_end is not None and block.end >= phase_end:
+        return Category.ACTIVATIONS
+    return Category.TEMPORARY
+
+
+def _blocks_seen_as(
+    blocks: Sequence[Allocation], tensors: Sequence[TensorMark]
+) -> dict[int, Label]:
+    """Find the block that lay at each mark's address when it was made; the first mark counts."""
+    at_address: dict[int, list[Allocation]] = {}
+    for block in blocks:
+        at_address.setdefault(block.address, []).append(block)
+    seen: dict[int, Label] = {}
+    for mark in tensors:
+        candidates = at_address.get(mark.address, [])
+        at = bisect_right(candidates, mark.position - 1, key=lambda block: block.begin) - 1
+        if at < 0:
+            continue
+        block = candidates[at]
+        if block.end is None or block.end >= mark.position:
+            seen.setdefault(block.block_id, Label(mark.category, mark.layer))
+    return seen
+
+
+class _LayerSpans:
+    """Which module was running at a position."""
+
+    def __init__(self, marks: Sequence[LayerMark]) -> None:
+        self._positions: list[int] = []
+        self._layers: list[str] = []
+        running: list[str] = []
+        for mark in marks:
+            if mark.begins:
+                running.append(mark.layer)
+            elif mark.layer in running:
+                while running.pop() != mark.layer:
+                    pass  # a module that raised never said that it ended
+            self._positions.append(mark.position)
+            self._layers.append(running[-1] if running else "")
+
+    def innermost(self, position: int) -> str:
+        """Return the innermost module running at a position, or nothing."""
+        at = bisect_right(self._positions, position) - 1
+        return self._layers[at] if at >= 0 else ""

@@ -1,0 +1,41 @@
+// The C interface through which Python sets up the phantom and reads its counters (ctypes on libmemgate_phantom.so).
+//
+// May be called before torch initialises CUDA, and in a forked child before it does. Python side: ../control.py.
+#include <cstdlib>
+
+#include "contents.h"
+#include "device.h"
+#include "kernels.h"
+#include "refusals.h"
+#include "streams.h"
+
+using namespace memgate::phantom;
+
+// PyTorch keeps kernels that NVRTC compiled in the user's home. Ours are empty and must never be found there by a run
+// on a real GPU, so the cache is switched off before PyTorch can look.
+__attribute__((constructor)) static void keep_out_of_the_kernel_cache() {
+  setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1);
+}
+
+extern "C" {
+
+// 0: set. 1: no such field, or not a number. Fields: DeviceSpec in device.h.
+int memgate_phantom_configure(const char* field, const char* value) { return configure(field, value) ? 0 : 1; }
+
+// 1: recorded events stay incomplete until set back, so frees of blocks used on several streams wait.
+void memgate_phantom_events_pending(int pending) { set_events_pending(pending != 0); }
+
+size_t memgate_phantom_used_bytes() { return books().used_bytes(); }
+size_t memgate_phantom_peak_bytes() { return books().peak_bytes(); }
+unsigned long long memgate_phantom_launches() { return num_launches(); }
+unsigned long long memgate_phantom_scalar_reads() { return num_scalar_reads(); }
+unsigned long long memgate_phantom_data_reads() { return num_data_reads(); }
+unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
+const char* memgate_phantom_unmodelled() { return refused_calls(); }
+
+// For generated code.
+long memgate_phantom_refuse(const char* call, long status) { return refuse(call, status); }
+const char* memgate_phantom_last_refusal() { return last_refusal(); }
+void memgate_phantom_count_launch() { count_launch(); }
+
+}

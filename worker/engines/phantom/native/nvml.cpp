@@ -1,0 +1,135 @@
+// libnvidia-ml.so.1: what PyTorch, its Python side and monitoring tools ask about the card.
+//
+// No header of NVML is used: handles are opaque and the structs below are the documented layouts of the calls
+// implemented. A question that a plain card without NVLink or fabric cannot answer gets NVML's own "not supported".
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "device.h"
+
+using namespace memgate::phantom;
+
+namespace {
+
+enum Status { kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3, kInsufficientSize = 7 };
+
+struct Memory {
+  unsigned long long total, free, used;
+};
+
+struct ProcessV1 {
+  unsigned int pid;
+  unsigned long long used_bytes;
+};
+
+struct ProcessV2 {
+  unsigned int pid;
+  unsigned long long used_bytes;
+  unsigned int gpu_instance, compute_instance;
+};
+
+using Handle = void*;
+Handle the_card() { return reinterpret_cast<Handle>(0x10); }
+
+unsigned long long bytes_in_use() { return resolved_spec().context_bytes + books().used_bytes(); }
+
+// This process is the only one on the card.
+template <typename Process>
+int list_processes(unsigned int* count, Process* processes) {
+  const bool fits = processes != nullptr && *count >= 1;
+  *count = 1;
+  if (!fits) return kInsufficientSize;
+  processes[0] = Process{};
+  processes[0].pid = static_cast<unsigned int>(getpid());
+  processes[0].used_bytes = bytes_in_use();
+  return kSuccess;
+}
+
+int write_text(char* text, unsigned int length, const char* value) {
+  if (std::strlen(value) + 1 > length) return kInsufficientSize;
+  std::snprintf(text, length, "%s", value);
+  return kSuccess;
+}
+
+}  // namespace
+
+extern "C" {
+
+int nvmlInit() { return kSuccess; }
+int nvmlInit_v2() { return kSuccess; }
+int nvmlInitWithFlags(unsigned int) { return kSuccess; }
+int nvmlShutdown() { return kSuccess; }
+
+const char* nvmlErrorString(int status) {
+  switch (status) {
+    case kSuccess: return "Success";
+    case kInvalidArgument: return "Invalid Argument";
+    case kNotSupported: return "Not Supported";
+    case kInsufficientSize: return "Insufficient Size";
+    default: return "Unknown Error";
+  }
+}
+
+int nvmlDeviceGetCount_v2(unsigned int* count) {
+  *count = 1;
+  return kSuccess;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned int index, Handle* handle) {
+  *handle = the_card();
+  return index == 0 ? kSuccess : kInvalidArgument;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char*, Handle* handle) {
+  *handle = the_card();
+  return kSuccess;
+}
+
+int nvmlDeviceGetHandleByUUID(const char*, Handle* handle) {
+  *handle = the_card();
+  return kSuccess;
+}
+
+int nvmlDeviceGetName(Handle, char* text, unsigned int length) {
+  return write_text(text, length, resolved_spec().name.c_str());
+}
+
+int nvmlDeviceGetUUID(Handle, char* text, unsigned int length) {
+  return write_text(text, length, "GPU-6d656d67-6174-652d-7068-616e746f6d00");
+}
+
+int nvmlDeviceGetMemoryInfo(Handle, Memory* memory) {
+  memory->total = resolved_spec().total_bytes;
+  memory->free = books().free_bytes();
+  memory->used = memory->total - memory->free;
+  return kSuccess;
+}
+
+// The name without a suffix is the first version of the call, whose struct ends after the bytes.
+int nvmlDeviceGetComputeRunningProcesses(Handle, unsigned int* count, ProcessV1* processes) {
+  return list_processes(count, processes);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(Handle, unsigned int* count, ProcessV2* processes) {
+  return list_processes(count, processes);
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(Handle, unsigned int* count, ProcessV2* processes) {
+  return list_processes(count, processes);
+}
+
+int nvmlSystemGetCudaDriverVersion(int* version) {
+  *version = MEMGATE_CUDA_VERSION;
+  return kSuccess;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int* version) { return nvmlSystemGetCudaDriverVersion(version); }
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(Handle, unsigned int, int*) { return kNotSupported; }
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle, unsigned int, void*) { return kNotSupported; }
+int nvmlDeviceGetGpuFabricInfoV(Handle, void*) { return kNotSupported; }
+int nvmlDeviceGetP2PStatus(Handle, Handle, int, int*) { return kNotSupported; }
+
+}

@@ -1,0 +1,105 @@
+"""Rows of the native tracker -> Timeline events, and the position of the next one.
+
+The other half is ``native/tracker.cpp``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from memgate.timeline import Alloc, Free, RecordStream, TimelineEvent
+
+_ROW = struct.Struct("=qqqq")
+
+#: a stream that nothing is allocated on: stands for "some other stream"
+_OTHER_STREAM = 10_000
+
+
+class _Action(IntEnum):
+    """PyTorch's ``TraceEntry::Action``, as far as it matters; the same in torch 2.6 and 2.14."""
+
+    ALLOC = 0
+    FREE_REQUESTED = 1
+    FREE_COMPLETED = 2
+    OOM = 8
+
+
+class Row(NamedTuple):
+    """One event of the real allocator."""
+
+    action: int
+    address: int
+    size_bytes: int
+    stream: int
+
+
+class Tracker:
+    """Listens to the real allocator from the moment it is made."""
+
+    def __init__(self) -> None:
+        """Load the library and attach; ``torch.cuda.init()`` must have been called."""
+        self._native = ctypes.CDLL("libmemgate_tracker.so")
+        self._native.memgate_tracker_position.restype = ctypes.c_int64
+        self._native.memgate_tracker_rows.restype = ctypes.c_void_p
+        self._native.memgate_tracker_attach()
+
+    def position(self) -> int:
+        """Return how many rows there are: the position the next one will have."""
+        return int(self._native.memgate_tracker_position())
+
+    def rows(self) -> list[Row]:
+        """Return all rows so far."""
+        count = self.position()
+        if not count:
+            return []
+        data = ctypes.string_at(self._native.memgate_tracker_rows(), count * _ROW.size)
+        return [Row(*fields) for fields in _ROW.iter_unpack(data)]
+
+
+class Allocation(NamedTuple):
+    """A memory block of the run: where its rows are."""
+
+    block_id: int
+    address: int
+    #: rows at which it was allocated and freed; None: it outlived the run
+    begin: int
+    end: int | None
+
+
+def to_events(rows: Sequence[Row]) -> tuple[list[TimelineEvent], list[Allocation]]:
+    """Turn rows into the events of a timeline and the list of its blocks.
+
+    A free that completes later than it was asked for waited for another stream; PyTorch does not
+    say which, so a stream of its own stands for it.
+    """
+    events: list[TimelineEvent] = []
+    blocks: list[Allocation] = []
+    live: dict[int, int] = {}
+    streams: dict[int, int] = {}
+    for position, row in enumerate(rows):
+        if row.action == _Action.ALLOC:
+            block_id = len(blocks)
+            live[row.address] = block_id
+            stream = streams.setdefault(row.stream, len(streams))
+            blocks.append(Allocation(block_id, row.address, position, None))
+            events.append(Alloc(block_id, row.size_bytes, stream))
+        elif row.action == _Action.FREE_REQUESTED:
+            block_id = live.pop(row.address)
+            blocks[block_id] = blocks[block_id]._replace(end=position)
+            if not _completes_at_once(rows, position):
+                events.append(RecordStream(block_id, _OTHER_STREAM))
+            events.append(Free(block_id))
+    return events, blocks
+
+
+def _completes_at_once(rows: Sequence[Row], position: int) -> bool:
+    following = rows[position + 1] if position + 1 < len(rows) else None
+    return (
+        following is not None
+        and following.action == _Action.FREE_COMPLETED
+        and following.address == rows[position].address
+    )

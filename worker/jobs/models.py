@@ -1,0 +1,123 @@
+"""ModelSpec -> a module on the device, its weights never computed.
+
+The model is built on the CPU and then moved, as a script that says ``model.to("cuda")`` does: that
+is the order in which parameters are allocated. Constructors may compute with small tensors (widths
+of a RegNet) and get right answers; the filling of weights is left out, so that their pages are
+never touched and a model of any size needs no memory on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from memgate.errors import InputError
+from memgate.jobspec import ModelSource, ModelSpec
+
+#: tensors of at least this many elements are weights; what constructors compute with is smaller
+_WEIGHT_ELEMENTS = 4096
+
+_FILLING = frozenset(
+    {
+        "normal_",
+        "uniform_",
+        "fill_",
+        "zero_",
+        "erfinv_",
+        "mul_",
+        "add_",
+        "sub_",
+        "div_",
+        "clamp_",
+        "copy_",
+        "bernoulli_",
+        "exponential_",
+    }
+)
+
+
+class _WithoutFilling(TorchDispatchMode):
+    """Leaves the contents of large CPU tensors as they are."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        target = args[0] if args else None
+        if (
+            func.overloadpacket.__name__ in _FILLING
+            and isinstance(target, torch.Tensor)
+            and target.device.type == "cpu"
+            and target.numel() >= _WEIGHT_ELEMENTS
+        ):
+            return target
+        if (
+            func.overloadpacket.__name__ == "_to_copy"
+            and isinstance(target, torch.Tensor)
+            and target.device.type == "cpu"
+            and (kwargs or {}).get("device") is None
+        ):
+            return torch.empty_like(target, dtype=(kwargs or {}).get("dtype"))
+        return func(*args, **(kwargs or {}))
+
+
+def convert(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    """Change the type of a model's weights without computing them."""
+    with _WithoutFilling():
+        return model.to(dtype)
+
+
+def build_model(spec: ModelSpec) -> nn.Module:
+    """Build a model on the CPU, in training mode.
+
+    Raises:
+        InputError: if there is no such model, or it cannot be built as asked.
+    """
+    make = _BUILDERS[spec.source]
+    try:
+        with _WithoutFilling():
+            model = make(spec)
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        label = spec.name or spec.class_name
+        raise InputError(f"model: {spec.source} cannot build {label!r}: {error}") from error
+    return model.train()
+
+
+def _from_torchvision(spec: ModelSpec) -> nn.Module:
+    import torchvision
+
+    model: nn.Module = torchvision.models.get_model(spec.name, weights=None, **spec.kwargs)
+    return model
+
+
+def _from_timm(spec: ModelSpec) -> nn.Module:
+    import timm
+
+    model: nn.Module = timm.create_model(spec.name, pretrained=False, **spec.kwargs)
+    return model
+
+
+def _from_transformers(spec: ModelSpec) -> nn.Module:
+    import transformers
+
+    assert spec.class_name is not None
+    model_class = getattr(transformers, spec.class_name)
+    settings = dict(spec.config)
+    attention = settings.pop("attn_implementation", None)
+    chosen = {} if attention is None else {"attn_implementation": attention}
+    model: nn.Module = model_class._from_config(model_class.config_class(**settings), **chosen)
+    return model
+
+
+_BUILDERS: dict[ModelSource, Callable[[ModelSpec], nn.Module]] = {
+    ModelSource.TORCHVISION: _from_torchvision,
+    ModelSource.TIMM: _from_timm,
+    ModelSource.TRANSFORMERS: _from_transformers,
+}

@@ -1,0 +1,105 @@
+"""Runtimes: the library versions that jobs run with, each an environment of its own.
+
+A runtime is a small file in ``worker/runtimes/`` and what ``make runtime`` builds from it in
+``.runtimes/``: a slim virtual environment, and our stand-ins for NVIDIA's libraries, compiled for
+the torch in it. This module knows names and places; building is done by ``runtime_setup``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from memgate.errors import InputError
+
+_DEFINITIONS = Path(__file__).parent / "runtimes"
+
+#: beside the packages, as .venv is
+DEFAULT_HOME = Path(__file__).parents[1] / ".runtimes"
+
+#: used unless a job names another
+DEFAULT_RUNTIME = "torch-2.14"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """What a runtime file says, and where it is built."""
+
+    name: str
+    description: str
+    bare: tuple[str, ...]
+    full: tuple[str, ...]
+    headers: tuple[str, ...]
+    home: Path
+
+    @property
+    def python(self) -> Path:
+        """The interpreter that sees this runtime's libraries."""
+        return self.home / "venv" / "bin" / "python"
+
+    @property
+    def site_packages(self) -> Path:
+        """Where its packages are."""
+        return next((self.home / "venv" / "lib").glob("python3.*/site-packages"))
+
+    @property
+    def stubs(self) -> Path:
+        """Our stand-ins for NVIDIA's libraries."""
+        return self.home / "stubs"
+
+    @property
+    def headers_dir(self) -> Path:
+        """Headers of the CUDA runtime, needed while building only."""
+        return self.home / "headers"
+
+    @property
+    def tracker(self) -> Path:
+        """The library that listens to the allocator."""
+        return self.stubs / "libmemgate_tracker.so"
+
+    @property
+    def stamp(self) -> Path:
+        """There once everything is built."""
+        return self.home / "built"
+
+    @property
+    def is_installed(self) -> bool:
+        """The runtime can be used."""
+        return self.stamp.is_file()
+
+
+def read_runtimes(home: Path = DEFAULT_HOME) -> dict[str, Runtime]:
+    """Return all runtimes there are files for, built or not."""
+    return {
+        path.stem: _read(path, home / path.stem) for path in sorted(_DEFINITIONS.glob("*.toml"))
+    }
+
+
+def find_runtime(name: str | None, home: Path = DEFAULT_HOME) -> Runtime:
+    """Return a runtime that is built.
+
+    Raises:
+        InputError: if it is unknown or not built, with the command that builds it.
+    """
+    runtimes = read_runtimes(home)
+    wanted = name or DEFAULT_RUNTIME
+    if wanted not in runtimes:
+        raise InputError(f"runtime {wanted!r} is unknown; there are: {', '.join(runtimes)}")
+    if not runtimes[wanted].is_installed:
+        raise InputError(
+            f"runtime {wanted!r} is not installed; install it with: make runtime RUNTIME={wanted}"
+        )
+    return runtimes[wanted]
+
+
+def _read(path: Path, home: Path) -> Runtime:
+    fields = tomllib.loads(path.read_text())
+    return Runtime(
+        name=path.stem,
+        description=fields["description"],
+        bare=tuple(fields["bare"]),
+        full=tuple(fields["full"]),
+        headers=tuple(fields["headers"]),
+        home=home,
+    )
