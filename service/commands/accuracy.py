@@ -66,8 +66,9 @@ def accuracy_command(
     )
     found = find_runtime(runtime)
     predictions = list(_predict_all(rows, found, silent=as_json))
-    failed = [row.run for row, said in zip(rows, predictions, strict=True) if said is None]
-    made = [(row, said) for row, said in zip(rows, predictions, strict=True) if said is not None]
+    outcomes = list(zip(rows, predictions, strict=True))
+    failed = {row.run: said for row, said in outcomes if isinstance(said, str)}
+    made = [(row, said) for row, said in outcomes if isinstance(said, Prediction)]
     result: dict[str, Any] = {
         engine: summarize([row for row, _ in made], [said for _, said in made], is_published=False)
     }
@@ -93,7 +94,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _predict_all(
     rows: list[MeasuredRun], runtime: Runtime, *, silent: bool
-) -> Iterator[Prediction | None]:
+) -> Iterator[Prediction | str]:
     """Predict in as many processes as there are processors, each with a warm engine."""
     with ProcessPoolExecutor(
         max_workers=os.cpu_count(), initializer=_start_engine, initargs=(runtime,)
@@ -114,14 +115,14 @@ def _start_engine(runtime: Runtime) -> None:
     _engine = PhantomEngine(runtime)
 
 
-def _predict(row: MeasuredRun) -> Prediction | None:
-    """Predict one row; None if the job could not be run."""
+def _predict(row: MeasuredRun) -> Prediction | str:
+    """Predict one row, or say why the job could not be run."""
     assert _engine is not None
     gpu = _gpu_of(row)
     try:
         traced = _engine.trace(row.spec, gpu)
-    except MemgateError:
-        return None
+    except MemgateError as error:
+        return error.message
     config = parse_alloc_conf("")
     run = replay(traced.timeline, config, row.total_bytes - USUAL_CONTEXT_BYTES)
     return Prediction(
@@ -145,7 +146,7 @@ def _gpu_of(row: MeasuredRun) -> GpuSpec:
     return min(family, key=lambda gpu: abs(gpu.memory_bytes - row.total_bytes))
 
 
-def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: list[str]) -> None:
+def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: dict[str, str]) -> None:
     table = Table(
         *("estimator", "rows", "median error", "p90", "beyond 10 %", "first verdict right"),
         *("capped runs", "right", "false admits", "seconds"),
@@ -169,8 +170,8 @@ def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: list[s
     console.print(table)
     for name in ("by_gpu", "by_model"):
         console.print(_group_table(name, result[engine][name]))
-    if failed:
-        console.print(f"could not be run: {', '.join(failed)}")
+    for run, reason in failed.items():
+        console.print(f"{run} could not be run: {reason}", markup=False)
 
 
 _SHARES = ("share_beyond_10_percent", "first_validation_right")

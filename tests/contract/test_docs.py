@@ -14,6 +14,7 @@ from memgate.allocator import alloc_conf, allocators
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.timeline import Alloc, Free, Timeline
+from service import cli
 from service.settings import ServiceSettings
 from tests.builders import mib
 
@@ -67,6 +68,20 @@ def test_every_error_code_is_documented() -> None:
     used = re.findall(r'"code": "(\w+)"', _text("service/routes/probes.py"))
     assert used
     assert all(f"`{code}`" in _text("docs/errors.md") for code in used)
+
+
+def test_every_reason_code_is_documented() -> None:
+    """Each reason that an estimate can give is in docs/phantom.md."""
+    sources = _text("memgate/verdict.py") + _text("service/commands/estimate.py")
+    codes = set(re.findall(r'"(FITS|[A-Z]+(?:_[A-Z]+)+)"', sources))
+    assert len(codes) >= 4
+    assert all(f"`{code}`" in _text("docs/phantom.md") for code in codes)
+
+
+def test_every_command_is_in_the_readme() -> None:
+    """A stranger finds all of them."""
+    for command in cli.app.registered_commands:
+        assert f"memgate {command.name}" in _text("README.md") + _text("docs/accuracy.md")
 
 
 def test_every_allocator_setting_is_documented() -> None:

@@ -41,7 +41,7 @@ _FILLING = frozenset(
 
 
 class _WithoutFilling(TorchDispatchMode):
-    """Leaves the contents of large CPU tensors as they are."""
+    """Leaves the contents of large CPU tensors as they are, whatever their type becomes."""
 
     def __torch_dispatch__(
         self,
@@ -51,21 +51,18 @@ class _WithoutFilling(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         target = args[0] if args else None
+        named = kwargs or {}
         if (
-            func.overloadpacket.__name__ in _FILLING
-            and isinstance(target, torch.Tensor)
+            isinstance(target, torch.Tensor)
             and target.device.type == "cpu"
             and target.numel() >= _WEIGHT_ELEMENTS
         ):
-            return target
-        if (
-            func.overloadpacket.__name__ == "_to_copy"
-            and isinstance(target, torch.Tensor)
-            and target.device.type == "cpu"
-            and (kwargs or {}).get("device") is None
-        ):
-            return torch.empty_like(target, dtype=(kwargs or {}).get("dtype"))
-        return func(*args, **(kwargs or {}))
+            name = func.overloadpacket.__name__
+            if name in _FILLING:
+                return target
+            if name == "_to_copy" and named.get("device") is None:
+                return torch.empty_like(target, dtype=named.get("dtype"))
+        return func(*args, **named)
 
 
 def convert(model: nn.Module, dtype: torch.dtype) -> nn.Module:
