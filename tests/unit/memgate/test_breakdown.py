@@ -47,7 +47,7 @@ def test_the_peak_is_the_fullest_event_of_the_most_reserved() -> None:
 
 def test_what_nobody_asked_for_is_fragmentation() -> None:
     """Rounding and unused parts of segments make up the difference to what is reserved."""
-    timeline = Timeline(events=(Alloc(0, 100), Alloc(1, mib(15))), labels=LABELS)
+    timeline = Timeline(events=(Alloc(0, 100), EmptyCache(), Alloc(1, mib(15))), labels=LABELS)
 
     found = break_down(timeline, replay(timeline, AllocatorConfig(), AMPLE))
 
