@@ -102,8 +102,8 @@ class JobSpec(_Part):
     model: ModelSpec
     input: InputSpec
     batch_size: _Positive
-    loss: Literal["cross_entropy", "model"] = "cross_entropy"
-    """``model``: the model returns its loss, as transformers do when given labels."""
+    loss: Literal["cross_entropy"] = "cross_entropy"
+    """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
     iterations: Annotated[int, Field(ge=1, le=64)] = 4

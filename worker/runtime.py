@@ -54,11 +54,6 @@ class Runtime:
         return self.home / "headers"
 
     @property
-    def tracker(self) -> Path:
-        """The library that listens to the allocator."""
-        return self.stubs / "libmemgate_tracker.so"
-
-    @property
     def stamp(self) -> Path:
         """There once everything is built."""
         return self.home / "built"

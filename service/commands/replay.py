@@ -31,6 +31,7 @@ _MAX_SHOWN = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Summary:
+    first: tuple[Vector, Replay]
     comparisons: tuple[Comparison, ...]
     #: spent in the simulator alone, not in reading and comparing
     replay_seconds: float
@@ -86,10 +87,23 @@ def replay_command(
 
     Example: memgate replay tests/data/training_dev.jsonl.gz --plot picture.png
     """
+    summary = _replay_file(vectors, record, allocator, silent=as_json)
+    if plot is not None:
+        plot = plot if plot.suffix else plot.with_suffix(".png")
+        _plot(*summary.first, plot)
+    if as_json:
+        typer.echo(_to_json(summary))
+    else:
+        _print_summary(summary, plot=plot)
+    raise typer.Exit(0 if summary.matched == len(summary.comparisons) else 1)
+
+
+def _replay_file(path: Path, record: str | None, allocator: str, *, silent: bool) -> _Summary:
+    """Replay all records of a file, or the one that is named."""
     first: tuple[Vector, Replay] | None = None
     comparisons: list[Comparison] = []
     seconds = 0.0
-    with _opened(vectors) as stream, _progress(vectors, silent=as_json) as report:
+    with _opened(path) as stream, _progress(path, silent=silent) as report:
         for vector in read_vectors(stream):
             report(stream)
             if record is not None and vector.id != record:
@@ -102,16 +116,8 @@ def replay_command(
             if record is not None:
                 break
     if first is None:
-        raise InputError(f"{vectors}: no record has the id {record!r}; --record takes an exact id")
-    summary = _Summary(comparisons=tuple(comparisons), replay_seconds=seconds)
-    if plot is not None:
-        plot = plot if plot.suffix else plot.with_suffix(".png")
-        _plot(*first, plot)
-    if as_json:
-        typer.echo(_to_json(summary))
-    else:
-        _print_summary(summary, only=first if len(comparisons) == 1 else None, plot=plot)
-    raise typer.Exit(0 if summary.matched == len(comparisons) else 1)
+        raise InputError(f"{path}: no record has the id {record!r}; --record takes an exact id")
+    return _Summary(first=first, comparisons=tuple(comparisons), replay_seconds=seconds)
 
 
 def _replay(vector: Vector, allocator: str) -> Replay:
@@ -185,12 +191,10 @@ def _to_json(summary: _Summary) -> str:
     return msgspec.json.encode(document).decode()
 
 
-def _print_summary(
-    summary: _Summary, *, only: tuple[Vector, Replay] | None, plot: Path | None
-) -> None:
+def _print_summary(summary: _Summary, *, plot: Path | None) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    if only is not None:
-        console.print(_figures(*only))
+    if len(summary.comparisons) == 1:
+        console.print(_figures(*summary.first))
     mismatches = [found for comparison in summary.comparisons for found in comparison.mismatches]
     if mismatches:
         console.print(_mismatch_table(mismatches))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,17 @@ def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:
 
     with pytest.raises(EngineError, match="did not end in time"):
         engine.trace(parse_job_spec(slow), find_gpu("a100-40"), timeout_seconds=1)
+
+
+def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
+    """A runtime without its stand-ins: the loader's own words, and the command that mends it."""
+    (tmp_path / "venv").symlink_to(RUNTIME.home / "venv")
+
+    with (
+        PhantomEngine(replace(RUNTIME, home=tmp_path)) as broken,
+        pytest.raises(EngineError, match=r"libmemgate_phantom.*make runtime RUNTIME=torch"),
+    ):
+        _trace(broken, GPT2)
 
 
 class TestCommands:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -47,11 +48,12 @@ class PhantomEngine:
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the engine is
         self._host = subprocess.Popen(
             [runtime.python, "-m", "worker.engines.phantom.host"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             env=_host_environment(runtime),
         )
 
@@ -65,6 +67,7 @@ class PhantomEngine:
         self._host.stdin.close()
         self._host.stdout.close()
         self._host.wait()
+        self._said.close()
 
     def trace(self, spec: JobSpec, gpu: GpuSpec, *, timeout_seconds: int = 600) -> TracedJob:
         """Run a job on the phantom.
@@ -92,14 +95,26 @@ class PhantomEngine:
             seconds=time.perf_counter() - start,
         )
 
+    def _why_the_host_died(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        name = self._runtime.name
+        return (
+            f"the host of runtime {name} died: {lines[-1] if lines else 'it said nothing'};"
+            f" build it again with: make runtime RUNTIME={name}"
+        )
+
     def _ask(self, request: Request) -> Answer:
         assert self._host.stdin is not None
         assert self._host.stdout is not None
-        self._host.stdin.write(msgspec.json.encode(request) + b"\n")
-        self._host.stdin.flush()
-        line = self._host.stdout.readline()
+        try:
+            self._host.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._host.stdin.flush()
+            line = self._host.stdout.readline()
+        except BrokenPipeError:
+            line = b""
         if not line:
-            raise EngineError(f"the host of runtime {self._runtime.name} died")
+            raise EngineError(self._why_the_host_died())
         answer = msgspec.json.decode(line, type=Answer | BadJob | Crash)
         if isinstance(answer, BadJob):
             raise InputError(answer.message)
