@@ -8,9 +8,13 @@ chooses.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from memgate.errors import InputError
 from memgate.units import GIB, MIB
+from memgate.validation import validate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,14 @@ CATALOGUE: dict[str, GpuSpec] = {
         _gpu("a100-80", "NVIDIA A100-SXM4-80GB", 79.15 * GIB, "8.0", 108),
         _gpu("h100-80", "NVIDIA H100 80GB HBM3", 81082 * MIB, "9.0", 132),
         _gpu("h200", "NVIDIA H200", 143156 * MIB, "9.0", 132),
+        # Parts of a GPU (MIG), by what a job in one of them sees.
+        _gpu("a100-80-1g.10gb", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9728 * MIB, "8.0", 14),
+        _gpu("h100-80-1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9.75 * GIB, "9.0", 16),
+        _gpu("h100-80-1g.20gb", "NVIDIA H100 80GB HBM3 MIG 1g.20gb", 19.62 * GIB, "9.0", 26),
+        _gpu("h100-80-2g.20gb", "NVIDIA H100 80GB HBM3 MIG 2g.20gb", 19.62 * GIB, "9.0", 32),
+        _gpu("h100-80-3g.40gb", "NVIDIA H100 80GB HBM3 MIG 3g.40gb", 39.50 * GIB, "9.0", 60),
+        _gpu("h100-80-4g.40gb", "NVIDIA H100 80GB HBM3 MIG 4g.40gb", 39.50 * GIB, "9.0", 64),
+        _gpu("h100-80-7g.80gb", "NVIDIA H100 80GB HBM3 MIG 7g.80gb", 79.25 * GIB, "9.0", 132),
     )
 }
 
@@ -81,3 +93,68 @@ def find_gpu(name: str) -> GpuSpec:
     if name not in CATALOGUE:
         raise InputError(f"gpu {name!r} is not in the catalogue; there are: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
+
+
+class GpuRequest(BaseModel):
+    """A GPU as a caller asks for it: one of the catalogue, or one that is described."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str | None = None
+    memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
+    already_used_bytes: Annotated[int, Field(ge=0)] = 0
+    """By other processes on the same GPU."""
+    count: Annotated[int, Field(ge=1)] = 1
+    """How many the job gets; the answer is for each of them."""
+
+    def model_post_init(self, _: object) -> None:
+        """Check that it is one of the two."""
+        described = (self.memory_bytes is None, self.compute_capability is None)
+        if any(described) != all(described) or (self.name is None) == all(described):
+            raise ValueError("give either 'name', or 'memory_bytes' and 'compute_capability'")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTarget:
+    """A GPU, and what is left of it."""
+
+    gpu: GpuSpec
+    already_used_bytes: int = 0
+    count: int = 1
+
+
+def parse_gpu(document: object) -> GpuTarget:
+    """Return the GPU that a caller asks for, by name or as an object.
+
+    Raises:
+        InputError: naming the field and the rule, or the names there are.
+    """
+    if isinstance(document, str):
+        return GpuTarget(gpu=find_gpu(document))
+    asked = validate(GpuRequest, document, what="gpu")
+    gpu = find_gpu(asked.name) if asked.name is not None else _described(asked)
+    return GpuTarget(gpu=gpu, already_used_bytes=asked.already_used_bytes, count=asked.count)
+
+
+def _described(asked: GpuRequest) -> GpuSpec:
+    """Make a GPU that the catalogue lacks; what is not said is taken from the most similar one."""
+    assert asked.memory_bytes is not None
+    assert asked.compute_capability is not None
+    major, minor = map(int, asked.compute_capability.split("."))
+
+    def unlikeness(gpu: GpuSpec) -> tuple[int, int]:
+        other_major, other_minor = gpu.compute_capability
+        capability = abs(10 * (major - other_major) + minor - other_minor)
+        return capability, abs(gpu.memory_bytes - (asked.memory_bytes or 0))
+
+    like = min(CATALOGUE.values(), key=unlikeness)
+    label = f"{asked.memory_bytes / GIB:.1f} GiB, {asked.compute_capability}"
+    return GpuSpec(
+        name=f"GPU ({label})",
+        product=f"GPU ({label})",
+        memory_bytes=asked.memory_bytes,
+        compute_capability=(major, minor),
+        multiprocessors=like.multiprocessors,
+        library_bytes=like.library_bytes,
+    )

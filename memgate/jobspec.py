@@ -9,10 +9,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import AllocatorConfigError, InputError
+from memgate.errors import AllocatorConfigError
+from memgate.validation import validate
 
 _Positive = Annotated[int, Field(ge=1)]
 
@@ -38,7 +39,7 @@ class ModelSpec(_Part):
 
     source: ModelSource
     name: str | None = None
-    """A constructor of torchvision or timm."""
+    """A constructor of torchvision or timm, or a public model of our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
     """A class of transformers, such as ``GPT2LMHeadModel``."""
     config: dict[str, Any] = {}
@@ -48,10 +49,10 @@ class ModelSpec(_Part):
 
     def model_post_init(self, _: Any) -> None:
         """Check that what the source needs is there, and nothing it cannot use."""
-        needs_class = self.source is ModelSource.TRANSFORMERS
-        if needs_class and (self.class_name is None or self.kwargs):
-            raise ValueError("transformers takes 'class' and 'config', not 'kwargs'")
-        if not needs_class and (self.name is None or self.class_name or self.config):
+        if self.source is ModelSource.TRANSFORMERS:
+            if self.kwargs or (self.name is None) == (self.class_name is None):
+                raise ValueError("transformers takes 'class' and 'config', or a public 'name'")
+        elif self.name is None or self.class_name or self.config:
             raise ValueError(f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'")
 
 
@@ -144,19 +145,4 @@ def parse_job_spec(document: object) -> JobSpec:
     Raises:
         InputError: naming each wrong field, its value and the rule.
     """
-    try:
-        return JobSpec.model_validate(document)
-    except ValidationError as error:
-        problems = "; ".join(_describe(problem) for problem in error.errors())
-        raise InputError(f"job spec: {problems}") from None
-
-
-def _describe(problem: Any) -> str:
-    field = ".".join(map(str, problem["loc"])) or "the whole"
-    rule = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "missing":
-        return f"{field} is missing"
-    if problem["type"] == "extra_forbidden":
-        return f"{field} is no known field"
-    shown = repr(problem["input"])
-    return f"{field} is {shown if len(shown) <= 60 else shown[:57] + '...'}: {rule}"
+    return validate(JobSpec, document, what="job spec")

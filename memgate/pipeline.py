@@ -5,11 +5,13 @@ The engines bring the timeline (``worker/engines``); everything from there on is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.breakdown import break_down
 from memgate.capacity import find_min_capacity
-from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.report import Estimate, Oom, Reason
 from memgate.timeline import Timeline
 from memgate.verdict import MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, Decision, decide
@@ -20,20 +22,21 @@ AMPLE_BYTES = 1 << 43
 
 def estimate(
     timeline: Timeline,
-    gpu: GpuSpec,
+    target: GpuTarget,
     *,
     alloc_conf: str = "",
-    already_used_bytes: int = 0,
     engine: str,
     runtime: str,
     versions: dict[str, str],
+    notes: Sequence[Reason] = (),
 ) -> Estimate:
-    """Answer for one job and one GPU."""
+    """Answer for one job and one GPU; ``notes`` are what the engine has to say about its work."""
+    gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
     # 1. What the job would take if there were no end of memory.
     ample = replay(timeline, config, AMPLE_BYTES)
     # 2. What it takes of this GPU.
-    left = max(0, gpu.memory_bytes - already_used_bytes - USUAL_CONTEXT_BYTES)
+    left = max(0, gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
     run = replay(timeline, config, left)
     # 3. The least in which it lives.
     required = find_min_capacity(
@@ -45,7 +48,7 @@ def estimate(
     # 4. What held the memory when most was held.
     breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.
-    verdict = decide(required, gpu, already_used_bytes=already_used_bytes)
+    verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
     fits_on = [
         other.name
         for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
@@ -63,7 +66,7 @@ def estimate(
         capacity_bytes=gpu.memory_bytes,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
-        reasons=[Reason(code=verdict.code, message=verdict.message)],
+        reasons=[Reason(code=verdict.code, message=verdict.message), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
         fits_on=fits_on,
         timings_ms={},

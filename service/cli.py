@@ -14,7 +14,8 @@ from rich.console import Console
 
 from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
-from service.commands.estimate import estimate_command, gpus_command, runtimes_command
+from service.commands.estimate import estimate_command
+from service.commands.listings import gpus_command, runtimes_command
 from service.commands.replay import replay_command
 
 app = typer.Typer(

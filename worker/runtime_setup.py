@@ -21,7 +21,7 @@ from worker.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
 _ROOT = Path(__file__).parents[1]
 
 #: what memgate itself needs inside a runtime
-_OWN_NEEDS = ("msgspec", "pydantic")
+_OWN_NEEDS = ("msgspec", "psutil", "pydantic")
 
 
 def set_up(runtime: Runtime) -> None:

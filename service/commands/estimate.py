@@ -1,70 +1,111 @@
-"""``memgate estimate``, ``gpus`` and ``runtimes``: one job, in this process, no server."""
+"""``memgate estimate``: one job, in this process, no server."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import yaml
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from memgate.errors import InputError
-from memgate.gpus import CATALOGUE, find_gpu
+from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.pipeline import estimate
-from memgate.report import Estimate, Reason
-from memgate.units import format_size
-from worker.engines.phantom.engine import PhantomEngine
-from worker.runtime import find_runtime, read_runtimes
+from memgate.report import Estimate
+from memgate.units import GIB, format_size
+from worker.engines.phantom.engine import (
+    DEFAULT_HOST_MEMORY_BYTES,
+    DEFAULT_TIMEOUT_SECONDS,
+    PhantomEngine,
+    TracedJob,
+)
+from worker.runtime import find_runtime
 
 #: of the contract: other programs look at it
 EXIT_STATUS = {"admit": 0, "reject": 3, "uncertain": 4}
 
 
 def estimate_command(
-    spec: Annotated[
-        Path, typer.Argument(metavar="SPEC", help="Job spec, JSON or YAML. '-': from stdin.")
+    job: Annotated[
+        Path,
+        typer.Argument(
+            metavar="JOB",
+            help="Job spec, JSON or YAML ('-': from stdin), or a training script (.py).",
+        ),
     ],
-    gpu: Annotated[str, typer.Option(help="A GPU of the catalogue; see: memgate gpus.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Given to the script.")
+    ] = None,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="A GPU of the catalogue (see: memgate gpus), or"
+            """ '{"memory_bytes": N, "compute_capability": "8.6"}'."""
+        ),
+    ] = ...,  # type: ignore[assignment]  # typer's word for "must be given"
     engine: Annotated[str, typer.Option(help="auto or phantom.")] = "auto",
+    runtime: Annotated[
+        str | None,
+        typer.Option(
+            help="Library versions to run with, before the spec's; see: memgate runtimes."
+        ),
+    ] = None,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Optimizer steps after which a script is stopped.")
+    ] = 4,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Longest that the job may run.")
+    ] = DEFAULT_TIMEOUT_SECONDS,
+    host_memory: Annotated[
+        float, typer.Option(min=0.1, metavar="GIB", help="Most memory of this machine it may take.")
+    ] = DEFAULT_HOST_MEMORY_BYTES / GIB,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
 ) -> None:
     """Will this job fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
-    The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights.
+    The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights. A
+    script of yours runs as it is, in a process of its own, until its optimizer has made some steps.
 
     Example: memgate estimate deploy/examples/resnet50.json --gpu rtx-3060
+
+    Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
     if engine not in ("auto", "phantom"):
         raise InputError(f"engine {engine!r} is unknown; there are: auto, phantom")
-    job = _read_spec(spec)
-    wanted = find_gpu(gpu)
+    target = _read_gpu(gpu)
+    limits: dict[str, Any] = {
+        "timeout_seconds": timeout,
+        "host_memory_bytes": int(host_memory * GIB),
+    }
     start = time.perf_counter()
-    with PhantomEngine(find_runtime(job.runtime)) as phantom:
-        traced = phantom.trace(job, wanted)
-    traced_at = time.perf_counter()
-    answer = estimate(
-        traced.timeline,
-        wanted,
-        alloc_conf=job.allocator,
-        engine="phantom",
-        runtime=traced.runtime,
-        versions=traced.versions,
-    )
-    if traced.num_data_sized_results:
-        answer = answer.model_copy(update={"reasons": [*answer.reasons, _DATA_DEPENDENT]})
-    now = time.perf_counter()
-    timings = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
-    answer = answer.model_copy(
-        update={"timings_ms": {name: round(value * 1000) for name, value in timings.items()}}
-    )
+    if job.suffix == ".py":
+        if not job.is_file():
+            raise InputError(f"{job}: there is no such script")
+        with (
+            PhantomEngine(find_runtime(runtime)) as phantom,
+            _progress(job, steps, silent=as_json) as on_step,
+        ):
+            traced = phantom.trace_script(
+                job, arguments or [], target.gpu, num_steps=steps, on_step=on_step, **limits
+            )
+    else:
+        if arguments:
+            raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
+        spec = _read_spec(job)
+        with PhantomEngine(find_runtime(runtime or spec.runtime)) as phantom:
+            traced = phantom.trace(spec, target.gpu, **limits)
+    answer = _answer(traced, target, start)
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
@@ -72,11 +113,13 @@ def estimate_command(
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
-_DATA_DEPENDENT = Reason(
-    code="SIZES_DEPEND_ON_DATA",
-    message="the job makes tensors whose size depends on data (nonzero, unique, boolean masks);"
-    " there is no data here, so the true figure may differ",
-)
+def _read_gpu(text: str) -> GpuTarget:
+    if not text.lstrip().startswith("{"):
+        return parse_gpu(text)
+    try:
+        return parse_gpu(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise InputError(f"gpu {text!r} is not JSON: {error}") from None
 
 
 def _read_spec(path: Path) -> JobSpec:
@@ -91,6 +134,38 @@ def _read_spec(path: Path) -> JobSpec:
         raise InputError(f"{path}: neither JSON nor YAML {place}") from None
     except InputError as error:
         raise InputError(f"{path}: {error.message}") from None
+
+
+@contextmanager
+def _progress(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
+    """Show how far a script has come; it may load data for a while."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=silent) as shown:
+        task = shown.add_task(f"{script.name}: starting")
+
+        def on_step(num_steps: int) -> None:
+            shown.update(task, description=f"{script.name}: step {num_steps} of {steps}")
+
+        yield on_step
+
+
+def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
+    traced_at = time.perf_counter()
+    answer = estimate(
+        traced.timeline,
+        target,
+        alloc_conf=traced.alloc_conf,
+        engine="phantom",
+        runtime=traced.runtime,
+        versions=traced.versions,
+        notes=traced.notes,
+    )
+    now = time.perf_counter()
+    timings = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
+    return answer.model_copy(
+        update={"timings_ms": {name: round(value * 1000) for name, value in timings.items()}}
+    )
 
 
 def _print(answer: Estimate) -> None:
@@ -112,48 +187,3 @@ def _print(answer: Estimate) -> None:
         console.print(f"PyTorch would say: {answer.oom.message}")
     console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
     console.print(f"{answer.runtime}, {answer.timings_ms['total'] / 1000:.1f} s")
-
-
-def gpus_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """List the GPUs that a job can be asked to fit on."""
-    rows = [
-        {
-            "name": gpu.name,
-            "product": gpu.product,
-            "memory_bytes": gpu.memory_bytes,
-            "compute_capability": ".".join(map(str, gpu.compute_capability)),
-            "multiprocessors": gpu.multiprocessors,
-        }
-        for gpu in CATALOGUE.values()
-    ]
-    if as_json:
-        typer.echo(json.dumps(rows))
-        return
-    table = Table("name", "product", "memory", "compute capability")
-    for gpu in CATALOGUE.values():
-        capability = ".".join(map(str, gpu.compute_capability))
-        table.add_row(gpu.name, gpu.product, format_size(gpu.memory_bytes), capability)
-    Console().print(table)
-
-
-def runtimes_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """List the library versions that jobs can be run with, and which are installed."""
-    runtimes = read_runtimes().values()
-    if as_json:
-        rows = [
-            {"name": runtime.name, "installed": runtime.is_installed, "packages": runtime.bare}
-            for runtime in runtimes
-        ]
-        typer.echo(json.dumps(rows))
-        return
-    table = Table("name", "what", "installed")
-    for runtime in runtimes:
-        command = f"make runtime RUNTIME={runtime.name}"
-        table.add_row(
-            runtime.name, runtime.description, "yes" if runtime.is_installed else f"no: {command}"
-        )
-    Console().print(table)

@@ -17,6 +17,7 @@ ALLOWED = {
     "worker": {
         "memgate",
         "msgspec",
+        "psutil",
         "pydantic",
         "pydantic_settings",
         "redis",

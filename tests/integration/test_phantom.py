@@ -165,16 +165,8 @@ def test_a_gpu_decides_what_pytorch_chooses(engine: PhantomEngine) -> None:
 
 def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: PhantomEngine) -> None:
     """A Llama of 8B in bf16: 16 GB of weights on the phantom, none on the host."""
-    config = {
-        "vocab_size": 128256,
-        "hidden_size": 4096,
-        "intermediate_size": 14336,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-    }
     job = {
-        "model": {"source": "transformers", "class": "LlamaForCausalLM", "config": config},
+        "model": {"source": "transformers", "name": "meta-llama/Llama-3.1-8B"},
         "input": {"sequence_length": 128},
         "batch_size": 1,
         "precision": "bf16",
@@ -191,6 +183,10 @@ def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: Phanto
     ("change", "want_message"),
     [
         ({"model": {"source": "torchvision", "name": "resnet1"}}, "cannot build 'resnet1'"),
+        (
+            {"model": {"source": "transformers", "name": "openai-community/gpt"}},
+            "not in the table of public models, which has openai-community/gpt2",
+        ),
         ({"optimizer": {"name": "Magic"}}, "torch.optim has no such class"),
         ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs is {'speed': 1}"),
         ({"gradient_checkpointing": True}, "ResNet has no switch for it"),

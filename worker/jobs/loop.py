@@ -7,7 +7,6 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch import nn
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, Precision, ZeroGrad
 from worker.jobs.models import convert
-from worker.jobs.phases import Phase
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
@@ -46,33 +44,24 @@ class TrainingLoop:
         self._scaler = torch.amp.GradScaler(device) if scales else None
         self._batch = _host_batch(spec)
 
-    def run(self, on_phase: Callable[[Phase], None] = lambda _: None) -> None:
-        """Run all iterations; ``on_phase`` hears when each phase begins."""
+    def run(self) -> None:
+        """Run all iterations."""
         spec = self._spec
         for _ in range(spec.iterations):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
-                self._zero_grad(on_phase)
+                self.optimizer.zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
-                on_phase(Phase.BATCH)
                 batch = {name: tensor.to(self._device) for name, tensor in self._batch.items()}
-                on_phase(Phase.FORWARD)
                 with self._autocast():
                     # named, though never read: a script's variables hold them until the next turn
                     outputs = self._forward(batch)
                     loss = self._loss(outputs, batch)
                 if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
-                    self._zero_grad(on_phase)
-                on_phase(Phase.BACKWARD)
+                    self.optimizer.zero_grad()
                 self._backward(loss)
-            on_phase(Phase.OPTIMIZER)
             self._step()
             if spec.zero_grad is ZeroGrad.AFTER_STEP:
-                self._zero_grad(on_phase)
-        on_phase(Phase.END)
-
-    def _zero_grad(self, on_phase: Callable[[Phase], None]) -> None:
-        on_phase(Phase.ZERO_GRAD)
-        self.optimizer.zero_grad()
+                self.optimizer.zero_grad()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         precision = self._spec.precision

@@ -8,7 +8,10 @@ never touched and a model of any size needs no memory on the host.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memgate.errors import InputError
 from memgate.jobspec import ModelSource, ModelSpec
+
+#: public name -> class and configuration, as their authors published them
+_PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
 
 #: tensors of at least this many elements are weights; what constructors compute with is smaller
 _WEIGHT_ELEMENTS = 4096
@@ -81,6 +87,8 @@ def build_model(spec: ModelSpec) -> nn.Module:
     try:
         with _WithoutFilling():
             model = make(spec)
+    except InputError:
+        raise
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
         label = spec.name or spec.class_name
         raise InputError(f"model: {spec.source} cannot build {label!r}: {error}") from error
@@ -104,13 +112,31 @@ def _from_timm(spec: ModelSpec) -> nn.Module:
 def _from_transformers(spec: ModelSpec) -> nn.Module:
     import transformers
 
-    assert spec.class_name is not None
-    model_class = getattr(transformers, spec.class_name)
-    settings = dict(spec.config)
+    class_name, settings = find_config(spec)
+    model_class = getattr(transformers, class_name)
     attention = settings.pop("attn_implementation", None)
     chosen = {} if attention is None else {"attn_implementation": attention}
     model: nn.Module = model_class._from_config(model_class.config_class(**settings), **chosen)
     return model
+
+
+def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
+    """Return the class of a transformers model and what its configuration is given.
+
+    Raises:
+        InputError: if the model is named and our table has no such name.
+    """
+    if spec.class_name is not None:
+        return spec.class_name, dict(spec.config)
+    public = json.loads(_PUBLIC_CONFIGS.read_text())
+    if spec.name not in public:
+        near = get_close_matches(str(spec.name), public, n=3) or sorted(public)
+        raise InputError(
+            f"model.name is {spec.name!r}: not in the table of public models, which has"
+            f" {', '.join(near)}; give 'class' and 'config' instead"
+        )
+    entry = public[spec.name]
+    return entry["class"], entry["config"] | spec.config
 
 
 _BUILDERS: dict[ModelSource, Callable[[ModelSpec], nn.Module]] = {

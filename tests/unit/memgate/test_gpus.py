@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate.errors import InputError
-from memgate.gpus import CATALOGUE, find_gpu
+from memgate.gpus import CATALOGUE, find_gpu, parse_gpu
 from memgate.units import GIB
 
 
@@ -30,4 +30,43 @@ def test_an_entry_is_plausible(name: str) -> None:
 
     assert 7 * GIB < gpu.memory_bytes < 200 * GIB
     assert (6, 0) <= gpu.compute_capability <= (12, 0)
-    assert 20 <= gpu.multiprocessors <= 200
+    assert 14 <= gpu.multiprocessors <= 200
+
+
+def test_a_gpu_may_be_described() -> None:
+    """Memory and capability are said; the rest is taken from the most similar of the catalogue."""
+    asked = {"memory_bytes": 10 * GIB, "compute_capability": "8.6", "already_used_bytes": GIB}
+
+    target = parse_gpu(asked)
+
+    assert target.gpu.memory_bytes == 10 * GIB
+    assert target.gpu.compute_capability == (8, 6)
+    assert target.gpu.multiprocessors == CATALOGUE["rtx-3060"].multiprocessors
+    assert (target.already_used_bytes, target.count) == (GIB, 1)
+
+
+def test_a_gpu_of_the_catalogue_may_be_shared() -> None:
+    """By name alone, or with what others use of it."""
+    assert parse_gpu("t4").gpu is CATALOGUE["t4"]
+    assert parse_gpu({"name": "t4", "already_used_bytes": 5, "count": 2}).already_used_bytes == 5
+
+
+@pytest.mark.parametrize(
+    ("document", "want_message"),
+    [
+        ({"memory_bytes": 5}, "give either 'name', or 'memory_bytes' and 'compute_capability'"),
+        ({"name": "t4", "memory_bytes": 5, "compute_capability": "8.6"}, "give either 'name', or"),
+        ({}, "give either 'name', or"),
+        ({"name": "t4", "count": 0}, "count is 0"),
+        ({"memory_bytes": 5, "compute_capability": "8"}, "compute_capability is '8'"),
+        ({"name": "t4", "size": 0}, "size is no known field"),
+        ({"name": "t5"}, "gpu 't5' is not in the catalogue"),
+        (7, "the whole is 7"),
+    ],
+)
+def test_a_gpu_that_makes_no_sense_is_a_sentence(document: object, want_message: str) -> None:
+    """The field, the value, the rule."""
+    with pytest.raises(InputError) as raised:
+        parse_gpu(document)
+
+    assert want_message in raised.value.message

@@ -66,8 +66,8 @@ def test_a_spec_survives_the_queue() -> None:
             "model is {'source': 'torchvision'}: torchvision takes 'name' and 'kwargs'",
         ),
         (
-            {"model": {"source": "transformers", "name": "gpt2"}},
-            "transformers takes 'class' and 'config', not 'kwargs'",
+            {"model": {"source": "transformers"}},
+            "transformers takes 'class' and 'config', or a public 'name'",
         ),
         ({"model": {"source": "hub"}}, "model.source is 'hub': Input should be 'torchvision'"),
         (

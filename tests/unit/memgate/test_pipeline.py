@@ -7,7 +7,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import find_min_capacity
-from memgate.gpus import find_gpu
+from memgate.gpus import GpuTarget, find_gpu
 from memgate.pipeline import estimate
 from memgate.report import Estimate
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
@@ -24,8 +24,7 @@ def _timeline(*sizes: int) -> Timeline:
 def _estimate(timeline: Timeline, gpu: str = "rtx-4060", used: int = 0) -> Estimate:
     return estimate(
         timeline,
-        find_gpu(gpu),
-        already_used_bytes=used,
+        GpuTarget(gpu=find_gpu(gpu), already_used_bytes=used),
         engine="phantom",
         runtime="torch-2.14",
         versions={},

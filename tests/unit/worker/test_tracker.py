@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from memgate.timeline import Alloc, Category, Free, Label, RecordStream
+from memgate.timeline import (
+    Alloc,
+    Category,
+    EmptyCache,
+    Free,
+    Label,
+    RecordStream,
+    SetFraction,
+)
 from worker.engines.phantom.labels import label_blocks
-from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from worker.engines.phantom.marks import LayerMark, Phase, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation, Row, to_events
-from worker.jobs.phases import Phase
 
-ALLOC, REQUESTED, COMPLETED, SEGMENT = 0, 1, 2, 3
+ALLOC, REQUESTED, COMPLETED, SEGMENT, SEGMENT_FREE = range(5)
 
 
 def test_allocations_and_frees_become_events() -> None:
@@ -47,8 +54,31 @@ def test_a_free_that_completes_later_waited_for_a_stream() -> None:
     assert events[2] == Free(0)
 
 
+def test_segments_given_back_mean_that_the_cache_was_emptied() -> None:
+    """On a device with ample memory nothing else gives them back; many are one call."""
+    rows = [
+        Row(ALLOC, 4096, 100, 0),
+        Row(SEGMENT_FREE, 1 << 30, 2 << 20, 0),
+        Row(SEGMENT_FREE, 2 << 30, 2 << 20, 0),
+        Row(ALLOC, 8192, 100, 0),
+    ]
+
+    events, _ = to_events(rows)
+
+    assert events == [Alloc(0, 100), EmptyCache(), Alloc(1, 100)]
+
+
+def test_a_limit_that_a_script_sets_has_its_place() -> None:
+    """It makes no row of its own, so it comes with the position it was set at."""
+    rows = [Row(ALLOC, 4096, 100, 0), Row(ALLOC, 8192, 100, 0)]
+
+    events, _ = to_events(rows, [(1, SetFraction(0.5))])
+
+    assert events == [Alloc(0, 100), SetFraction(0.5), Alloc(1, 100)]
+
+
 PHASES = [
-    PhaseMark(10, Phase.BATCH),
+    PhaseMark(0, Phase.BETWEEN),
     PhaseMark(20, Phase.FORWARD),
     PhaseMark(30, Phase.BACKWARD),
     PhaseMark(40, Phase.OPTIMIZER),
@@ -68,6 +98,7 @@ def _label(begin: int, end: int | None, **marks: list[object]) -> Label:
 
 def test_a_phase_tells_what_a_block_is_for() -> None:
     """Batch, activation, temporary, workspace: by when it came and when it went."""
+    assert _label(42, None).category is Category.TEMPORARY
     assert _label(12, 50).category is Category.BATCH
     assert _label(22, 35).category is Category.ACTIVATIONS
     assert _label(22, 25).category is Category.TEMPORARY

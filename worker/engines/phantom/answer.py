@@ -1,4 +1,4 @@
-"""What passes between the engine and the host that runs jobs: a line of JSON each way, no torch."""
+"""What passes between the engine and the host that runs jobs: lines of JSON each way, no torch."""
 
 from __future__ import annotations
 
@@ -7,14 +7,38 @@ from msgspec import Struct
 from memgate.timeline import Label, TimelineEvent
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """Run this job."""
+class JobRun(Struct, frozen=True, kw_only=True, tag="job"):
+    """Run the training loop of a job spec."""
 
     #: a ``JobSpec`` as JSON
-    job: str
-    #: what describes the device and the allocator's settings, for the job's process alone
+    spec: str
+
+
+class ScriptRun(Struct, frozen=True, kw_only=True, tag="script"):
+    """Run a person's own script until its optimizer has made some steps."""
+
+    path: str
+    arguments: tuple[str, ...]
+    #: where it is started
+    directory: str
+    num_steps: int
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """Run this, in a process of its own."""
+
+    work: JobRun | ScriptRun
+    #: what describes the device and the allocator's settings, for that process alone
     environment: dict[str, str]
-    timeout_seconds: int
+    timeout_seconds: float
+    #: of that process and those it starts
+    host_memory_bytes: int
+
+
+class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
+    """A script has made this many optimizer steps; an answer will follow."""
+
+    num_steps: int
 
 
 class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
@@ -25,7 +49,10 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     labels: tuple[Label, ...]
     #: what the real allocator counted, under the keys of ``torch.cuda.memory_stats()``
     memory_stats: dict[str, int]
+    #: the allocator's settings in this run
+    alloc_conf: str
     num_parameters: int
+    num_steps: int
     #: results whose size depends on data, which is not there: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]

@@ -1,4 +1,4 @@
-"""JobSpec -> Timeline: the job runs on a GPU that is not there.
+"""JobSpec or script -> Timeline: the job runs on a GPU that is not there.
 
 A host process of the job's runtime runs it (``host``); this side asks, reads what it says, and
 checks the simulator against it: a replay on the device of the run must show the very peaks that the
@@ -11,7 +11,10 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -20,12 +23,26 @@ from memgate.allocator.replay import replay
 from memgate.errors import EngineError, InputError, SimulationError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
+from memgate.report import Reason
 from memgate.timeline import Timeline
-from worker.engines.phantom.answer import Answer, BadJob, Crash, Request
+from memgate.units import GIB
+from worker.engines.phantom.answer import (
+    Answer,
+    BadJob,
+    Crash,
+    JobRun,
+    Progress,
+    Request,
+    ScriptRun,
+)
 from worker.runtime import Runtime
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
+
+#: what a job's process may take of this machine unless the caller says otherwise
+DEFAULT_TIMEOUT_SECONDS = 600.0
+DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +52,11 @@ class TracedJob:
     timeline: Timeline
     runtime: str
     versions: dict[str, str]
+    #: the allocator's settings in the run: a script may have set them itself
+    alloc_conf: str
     num_parameters: int
-    #: results whose size depends on data: their memory, and what follows from it, may be wrong
-    num_data_sized_results: int
+    #: what a caller should know of how far this can be trusted
+    notes: tuple[Reason, ...]
     #: from asking to being told
     seconds: float
 
@@ -69,7 +88,14 @@ class PhantomEngine:
         self._host.wait()
         self._said.close()
 
-    def trace(self, spec: JobSpec, gpu: GpuSpec, *, timeout_seconds: int = 600) -> TracedJob:
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+    ) -> TracedJob:
         """Run a job on the phantom.
 
         Raises:
@@ -77,21 +103,55 @@ class PhantomEngine:
             SimulationError: if the simulator and the real allocator disagree.
             EngineError: if the job fails for another reason.
         """
-        start = time.perf_counter()
         request = Request(
-            job=spec.model_dump_json(by_alias=True),
-            environment=_job_environment(spec, gpu),
+            work=JobRun(spec=spec.model_dump_json(by_alias=True)),
+            environment=_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             timeout_seconds=timeout_seconds,
+            host_memory_bytes=host_memory_bytes,
         )
-        answer = self._ask(request)
+        return self._trace(request, lambda _: None)
+
+    def trace_script(
+        self,
+        path: Path,
+        arguments: Sequence[str],
+        gpu: GpuSpec,
+        *,
+        num_steps: int,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> TracedJob:
+        """Run a person's own script on the phantom until its optimizer has made some steps.
+
+        It is started in this process's working directory and sees its environment; ``on_step``
+        hears how many steps there were. Raises what ``trace`` raises.
+        """
+        request = Request(
+            work=ScriptRun(
+                path=str(path.resolve()),
+                arguments=tuple(arguments),
+                directory=str(Path.cwd()),
+                num_steps=num_steps,
+            ),
+            environment=dict(os.environ) | _device(gpu),
+            timeout_seconds=timeout_seconds,
+            host_memory_bytes=host_memory_bytes,
+        )
+        return self._trace(request, on_step)
+
+    def _trace(self, request: Request, on_step: Callable[[int], None]) -> TracedJob:
+        start = time.perf_counter()
+        answer = self._ask(request, on_step)
         timeline = Timeline(events=answer.events, labels=answer.labels)
-        check_against_the_real_allocator(timeline, spec.allocator, answer.memory_stats)
+        check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
         return TracedJob(
             timeline=timeline,
             runtime=self._runtime.name,
             versions=answer.versions,
+            alloc_conf=answer.alloc_conf,
             num_parameters=answer.num_parameters,
-            num_data_sized_results=answer.num_data_sized_results,
+            notes=tuple(_notes(request, answer)),
             seconds=time.perf_counter() - start,
         )
 
@@ -104,18 +164,10 @@ class PhantomEngine:
             f" build it again with: make runtime RUNTIME={name}"
         )
 
-    def _ask(self, request: Request) -> Answer:
-        assert self._host.stdin is not None
-        assert self._host.stdout is not None
-        try:
-            self._host.stdin.write(msgspec.json.encode(request) + b"\n")
-            self._host.stdin.flush()
-            line = self._host.stdout.readline()
-        except BrokenPipeError:
-            line = b""
-        if not line:
-            raise EngineError(self._why_the_host_died())
-        answer = msgspec.json.decode(line, type=Answer | BadJob | Crash)
+    def _ask(self, request: Request, on_step: Callable[[int], None]) -> Answer:
+        self._send(request)
+        while isinstance(answer := self._receive(), Progress):
+            on_step(answer.num_steps)
         if isinstance(answer, BadJob):
             raise InputError(answer.message)
         if isinstance(answer, Crash):
@@ -126,6 +178,34 @@ class PhantomEngine:
                 )
             raise EngineError(f"the job failed on the phantom: {answer.message}")
         return answer
+
+    def _send(self, request: Request) -> None:
+        assert self._host.stdin is not None
+        with suppress(BrokenPipeError):  # it died: told when there is no answer
+            self._host.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._host.stdin.flush()
+
+    def _receive(self) -> Progress | Answer | BadJob | Crash:
+        assert self._host.stdout is not None
+        line = self._host.stdout.readline()
+        if not line:
+            raise EngineError(self._why_the_host_died())
+        return msgspec.json.decode(line, type=Progress | Answer | BadJob | Crash)
+
+
+def _notes(request: Request, answer: Answer) -> Iterator[Reason]:
+    if answer.num_data_sized_results:
+        yield Reason(
+            code="SIZES_DEPEND_ON_DATA",
+            message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
+            " masks); there is no data here, so the true figure may differ",
+        )
+    if isinstance(request.work, ScriptRun) and answer.num_steps < request.work.num_steps:
+        yield Reason(
+            code="FEWER_STEPS",
+            message=f"the script ended after {answer.num_steps} of {request.work.num_steps}"
+            " optimizer steps; memory often grows until the third",
+        )
 
 
 def check_against_the_real_allocator(
@@ -151,12 +231,13 @@ def _host_environment(runtime: Runtime) -> dict[str, str]:
     }
 
 
-def _job_environment(spec: JobSpec, gpu: GpuSpec) -> dict[str, str]:
+def _device(gpu: GpuSpec) -> dict[str, str]:
+    """Describe the GPU to the stand-ins; the fields are those of ``native/device.h``."""
     major, minor = gpu.compute_capability
     return {
-        "PYTORCH_CUDA_ALLOC_CONF": spec.allocator,
         "MEMGATE_PHANTOM_NAME": gpu.product,
         "MEMGATE_PHANTOM_TOTAL_BYTES": str(TRACE_CAPACITY_BYTES),
+        "MEMGATE_PHANTOM_SHOWN_BYTES": str(gpu.memory_bytes),
         "MEMGATE_PHANTOM_COMPUTE_MAJOR": str(major),
         "MEMGATE_PHANTOM_COMPUTE_MINOR": str(minor),
         "MEMGATE_PHANTOM_MULTIPROCESSORS": str(gpu.multiprocessors),

@@ -1,9 +1,9 @@
 """The process that has torch imported and forks for each job: no job pays for the import.
 
 ``python -m worker.engines.phantom.host``, started by ``engine`` inside a runtime: a request a line
-on standard input, an answer a line on standard output. A job that crashes or hangs takes its own
-process with it and nothing else. The parent never touches CUDA and runs no operator: a process
-that has started threads cannot be forked safely.
+on standard input, an answer a line on standard output, lines of progress before it. A job that
+crashes or hangs takes its own process with it and nothing else. The parent never touches CUDA and
+runs no operator: a process that has started threads cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,7 +22,8 @@ import msgspec
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
-from worker.engines.phantom.answer import Answer, BadJob, Crash, Request
+from worker.engines.phantom.answer import Answer, BadJob, Crash, Progress, Request, ScriptRun
+from worker.engines.phantom.child import LimitError, Limits, run_in_child
 from worker.engines.phantom.control import Phantom
 
 
@@ -29,71 +31,112 @@ def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
     """Answer requests until there are no more."""
     for line in requests:
         request = msgspec.json.decode(line, type=Request)
-        answers.write(_answer_in_a_child(request, phantom) + b"\n")
+        _preload(request)
+        with _Job(request, answers, phantom) as job:
+            answers.write(job.run() + b"\n")
         answers.flush()
 
 
-def _answer_in_a_child(request: Request, phantom: Phantom) -> bytes:
-    spec = JobSpec.model_validate_json(request.job)
-    _preload(spec)
-    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as answer:
-        child = os.fork()
-        if child == 0:
-            _be_the_child(request, spec, phantom, said, answer)
-        _, status = os.waitpid(child, 0)
-        if os.waitstatus_to_exitcode(status) != 0:
-            return msgspec.json.encode(_crash(status, said))
-        answer.seek(0)
-        return answer.read()
+class _Job:
+    """One request: what its process says, tells and answers."""
+
+    def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
+        self._request = request
+        self._answers = answers
+        self._phantom = phantom
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the job
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115
+        self._told, self._tell = os.pipe()
+        self._num_steps = 0
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._told)
+        os.close(self._tell)
+        self._said.close()
+        self._answer.close()
+
+    def run(self) -> bytes:
+        """Return the answer, encoded."""
+        limits = Limits(
+            seconds=self._request.timeout_seconds, memory_bytes=self._request.host_memory_bytes
+        )
+        try:
+            code = run_in_child(self._work, limits, told=self._told, on_told=self._pass_on)
+        except LimitError as error:
+            return msgspec.json.encode(Crash(message=str(error)))
+        if code != 0:
+            return msgspec.json.encode(Crash(message=f"{_ended(code)}: {self._last_line_said()}"))
+        self._answer.seek(0)
+        return self._answer.read()
+
+    def _pass_on(self, told: bytes) -> None:
+        """A byte for each step; the caller hears how many there were."""
+        self._num_steps += len(told)
+        progress = Progress(num_steps=self._num_steps)
+        self._answers.write(msgspec.json.encode(progress) + b"\n")
+        self._answers.flush()
+
+    def _work(self) -> None:
+        """Done in the child: run, and write the answer."""
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the requests are not the job's to read
+        os.dup2(self._said.fileno(), 1)
+        os.dup2(self._said.fileno(), 2)
+        os.environ.update(self._request.environment)
+        try:
+            self._write(self._run())
+        except InputError as error:
+            self._write(BadJob(message=error.message))
+        except Exception as error:  # the job's own code: anything may come out of it
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._write(Crash(message=message, unmodelled=self._phantom.counters().unmodelled))
+
+    def _run(self) -> Answer:
+        from worker.engines.phantom.run import run_job
+        from worker.engines.phantom.script import run_script
+
+        work = self._request.work
+        if isinstance(work, ScriptRun):
+            return run_script(work, self._phantom, on_step=self._tell_step, finish=self._finish)
+        return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
+
+    def _tell_step(self) -> None:
+        os.write(self._tell, b".")
+
+    def _finish(self, answer: Answer) -> None:
+        """End a script where it stands: nothing in it can catch this, or go on."""
+        self._write(answer)
+        os._exit(0)
+
+    def _write(self, answer: Answer | BadJob | Crash) -> None:
+        self._answer.write(msgspec.json.encode(answer))
+        self._answer.flush()
+
+    def _last_line_said(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
 
 
-def _be_the_child(
-    request: Request, spec: JobSpec, phantom: Phantom, said: BinaryIO, answer: BinaryIO
-) -> None:
-    """Run the job, write the answer, and end the process whatever happens."""
-    code = 1
-    try:
-        os.dup2(said.fileno(), 1)
-        os.dup2(said.fileno(), 2)
-        os.environ.update(request.environment)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(request.timeout_seconds)
-        answer.write(msgspec.json.encode(_run(spec, phantom)))
-        answer.flush()
-        code = 0
-    finally:
-        os._exit(code)
+def _ended(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
-def _run(spec: JobSpec, phantom: Phantom) -> Answer | BadJob | Crash:
-    from worker.engines.phantom.run import run_job
-
-    try:
-        return run_job(spec, phantom)
-    except InputError as error:
-        return BadJob(message=error.message)
-    except Exception as error:  # the job's own code: anything may come out of it
-        message = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Crash(message=message, unmodelled=phantom.counters().unmodelled)
-
-
-def _crash(status: int, said: BinaryIO) -> Crash:
-    code = os.waitstatus_to_exitcode(status)
-    if code == -signal.SIGALRM:
-        return Crash(message="it did not end in time")
-    said.seek(0)
-    lines = said.read().decode(errors="replace").strip().splitlines()
-    ended = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-    return Crash(message=f"{ended}: {lines[-1] if lines else 'it said nothing'}")
-
-
-def _preload(spec: JobSpec) -> None:
+def _preload(request: Request) -> None:
     """Import what the job will import, so that later jobs find it there."""
     importlib.import_module("worker.engines.phantom.run")
+    importlib.import_module("worker.engines.phantom.script")
+    if isinstance(request.work, ScriptRun):
+        return
+    spec = JobSpec.model_validate_json(request.work.spec)
     importlib.import_module(spec.model.source)
     if spec.model.source is ModelSource.TRANSFORMERS:
         transformers = importlib.import_module("transformers")
-        getattr(transformers, spec.model.class_name or "", None)
+        with suppress(InputError):  # told by the job itself
+            class_name, _ = importlib.import_module("worker.jobs.models").find_config(spec.model)
+            getattr(transformers, class_name, None)  # it imports the model's module on first use
 
 
 def main() -> None:

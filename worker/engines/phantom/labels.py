@@ -1,9 +1,8 @@
 """Blocks of a run, marks of its observer -> a label for each block.
 
 A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
-the phase tells: what the copy of a batch allocated is batch; what the forward pass allocated and
-left behind is kept for the backward pass; what nobody ever freed is a library's workspace; all else
-is temporary.
+the phase tells: what was put on the device before a forward pass and used in it is batch; what the
+forward pass allocated and XX
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from memgate.timeline import Category, Label
-from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from worker.engines.phantom.marks import LayerMark, Phase, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation
-from worker.jobs.phases import Phase
 
 
 def label_blocks(
@@ -28,24 +26,30 @@ def label_blocks(
     seen = _blocks_seen_as(blocks, tensors)
     spans = _LayerSpans(layers)
     starts = [mark.position for mark in phases]
+    first_step = next((mark.position for mark in phases if mark.phase is Phase.OPTIMIZER), None)
     labels = []
     for block in blocks:
         if block.block_id in seen:
             labels.append(seen[block.block_id])
             continue
         at = bisect_right(starts, block.begin) - 1
-        phase = phases[at].phase if at >= 0 else Phase.BUILD
-        phase_end = starts[at + 1] if 0 <= at < len(starts) - 1 else None
-        labels.append(Label(_category(block, phase, phase_end), spans.innermost(block.begin)))
+        phase_end = starts[at + 1] if at < len(starts) - 1 else None
+        is_early = first_step is None or block.begin < first_step
+        category = _category(block, phases[at].phase, phase_end, is_early=is_early)
+        labels.append(Label(category, spans.innermost(block.begin)))
     return tuple(labels)
 
 
-def _category(block: Allocation, phase: Phase, phase_end: int | None) -> Category:
-    if phase is Phase.BATCH:
+def _category(
+    block: Allocation, phase: Phase, phase_end: int | None, *, is_early: bool
+) -> Category:
+    outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
+    if phase is Phase.BETWEEN and outlives_its_phase:
         return Category.BATCH
-    if block.end is None:
+    # Later on, what was never freed is what the loop still held when it was stopped.
+    if block.end is None and is_early:
         return Category.WORKSPACE
-    if phase is Phase.FORWARD and phase_end is not None and block.end >= phase_end:
+    if phase is Phase.FORWARD and outlives_its_phase:
         return Category.ACTIVATIONS
     return Category.TEMPORARY
 

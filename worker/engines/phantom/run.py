@@ -1,12 +1,14 @@
 """Runs one job on the phantom and tells what the real allocator did. Needs torch.
 
 Called by ``host`` in a process of the job's own. Nothing here knows about GPUs' names, capacities
-or verdicts.
+or verdicts. A person's own script is run by ``script``, with the same ``Recording``.
 """
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -32,32 +34,58 @@ _COMPARED = frozenset(
 
 def run_job(spec: JobSpec, phantom: Phantom) -> Answer:
     """Run a job's iterations and return what the real allocator did."""
-    start = time.perf_counter()
-    torch.cuda.init()
-    tracker = Tracker()
-    # Needs a driver to choose its engine; flash attention is what else would be taken.
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
-    observer = Observer(tracker.position)
-    loop = TrainingLoop(spec, build_model(spec.model), "cuda")
-    observer.watch(loop)
-    built = time.perf_counter()
-    loop.run(observer.on_phase)
-    ran = time.perf_counter()
-    stats = torch.cuda.memory_stats()
-    events, blocks = to_events(tracker.rows())
-    labels = label_blocks(
-        blocks, phases=observer.phases, layers=observer.layers, tensors=observer.tensors
-    )
-    return Answer(
-        events=tuple(events),
-        labels=labels,
-        memory_stats={name: int(value) for name, value in stats.items() if name in _COMPARED},
-        num_parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
-        num_data_sized_results=phantom.counters().num_data_sized_results,
-        versions={name: _version(name) for name in _VERSIONED},
-        seconds={"build": built - start, "run": ran - built, "label": time.perf_counter() - ran},
-    )
+    TrainingLoop(spec, build_model(spec.model), "cuda").run()
+    return recording.answer()
+
+
+class Recording:
+    """What happens on this process's device from now on."""
+
+    def __init__(self, phantom: Phantom, on_step: Callable[[int], None] = lambda _: None) -> None:
+        """Listen; ``on_step`` hears after each optimizer step how many there were."""
+        self._start = time.perf_counter()
+        self._phantom = phantom
+        self.tracker = Tracker()
+        # When the job first uses CUDA: until then it may still change the allocator's settings.
+        torch.cuda._lazy_call(self.tracker.attach)
+        # Needs a driver to choose its engine; flash attention is what else would be taken.
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        self._num_steps = 0
+        self._on_step = on_step
+        self._observer = Observer(self.tracker.position, self._count_step)
+
+    def _count_step(self, num_steps: int) -> None:
+        self._num_steps = num_steps
+        self._on_step(num_steps)
+
+    def answer(self) -> Answer:
+        """Tell what happened so far."""
+        ran = time.perf_counter()
+        stats = torch.cuda.memory_stats()
+        events, blocks = to_events(self.tracker.rows(), self.tracker.fractions)
+        observer = self._observer
+        labels = label_blocks(
+            blocks, phases=observer.phases, layers=observer.layers, tensors=observer.tensors
+        )
+        return Answer(
+            events=tuple(events),
+            labels=labels,
+            memory_stats={name: int(value) for name, value in stats.items() if name in _COMPARED},
+            alloc_conf=_alloc_conf(),
+            num_parameters=observer.num_parameters,
+            num_steps=self._num_steps,
+            num_data_sized_results=self._phantom.counters().num_data_sized_results,
+            versions={name: _version(name) for name in _VERSIONED},
+            seconds={"run": ran - self._start, "label": time.perf_counter() - ran},
+        )
+
+
+def _alloc_conf() -> str:
+    """Return the allocator's settings; torch reads the newer name first where it knows it."""
+    newer = os.environ.get("PYTORCH_ALLOC_CONF", "")
+    return newer or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 def _version(package: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from memgate.timeline import Alloc, Free, RecordStream, TimelineEvent
+from memgate.timeline import Alloc, EmptyCache, Free, RecordStream, SetFraction, TimelineEvent
 
 _ROW = struct.Struct("=qqqq")
 
@@ -25,7 +25,11 @@ class _Action(IntEnum):
     ALLOC = 0
     FREE_REQUESTED = 1
     FREE_COMPLETED = 2
-    OOM = 8
+    SEGMENT_FREE = 4
+    SEGMENT_UNMAP = 6
+
+
+_GIVES_BACK = frozenset({_Action.SEGMENT_FREE, _Action.SEGMENT_UNMAP})
 
 
 class Row(NamedTuple):
@@ -38,14 +42,22 @@ class Row(NamedTuple):
 
 
 class Tracker:
-    """Listens to the real allocator from the moment it is made."""
+    """Listens to the real allocator from the moment CUDA is used."""
 
     def __init__(self) -> None:
-        """Load the library and attach; ``torch.cuda.init()`` must have been called."""
+        """Load the library; nothing of CUDA is touched."""
         self._native = ctypes.CDLL("libmemgate_tracker.so")
         self._native.memgate_tracker_position.restype = ctypes.c_int64
         self._native.memgate_tracker_rows.restype = ctypes.c_void_p
+        self.fractions: list[tuple[int, SetFraction]] = []
+
+    def attach(self) -> None:
+        """Begin; ``torch.cuda.init()`` must have been called."""
         self._native.memgate_tracker_attach()
+
+    def note_fraction(self, fraction: float) -> None:
+        """Hear of ``torch.cuda.set_per_process_memory_fraction``, which makes no row."""
+        self.fractions.append((self.position(), SetFraction(fraction)))
 
     def position(self) -> int:
         """Return how many rows there are: the position the next one will have."""
@@ -70,17 +82,23 @@ class Allocation(NamedTuple):
     end: int | None
 
 
-def to_events(rows: Sequence[Row]) -> tuple[list[TimelineEvent], list[Allocation]]:
+def to_events(
+    rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()
+) -> tuple[list[TimelineEvent], list[Allocation]]:
     """Turn rows into the events of a timeline and the list of its blocks.
 
     A free that completes later than it was asked for waited for another stream; PyTorch does not
-    say which, so a stream of its own stands for it.
+    say which, so a stream of its own stands for it. Segments are the simulator's business, but on a
+    device with ample memory they are given back only if the program asked for it.
     """
     events: list[TimelineEvent] = []
     blocks: list[Allocation] = []
     live: dict[int, int] = {}
     streams: dict[int, int] = {}
+    to_come = list(reversed(fractions))
     for position, row in enumerate(rows):
+        while to_come and to_come[-1][0] <= position:
+            events.append(to_come.pop()[1])
         if row.action == _Action.ALLOC:
             block_id = len(blocks)
             live[row.address] = block_id
@@ -93,6 +111,8 @@ def to_events(rows: Sequence[Row]) -> tuple[list[TimelineEvent], list[Allocation
             if not _completes_at_once(rows, position):
                 events.append(RecordStream(block_id, _OTHER_STREAM))
             events.append(Free(block_id))
+        elif row.action in _GIVES_BACK and not (events and isinstance(events[-1], EmptyCache)):
+            events.append(EmptyCache())
     return events, blocks
 
 

@@ -88,7 +88,7 @@ cudaError_t cudaFree(void* pointer) {
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *free_bytes = books().free_bytes();
-  *total_bytes = resolved_spec().total_bytes;
+  *total_bytes = resolved_spec().shown_bytes;
   return cudaSuccess;
 }
 

@@ -49,6 +49,7 @@ struct NumericField {
 const std::vector<NumericField>& numeric_fields() {
   static const std::vector<NumericField> fields = {
       {"total_bytes", &DeviceSpec::total_bytes, nullptr},
+      {"shown_bytes", &DeviceSpec::shown_bytes, nullptr},
       {"context_bytes", &DeviceSpec::context_bytes, nullptr},
       {"compute_major", nullptr, &DeviceSpec::compute_major},
       {"compute_minor", nullptr, &DeviceSpec::compute_minor},
@@ -115,6 +116,7 @@ DeviceSpec resolved_spec() {
   const std::lock_guard<std::mutex> lock(spec_mutex);
   DeviceSpec spec = configured_spec();
   const CapabilityLimits& limits = limits_of(spec.compute_major * 10 + spec.compute_minor);
+  if (spec.shown_bytes == 0) spec.shown_bytes = spec.total_bytes;
   if (spec.threads_per_multiprocessor == 0) spec.threads_per_multiprocessor = limits.threads_per_multiprocessor;
   if (spec.blocks_per_multiprocessor == 0) spec.blocks_per_multiprocessor = limits.blocks_per_multiprocessor;
   if (spec.shared_bytes_per_multiprocessor == 0)
@@ -193,7 +195,7 @@ size_t MemoryBooks::peak_bytes() const {
 size_t MemoryBooks::free_bytes() const {
   const DeviceSpec spec = resolved_spec();
   const size_t taken = spec.context_bytes + used_bytes();
-  return spec.total_bytes > taken ? spec.total_bytes - taken : 0;
+  return spec.shown_bytes > taken ? spec.shown_bytes - taken : 0;
 }
 
 // Bytes are counted as asked, not rounded to pages: PyTorch asks for whole pages anyway.

@@ -28,7 +28,8 @@ inline bool is_device_address(const void* pointer) {
 // A zero in a field that the compute capability determines means "as usual for that capability"; see resolved_spec().
 struct DeviceSpec {
   std::string name = "memgate phantom";
-  size_t total_bytes = size_t{80} << 30;
+  size_t total_bytes = size_t{80} << 30;  // how much is handed out before there is no more
+  size_t shown_bytes = 0;  // what a program is told there is, which may be less; 0: total_bytes
   size_t context_bytes = 0;  // taken by the context and by others: never free, never ours
   int compute_major = 8;
   int compute_minor = 0;
@@ -68,7 +69,7 @@ class MemoryBooks {
 
   size_t used_bytes() const;
   size_t peak_bytes() const;
-  size_t free_bytes() const;  // what the driver would call free: capacity - context - used
+  size_t free_bytes() const;  // what a program is told: shown - context - used
 
  private:
   bool take(size_t bytes);

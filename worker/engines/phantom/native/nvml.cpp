@@ -101,7 +101,7 @@ int nvmlDeviceGetUUID(Handle, char* text, unsigned int length) {
 }
 
 int nvmlDeviceGetMemoryInfo(Handle, Memory* memory) {
-  memory->total = resolved_spec().total_bytes;
+  memory->total = resolved_spec().shown_bytes;
   memory->free = books().free_bytes();
   memory->used = memory->total - memory->free;
   return kSuccess;

@@ -1,0 +1,203 @@
+"""People's own training scripts, unchanged, on a GPU that is not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.errors import EngineError, InputError
+from memgate.gpus import find_gpu
+from memgate.timeline import Category, EmptyCache, SetFraction
+from memgate.units import MIB
+from tests.conftest import DATA
+from worker.engines.phantom.engine import PhantomEngine, TracedJob
+from worker.runtime import read_runtimes
+
+RUNTIME = read_runtimes()["torch-2.14"]
+SCRIPTS = DATA / "scripts"
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[PhantomEngine]:
+    """A warm engine for all tests of this file."""
+    with PhantomEngine(RUNTIME) as engine:
+        yield engine
+
+
+@pytest.fixture
+def trace(engine: PhantomEngine, tmp_path: Path) -> Any:
+    """Write a script and run it."""
+
+    def run(text: str, *arguments: str, **options: Any) -> TracedJob:
+        path = tmp_path / "train.py"
+        path.write_text(text)
+        options = {"num_steps": 4} | options
+        return engine.trace_script(path, arguments, find_gpu("a100-40"), **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "num_parameters"),
+    [
+        ("plain_loop.py", 64 * 27 + 64 + 2 * 64 + 64 * 10 + 10),
+        ("hugging_face_trainer.py", 655_872),
+        ("lightning_trainer.py", 768 * 512 + 512 + 512 * 10 + 10),
+    ],
+)
+def test_a_script_is_run_until_it_has_made_enough_steps(
+    engine: PhantomEngine, name: str, num_parameters: int
+) -> None:
+    """Plain loop, Hugging Face, Lightning: the same marks, the same self-check, steps told."""
+    heard: list[int] = []
+
+    traced = engine.trace_script(
+        SCRIPTS / name, [], find_gpu("a100-40"), num_steps=3, on_step=heard.append
+    )
+
+    assert heard[-1] == 3
+    assert traced.notes == ()
+    assert traced.num_parameters == num_parameters
+    labels = {label.category for label in traced.timeline.labels}
+    assert labels >= {
+        Category.PARAMETERS,
+        Category.GRADIENTS,
+        Category.OPTIMIZER_STATE,
+        Category.ACTIVATIONS,
+        Category.BATCH,
+    }
+
+
+def test_arguments_reach_the_script_and_an_early_end_is_told(engine: PhantomEngine) -> None:
+    """48 images, 24 a batch, two epochs: four steps of the ten that were asked for."""
+    arguments = ["--batch-size", "24", "--epochs", "2"]
+
+    traced = engine.trace_script(
+        SCRIPTS / "plain_loop.py", arguments, find_gpu("a100-40"), num_steps=10
+    )
+
+    (note,) = traced.notes
+    assert note.code == "FEWER_STEPS"
+    assert "ended after 4 of 10" in note.message
+    assert EmptyCache() in traced.timeline.events
+
+
+TRAIN = """
+import os, torch
+{before}
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(9):
+    model(torch.zeros(8, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    {after}
+"""
+
+
+def test_a_script_sees_the_gpu_that_was_asked_for(trace: Any) -> None:
+    """Its name and its memory, whatever it may take of the phantom."""
+    before = """
+properties = torch.cuda.get_device_properties(0)
+assert properties.total_memory == torch.cuda.mem_get_info()[1] == 42298834944, properties
+assert properties.name == "NVIDIA A100-SXM4-40GB" and properties.multi_processor_count == 108
+assert torch.cuda.mem_get_info()[0] < 42298834944 + 1
+torch.zeros(60 << 30, dtype=torch.uint8, device="cuda")
+"""
+
+    assert trace(TRAIN.format(before=before, after="")).num_parameters == 1024 * 1025
+
+
+def test_a_script_may_set_the_allocator_itself(trace: Any) -> None:
+    """Before its first use of CUDA, as the documentation asks; and a limit at any time."""
+    before = """
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+torch.cuda.set_per_process_memory_fraction(0.5)
+"""
+    traced = trace(TRAIN.format(before=before, after=""))
+
+    assert parse_alloc_conf(traced.alloc_conf).expandable_segments
+    assert traced.timeline.events[0] == SetFraction(0.5)
+
+
+def test_weights_are_never_filled(trace: Any) -> None:
+    """A model of 40 GB on the CPU first, with a limit of 2 GB for the process."""
+    layers = "Sequential(*[torch.nn.Linear(16_384, 16_384) for _ in range(36)])"
+    text = TRAIN.replace("Linear(1024, 1024)", layers).replace("zeros(8, 1024", "zeros(8, 16_384")
+
+    traced = trace(text.format(before="", after=""), host_memory_bytes=2048 * MIB)
+
+    assert traced.num_parameters == 36 * 16_384 * 16_385
+
+
+@pytest.mark.parametrize(
+    ("text", "want_message"),
+    [
+        ("x = 1\n", "ended without a step of an optimizer of torch.optim, and never used CUDA"),
+        ("import torch\ntorch.zeros(1).cuda()\n", "without a step of an optimizer of torch.optim:"),
+        ("\n\nraise ValueError('no data')\n", "failed in line 3: ValueError: no data"),
+        ("import does_not_exist\n", "needs the module 'does_not_exist', which this runtime lacks"),
+        ("x = (\n", "failed: SyntaxError"),
+        (TRAIN.format(before="", after="torch.compile(model)"), "torch.compile is not supported"),
+    ],
+)
+def test_a_script_that_cannot_be_judged_is_the_callers(
+    trace: Any, text: str, want_message: str
+) -> None:
+    """Where, what and why, in a sentence."""
+    with pytest.raises(InputError) as raised:
+        trace(text)
+
+    assert want_message in raised.value.message
+
+
+def test_a_script_that_gives_up_tells_its_last_words(trace: Any) -> None:
+    """As argparse does."""
+    text = "import argparse; argparse.ArgumentParser(prog='train').parse_args()\n"
+
+    with pytest.raises(
+        EngineError, match="exit status 2: train: error: unrecognized arguments: --x"
+    ):
+        trace(text, "--x")
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "want_message"),
+    [
+        ("import time\ntime.sleep(60)\n", {"timeout_seconds": 1}, "did not end in time (1 s)"),
+        (
+            "x = []\nwhile True: x.append(bytearray(b'x' * (1 << 24)))\n",
+            {"host_memory_bytes": 1536 * MIB},
+            "took more memory of this machine than it may (1.50 GiB)",
+        ),
+    ],
+)
+def test_a_limit_is_a_limit(
+    trace: Any, text: str, limits: dict[str, Any], want_message: str
+) -> None:
+    """Time and memory of the machine; the engine goes on with the next job."""
+    with pytest.raises(EngineError) as raised:
+        trace(text, **limits)
+
+    assert want_message in raised.value.message
+    assert trace(TRAIN.format(before="", after="")).num_parameters
+
+
+def test_the_command_runs_a_script(run: Any) -> None:
+    """Arguments after two dashes, the exit status and the answer of every estimate."""
+    ran = run(
+        *("estimate", SCRIPTS / "plain_loop.py", "--gpu", "rtx-3060", "--steps", "2", "--json"),
+        *("--", "--width", "128"),
+    )
+
+    answer = json.loads(ran.out)
+    assert (ran.status, answer["decision"]) == (0, "admit")
+    assert sum(answer["breakdown"].values()) == answer["peak_bytes"]
