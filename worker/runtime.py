@@ -7,6 +7,7 @@ the torch in it. This module knows names and places; building is done by ``runti
 
 from __future__ import annotations
 
+import platform
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,10 @@ DEFAULT_HOME = Path(__file__).parents[1] / ".runtimes"
 
 #: used unless a job names another
 DEFAULT_RUNTIME = "torch-2.14"
+
+
+#: what our stand-ins can be built for, as ``platform`` calls it
+_PLATFORM = ("Linux", "x86_64")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +86,24 @@ def find_runtime(name: str | None, home: Path = DEFAULT_HOME) -> Runtime:
     wanted = name or DEFAULT_RUNTIME
     if wanted not in runtimes:
         raise InputError(f"runtime {wanted!r} is unknown; there are: {', '.join(runtimes)}")
+    if problem := why_no_runtime_can_be_built():
+        raise InputError(problem)
     if not runtimes[wanted].is_installed:
         raise InputError(
             f"runtime {wanted!r} is not installed; install it with: make runtime RUNTIME={wanted}"
         )
     return runtimes[wanted]
+
+
+def why_no_runtime_can_be_built() -> str | None:
+    """Tell what is in the way on this machine, if anything is."""
+    here = (platform.system(), platform.machine())
+    if here == _PLATFORM:
+        return None
+    return (
+        f"the phantom engine needs {' on '.join(_PLATFORM)}, and this is {' on '.join(here)};"
+        " every other part of memgate works here"
+    )
 
 
 def _read(path: Path, home: Path) -> Runtime:

@@ -15,8 +15,8 @@ import zipfile
 from pathlib import Path
 
 from memgate.errors import InputError
-from worker.engines.phantom.build import build, build_tracker
-from worker.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
+from worker.engines.phantom.build import BuildError, build, build_tracker
+from worker.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes, why_no_runtime_can_be_built
 
 _ROOT = Path(__file__).parents[1]
 
@@ -83,7 +83,13 @@ def main() -> None:
     runtimes = read_runtimes()
     if name not in runtimes:
         raise InputError(f"runtime {name!r} is unknown; there are: {', '.join(runtimes)}")
-    set_up(runtimes[name])
+    if problem := why_no_runtime_can_be_built():
+        _say(problem)
+        return
+    try:
+        set_up(runtimes[name])
+    except (BuildError, FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(f"runtime {name} was not built; everything but the phantom engine works: {error}")
 
 
 if __name__ == "__main__":

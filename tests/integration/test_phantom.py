@@ -152,6 +152,17 @@ def test_cost_does_not_grow_with_the_batch(engine: PhantomEngine) -> None:
     assert peaks[1] > 50 * peaks[0]
 
 
+def test_the_same_job_is_not_run_again(engine: PhantomEngine) -> None:
+    """Another setting of the allocator, another amount of memory: only the replay differs."""
+    first = _trace(engine, GPT2 | {"batch_size": 5}, "a100-40")
+    again = _trace(engine, GPT2 | {"batch_size": 5, "allocator": "max_split_size_mb:64"}, "a100-80")
+    other = _trace(engine, GPT2 | {"batch_size": 5}, "rtx-3060")
+
+    assert again.timeline is first.timeline
+    assert again.alloc_conf == "max_split_size_mb:64"
+    assert other.timeline is not first.timeline
+
+
 def test_a_gpu_decides_what_pytorch_chooses(engine: PhantomEngine) -> None:
     """cuBLAS workspaces are larger from compute capability 9.0 on."""
     workspaces = [
@@ -207,7 +218,7 @@ def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None
     with pytest.raises(EngineError, match="RuntimeError"):
         _trace(engine, RESNET | {"input": {"shape": [5, 64, 64]}})
 
-    assert _trace(engine, GPT2).seconds > 0
+    assert _trace(engine, GPT2 | {"batch_size": 6}).seconds > 0
 
 
 def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:

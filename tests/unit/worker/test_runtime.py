@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import zipfile
 from pathlib import Path
 
@@ -64,3 +65,11 @@ def test_symbols_have_the_versions_they_are_asked_for_by() -> None:
 
     assert script.startswith("libcudart.so.13 { global: cudaFree; cudaMalloc;")
     assert "local: *" in script
+
+
+def test_another_platform_is_told_what_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine says what it needs; setting up goes on without it."""
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+
+    with pytest.raises(InputError, match=r"needs Linux on x86_64, and this is Linux on arm64"):
+        find_runtime(None)

@@ -11,9 +11,10 @@ import os
 import subprocess
 import tempfile
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,10 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
 
 
+#: traces that an engine keeps; one takes a few megabytes
+_NUM_REMEMBERED = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedJob:
     """A job's timeline, and how it was obtained."""
@@ -67,6 +72,7 @@ class PhantomEngine:
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._traced: OrderedDict[str, TracedJob] = OrderedDict()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the engine is
         self._host = subprocess.Popen(
             [runtime.python, "-m", "worker.engines.phantom.host"],
@@ -96,20 +102,30 @@ class PhantomEngine:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
     ) -> TracedJob:
-        """Run a job on the phantom.
+        """Run a job on the phantom, or remember that it was run.
+
+        What a job asks for does not depend on the allocator's settings or on how much memory there
+        is, so the same job for another setting or another GPU of the same kind is not run again.
 
         Raises:
             InputError: if the job cannot be run as it is written, or needs what the phantom lacks.
             SimulationError: if the simulator and the real allocator disagree.
             EngineError: if the job fails for another reason.
         """
+        key = _what_decides(spec, gpu)
+        if key in self._traced:
+            self._traced.move_to_end(key)
+            return replace(self._traced[key], alloc_conf=spec.allocator, seconds=0.0)
         request = Request(
             work=JobRun(spec=spec.model_dump_json(by_alias=True)),
             environment=_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             timeout_seconds=timeout_seconds,
             host_memory_bytes=host_memory_bytes,
         )
-        return self._trace(request, lambda _: None)
+        self._traced[key] = self._trace(request, lambda _: None)
+        if len(self._traced) > _NUM_REMEMBERED:
+            self._traced.popitem(last=False)
+        return self._traced[key]
 
     def trace_script(
         self,
@@ -191,6 +207,14 @@ class PhantomEngine:
         if not line:
             raise EngineError(self._why_the_host_died())
         return msgspec.json.decode(line, type=Progress | Answer | BadJob | Crash)
+
+
+def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:
+    """Return a text that is the same for jobs that ask for the same memory in the same order."""
+    job = spec.model_dump_json(by_alias=True, exclude={"allocator", "runtime"})
+    # With cudnn.benchmark, plans are tried as far as there is memory for their workspaces.
+    memory_bytes = gpu.memory_bytes if spec.cudnn_benchmark else 0
+    return repr((job, gpu.compute_capability, gpu.multiprocessors, memory_bytes))
 
 
 def _notes(request: Request, answer: Answer) -> Iterator[Reason]:
