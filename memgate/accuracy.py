@@ -60,6 +60,8 @@ class Prediction:
     seconds: float | None
     #: of each capped run: does it die?
     capped: tuple[bool, ...]
+    #: the smallest cap in which it lives
+    required_bytes: int | None = None
 
 
 def read_measured_runs(
@@ -171,6 +173,7 @@ def _figures(pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool
         "first_validation_right": _share(verdicts),
         "seconds_median": median(seconds) if seconds else None,
         "capped": _capped_own_estimate(pairs) if is_published else _capped(pairs),
+        "margin_99": _margin(pairs),
     }
 
 
@@ -190,6 +193,22 @@ def _capped(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:
         "false_admits": sum(died and not dies for died, dies in outcomes),
         "false_rejects": sum(dies and not died for died, dies in outcomes),
     }
+
+
+def _margin(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> float | None:
+    """Return the share to add to ``required_bytes`` so that 99 % of the deaths lie below it.
+
+    A job that died needs more than it had, so what it had is the least that the bound must exceed.
+    The rank is that of split conformal prediction: it holds for one more job like these.
+    """
+    excess = sorted(
+        max(0.0, cap.cap_bytes / said.required_bytes - 1)
+        for run, said in pairs
+        for cap in run.capped
+        if cap.died and said.required_bytes
+    )
+    rank = ceil(0.99 * (len(excess) + 1))
+    return excess[rank - 1] if 0 < rank <= len(excess) else None
 
 
 def _capped_own_estimate(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:

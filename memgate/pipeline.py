@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.breakdown import break_down
-from memgate.capacity import find_min_capacity
+from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.report import Estimate, Oom, Reason
 from memgate.timeline import Timeline
-from memgate.verdict import MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, Decision, decide
-
-#: a device so large that nothing depends on it
-AMPLE_BYTES = 1 << 43
+from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide
 
 
 def estimate(
@@ -39,12 +36,7 @@ def estimate(
     left = max(0, gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
     run = replay(timeline, config, left)
     # 3. The least in which it lives.
-    required = find_min_capacity(
-        timeline,
-        config,
-        allocated_bytes=ample.peak_allocated_bytes,
-        reserved_bytes=ample.peak_reserved_bytes,
-    )
+    required = find_min_capacity(timeline, config, ample)
     # 4. What held the memory when most was held.
     breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.
@@ -62,7 +54,7 @@ def estimate(
         peak_allocated_bytes=run.peak_allocated_bytes,
         context_bytes=USUAL_CONTEXT_BYTES,
         required_bytes=required + USUAL_CONTEXT_BYTES,
-        upper_bound_bytes=required + MAX_CONTEXT_BYTES,
+        upper_bound_bytes=verdict.upper_bound_bytes,
         capacity_bytes=gpu.memory_bytes,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,

@@ -38,7 +38,7 @@ class Estimate(_Part):
     required_bytes: int
     """The smallest device memory in which the job still runs."""
     upper_bound_bytes: int
-    """``required_bytes`` with the largest context that is known of."""
+    """``required_bytes`` with the measured margin and the largest context that is known of."""
     capacity_bytes: int
     headroom_bytes: int
     breakdown: dict[str, int]

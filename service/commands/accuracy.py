@@ -25,6 +25,7 @@ from memgate.accuracy import (
 )
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
+from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.verdict import USUAL_CONTEXT_BYTES
@@ -125,6 +126,7 @@ def _predict(row: MeasuredRun) -> Prediction | str:
         return error.message
     config = parse_alloc_conf("")
     run = replay(traced.timeline, config, row.total_bytes - USUAL_CONTEXT_BYTES)
+    ample = replay(traced.timeline, config, AMPLE_BYTES)
     return Prediction(
         bytes=run.peak_reserved_bytes + gpu.library_bytes,
         runs_out=bool(run.ooms),
@@ -132,6 +134,7 @@ def _predict(row: MeasuredRun) -> Prediction | str:
         capped=tuple(
             bool(replay(traced.timeline, config, cap.cap_bytes).ooms) for cap in row.capped
         ),
+        required_bytes=find_min_capacity(traced.timeline, config, ample),
     )
 
 

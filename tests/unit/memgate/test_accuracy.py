@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -80,6 +81,20 @@ def test_capped_runs_count_right_and_wrong_both_ways() -> None:
     figures = summarize(runs, [_says(100, capped=(True, False, False, True))], is_published=False)
 
     assert figures["capped"] == {"rows": 4, "right": 2, "false_admits": 1, "false_rejects": 1}
+
+
+@pytest.mark.parametrize(("num_deaths", "want"), [(99, 0.5), (98, None), (0, None)])
+def test_a_margin_is_what_99_of_100_deaths_stay_below(num_deaths: int, want: float | None) -> None:
+    """Too few deaths say nothing about one in a hundred; a job that lived says nothing at all."""
+    deaths = [{"run": "r1", "allocator_cap_bytes": "90", "oom_2nd": "true"}] * num_deaths
+    deaths[:1] = [{"run": "r1", "allocator_cap_bytes": "150", "oom_2nd": "true"}] * min(
+        1, num_deaths
+    )
+    lived = {"run": "r1", "allocator_cap_bytes": "900", "oom_2nd": "false"}
+    runs = _runs(_row(), capped=[*deaths, lived])
+    said = replace(_says(100), required_bytes=100)
+
+    assert summarize(runs, [said], is_published=False)["margin_99"] == want
 
 
 def test_a_published_estimate_is_tried_at_itself() -> None:
