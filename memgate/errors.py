@@ -4,6 +4,9 @@
     |- InputError               the caller can fix it: exit 2 on the command line, 422 over HTTP
     |  |- AllocatorConfigError    a PYTORCH_ALLOC_CONF string that PyTorch would refuse too
     |  |- VectorFormatError       not a file of allocator vectors, or a broken one
+    |  |- TraceFormatError        not a profiler trace, or a broken one
+    |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
+    |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
@@ -41,6 +44,24 @@ class VectorFormatError(InputError):
     """A vector file that cannot be read as one."""
 
     code = "BAD_VECTOR_FILE"
+
+
+class TraceFormatError(InputError):
+    """A file that is no profiler trace, or a broken one."""
+
+    code = "BAD_TRACE"
+
+
+class TraceIncompleteError(InputError):
+    """A trace whose profiler was not told to record what is needed."""
+
+    code = "INCOMPLETE_TRACE"
+
+
+class UnsupportedTraceError(InputError):
+    """A trace of a kind that is not analysed."""
+
+    code = "UNSUPPORTED_TRACE"
 
 
 class TimelineError(InputError):

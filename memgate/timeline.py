@@ -64,6 +64,16 @@ class SetFraction(Struct, frozen=True, array_like=True, gc=False, tag="set_fract
 TimelineEvent = Alloc | Free | RecordStream | EventsPending | EmptyCache | SetFraction
 
 
+class Phase(StrEnum):
+    """Parts of an iteration; what is allocated in one tells what it is for."""
+
+    #: before the first forward pass, between backward pass and step, between two iterations
+    BETWEEN = "between"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+
+
 class Category(StrEnum):
     """What a memory block is for."""
 

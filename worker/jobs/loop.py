@@ -51,7 +51,9 @@ class TrainingLoop:
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self.optimizer.zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
-                batch = {name: tensor.to(self._device) for name, tensor in self._batch.items()}
+                batch = {
+                    name: tensor.to(self._device, copy=True) for name, tensor in self._batch.items()
+                }
                 with self._autocast():
                     # named, though never read: a script's variables hold them until the next turn
                     outputs = self._forward(batch)
@@ -120,14 +122,14 @@ def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
-    """Make a batch on the host; what is in it does not matter, so it is never filled."""
+    """Make a batch on the host; what is in it does not matter, so its pages are never touched."""
     size = spec.batch_size
     if spec.input.shape is not None:
         dtype = getattr(torch, spec.input.dtype)
         dtype = _LOW_PRECISION.get(spec.precision, dtype) if _is_pure_low(spec) else dtype
         return {
-            "inputs": torch.empty((size, *spec.input.shape), dtype=dtype),
-            "labels": torch.empty(size, dtype=torch.int64),
+            "inputs": torch.zeros((size, *spec.input.shape), dtype=dtype),
+            "labels": torch.zeros(size, dtype=torch.int64),
         }
     assert spec.input.sequence_length is not None
     shape = (size, spec.input.sequence_length)

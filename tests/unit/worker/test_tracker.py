@@ -8,11 +8,12 @@ from memgate.timeline import (
     EmptyCache,
     Free,
     Label,
+    Phase,
     RecordStream,
     SetFraction,
 )
 from worker.engines.phantom.labels import label_blocks
-from worker.engines.phantom.marks import LayerMark, Phase, PhaseMark, TensorMark
+from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation, Row, to_events
 
 ALLOC, REQUESTED, COMPLETED, SEGMENT, SEGMENT_FREE = range(5)

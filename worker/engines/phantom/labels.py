@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from memgate.timeline import Category, Label
-from worker.engines.phantom.marks import LayerMark, Phase, PhaseMark, TensorMark
+from memgate.timeline import Category, Label, Phase
+from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation
 
 

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import NamedTuple
 
-from memgate.timeline import Category
-
-
-class Phase(StrEnum):
-    """Parts of an iteration; what is allocated in one tells what it is for."""
-
-    #: before the first forward pass, between backward pass and step, between two iterations
-    BETWEEN = "between"
-    FORWARD = "forward"
-    BACKWARD = "backward"
-    OPTIMIZER = "optimizer"
+from memgate.timeline import Category, Phase
 
 
 class PhaseMark(NamedTuple):

@@ -21,8 +21,8 @@ from torch.optim.optimizer import (
 )
 from torch.utils.weak import WeakIdKeyDictionary
 
-from memgate.timeline import Category
-from worker.engines.phantom.marks import LayerMark, Phase, PhaseMark, TensorMark
+from memgate.timeline import Category, Phase
+from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 
 _Seen = tuple[torch.Tensor, Category, str]
 

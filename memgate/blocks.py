@@ -1,0 +1,83 @@
+"""Stage 2: Trace -> BlockSet: each allocation with the free that ended it.
+
+An address is used again and again, so pairs are found by walking through time (Algorithm 1 of the
+VeritasEst paper). What cannot be paired is counted, neither dropped in silence nor guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+from memgate.trace import Trace
+
+
+class MemoryBlock(NamedTuple):
+    """One allocation's lifetime."""
+
+    block_id: int
+    size_bytes: int
+    alloc_us: float
+    #: None: it outlived the trace
+    free_us: float | None
+    #: that allocated it
+    thread: int
+
+
+class BlockProblem(StrEnum):
+    """What was odd about the memory events of a trace."""
+
+    #: the file does not tell them in the order of time; they were sorted
+    OUT_OF_ORDER = "out_of_order"
+    #: of memory that was allocated before the trace began
+    FREE_OF_OLDER = "free_of_older"
+    #: an address was allocated twice; the first block is taken to end where the second begins
+    FREE_NOT_SEEN = "free_not_seen"
+    #: a free that says another size than its allocation; the allocation is believed
+    OTHER_SIZE = "other_size"
+    #: nothing was asked for
+    NO_BYTES = "no_bytes"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSet:
+    """All blocks, in the order of their allocation; ids are positions."""
+
+    blocks: tuple[MemoryBlock, ...]
+    #: how often each problem was met
+    diagnostics: Mapping[BlockProblem, int]
+
+
+def pair_blocks(trace: Trace) -> BlockSet:
+    """Pair allocations with frees."""
+    diagnostics: Counter[BlockProblem] = Counter()
+    events = trace.memory_events
+    if any(later.at_us < earlier.at_us for earlier, later in pairwise(events)):
+        diagnostics[BlockProblem.OUT_OF_ORDER] += 1
+        events = tuple(sorted(events, key=lambda event: event.at_us))
+    blocks: list[MemoryBlock] = []
+    live: dict[int, int] = {}
+    for event in events:
+        if event.size_bytes == 0:
+            diagnostics[BlockProblem.NO_BYTES] += 1
+            continue
+        known = live.pop(event.address, None)
+        if event.size_bytes > 0:
+            if known is not None:
+                diagnostics[BlockProblem.FREE_NOT_SEEN] += 1
+                blocks[known] = blocks[known]._replace(free_us=event.at_us)
+            live[event.address] = len(blocks)
+            blocks.append(
+                MemoryBlock(len(blocks), event.size_bytes, event.at_us, None, event.thread)
+            )
+        elif known is None:
+            diagnostics[BlockProblem.FREE_OF_OLDER] += 1
+        else:
+            if -event.size_bytes != blocks[known].size_bytes:
+                diagnostics[BlockProblem.OTHER_SIZE] += 1
+            blocks[known] = blocks[known]._replace(free_us=event.at_us)
+    return BlockSet(blocks=tuple(blocks), diagnostics=dict(diagnostics))

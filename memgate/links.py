@@ -1,0 +1,229 @@
+"""Stage 3: BlockSet, Trace -> LinkedSet: which operator, layer and phase each block belongs to.
+
+The unit of thought is the *call*: an operator of ATen that no other operator of ATen contains. What
+a call does inside itself differs between a CPU and a GPU; what it leaves behind, and the order of
+calls, do not. Time alone ties the events of a trace together, thread by thread, except that a
+sequence number leads from the backward pass to the forward pass.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
+from memgate.timeline import Phase
+from memgate.trace import Annotation, ModuleCall, OpEvent, Trace
+
+_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+_ACCUMULATE = "torch::autograd::AccumulateGrad"  # belongs to a parameter, not to a call
+_STEP_PREFIX = "Optimizer.step#"
+
+
+class Call(NamedTuple):
+    """An outermost operator."""
+
+    op: OpEvent
+    phase: Phase
+    #: counted by optimizer steps
+    iteration: int
+    #: modules from the outside in, such as ``ResNet_0.Sequential_1.Conv2d_3``; empty outside of any
+    layer: str
+    #: of the backward pass: the autograd node that called it, such as ``MulBackward0``
+    node: str
+    #: ties a call of the backward pass to the call of the forward pass that it belongs to
+    forward_call: int | None
+
+
+class LinkedBlock(NamedTuple):
+    """A block and the call that allocated it."""
+
+    block: MemoryBlock
+    #: position among the calls; None: allocated outside of any
+    call: int | None
+    #: gone before the call was over
+    is_internal: bool
+
+
+class LinkProblem(StrEnum):
+    """What could not be tied together."""
+
+    #: a call of the backward pass without one of the forward pass
+    NO_FORWARD = "no_forward"
+    #: a block that no operator allocated
+    NO_OPERATOR = "no_operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedSet:
+    """Calls in the order of time, blocks in the order of their allocation."""
+
+    calls: tuple[Call, ...]
+    blocks: tuple[LinkedBlock, ...]
+    diagnostics: Mapping[BlockProblem | LinkProblem, int]
+
+
+def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
+    """Tie blocks to calls, and calls to layers and phases."""
+    diagnostics: Counter[BlockProblem | LinkProblem] = Counter(blocks.diagnostics)
+    ops = sorted(trace.ops, key=lambda op: (op.begin_us, -op.end_us))
+    nodes = [op for op in ops if op.name.startswith(_BACKWARD_PREFIX)]
+    outermost = list(_outermost(op for op in ops if op.name.startswith("aten::")))
+    phases = _Phases(trace, nodes)
+    layers = _layers(outermost, trace.module_calls)
+    calls = [
+        Call(op, *phases.of(op), layer, "", None)
+        for op, layer in zip(outermost, layers, strict=True)
+    ]
+    calls = list(_tie_backward_calls(calls, ops, nodes, diagnostics))
+    linked = tuple(_link(blocks.blocks, calls))
+    diagnostics[LinkProblem.NO_OPERATOR] += sum(block.call is None for block in linked)
+    return LinkedSet(calls=tuple(calls), blocks=linked, diagnostics=dict(diagnostics))
+
+
+_Span = TypeVar("_Span", OpEvent, ModuleCall)
+
+
+def _outermost(spans: Iterable[_Span]) -> Iterator[_Span]:
+    """Keep the spans that no other of the same thread contains; they come sorted by beginning."""
+    end_us: dict[int, float] = {}
+    for span in spans:
+        if span.begin_us >= end_us.get(span.thread, float("-inf")):
+            end_us[span.thread] = span.end_us
+            yield span
+
+
+class _Phases:
+    """Which phase and iteration a moment belongs to.
+
+    Known Limitation: one process trains one model. Threads other than the main one are taken to do
+    what the main one does at that time.
+    """
+
+    def __init__(self, trace: Trace, nodes: Sequence[OpEvent]) -> None:
+        steps = sorted(note for note in trace.annotations if note.name.startswith(_STEP_PREFIX))
+        calls = list(_outermost(sorted(trace.module_calls)))
+        self._steps = _Spans(steps)
+        self._nodes = _Spans(nodes)
+        self._modules = _Spans(calls)
+        #: from here on, what is neither is between: the end of a backward pass, and of a step
+        self._ends = sorted([node.end_us for node in nodes] + [step.end_us for step in steps])
+
+    def of(self, op: OpEvent) -> tuple[Phase, int]:
+        """Return the phase and the iteration of an operator."""
+        iteration = self._steps.num_ended(op.begin_us)
+        if self._nodes.contains(op.begin_us):
+            return Phase.BACKWARD, iteration
+        if self._is_forward(op.begin_us):
+            return Phase.FORWARD, iteration
+        if self._steps.contains(op.begin_us):
+            return Phase.OPTIMIZER, iteration
+        return Phase.BETWEEN, iteration
+
+    def _is_forward(self, at_us: float) -> bool:
+        """Tell whether a module was called since the last backward pass or step: loss included."""
+        last_module_us = self._modules.last_begin(at_us)
+        at = bisect_right(self._ends, at_us) - 1
+        return last_module_us > (self._ends[at] if at >= 0 else float("-inf"))
+
+
+class _Spans:
+    """Spans that do not overlap, asked about moments."""
+
+    def __init__(self, spans: Sequence[OpEvent | ModuleCall | Annotation]) -> None:
+        self._begins = [span.begin_us for span in spans]
+        self._ends = sorted(span.end_us for span in spans)
+
+    def last_begin(self, at_us: float) -> float:
+        at = bisect_right(self._begins, at_us) - 1
+        return self._begins[at] if at >= 0 else float("-inf")
+
+    def contains(self, at_us: float) -> bool:
+        return bisect_right(self._begins, at_us) > self.num_ended(at_us)
+
+    def num_ended(self, at_us: float) -> int:
+        return bisect_right(self._ends, at_us)
+
+
+def _layers(ops: Sequence[OpEvent], module_calls: Sequence[ModuleCall]) -> Iterator[str]:
+    """Return the path of modules that were running when each operator began."""
+    waiting: dict[int, list[ModuleCall]] = {}
+    for call in sorted(module_calls, key=lambda call: (-call.begin_us, call.end_us)):
+        waiting.setdefault(call.thread, []).append(call)
+    running: dict[int, list[ModuleCall]] = {thread: [] for thread in waiting}
+    for op in ops:
+        if op.thread not in waiting:
+            yield ""
+            continue
+        stack, queue = running[op.thread], waiting[op.thread]
+        while queue and queue[-1].begin_us <= op.begin_us:
+            stack.append(queue.pop())
+            _drop_ended(stack, stack[-1].begin_us)
+        _drop_ended(stack, op.begin_us)
+        yield ".".join(call.name for call in stack)
+
+
+def _drop_ended(stack: list[ModuleCall], at_us: float) -> None:
+    stack[:] = [call for call in stack if call.end_us > at_us]
+
+
+def _tie_backward_calls(
+    calls: Sequence[Call],
+    ops: Sequence[OpEvent],
+    nodes: Sequence[OpEvent],
+    diagnostics: Counter[BlockProblem | LinkProblem],
+) -> Iterator[Call]:
+    """Give calls of the backward pass the node that made them, and the layer of the forward pass.
+
+    Sequence numbers are counted by thread, and the trace does not say which forward thread is which
+    of the system's: the latest operator before with that number is taken.
+    """
+    begins = [call.op.begin_us for call in calls]
+    node_begins = [node.begin_us for node in nodes]
+    forward_of: dict[int, int] = {}
+    numbered = iter(
+        [op for op in ops if op.sequence_number is not None and op.forward_thread is None]
+    )
+    upcoming = next(numbered, None)
+    for call in calls:
+        while upcoming is not None and upcoming.begin_us <= call.op.end_us:
+            at = bisect_right(begins, upcoming.begin_us) - 1
+            if at >= 0 and calls[at].phase is not Phase.BACKWARD:
+                assert upcoming.sequence_number is not None
+                forward_of[upcoming.sequence_number] = at
+            upcoming = next(numbered, None)
+        if call.phase is not Phase.BACKWARD:
+            yield call
+            continue
+        node = nodes[bisect_right(node_begins, call.op.begin_us) - 1]
+        number = node.sequence_number
+        forward = forward_of.get(number) if number is not None else None
+        name = node.name.removeprefix(_BACKWARD_PREFIX)
+        if forward is None:
+            diagnostics[LinkProblem.NO_FORWARD] += name != _ACCUMULATE
+            yield call._replace(node=name)
+        else:
+            yield call._replace(node=name, forward_call=forward, layer=calls[forward].layer)
+
+
+def _link(blocks: Iterable[MemoryBlock], calls: Sequence[Call]) -> Iterator[LinkedBlock]:
+    """Find the call during which each block was allocated, on the same thread."""
+    positions: dict[int, list[int]] = {}
+    for position, call in enumerate(calls):
+        positions.setdefault(call.op.thread, []).append(position)
+    begins = {
+        thread: [calls[position].op.begin_us for position in mine]
+        for thread, mine in positions.items()
+    }
+    for block in blocks:
+        at = bisect_right(begins.get(block.thread, []), block.alloc_us) - 1
+        found = positions[block.thread][at] if at >= 0 else None
+        if found is None or block.alloc_us > calls[found].op.end_us:
+            yield LinkedBlock(block, None, False)
+            continue
+        ended = calls[found].op.end_us
+        yield LinkedBlock(block, found, block.free_us is not None and block.free_us <= ended)

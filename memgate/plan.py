@@ -1,0 +1,43 @@
+"""A planned block: what the orchestration works on, between a trace's blocks and a timeline's."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memgate.links import Call
+from memgate.timeline import Category, Phase
+
+
+class PlannedBlock(NamedTuple):
+    """A block on the device: when it comes, when it goes, what it is."""
+
+    size_bytes: int
+    alloc_us: float
+    #: None: it stays
+    free_us: float | None
+    #: position of the call that makes it; None: no call does
+    call: int | None
+    category: Category
+    #: gone before its call is over
+    is_internal: bool = False
+
+
+def categorize(
+    calls: Sequence[Call], call: int | None, free_us: float | None, begins: Sequence[float]
+) -> Category:
+    """Tell what a block is for: by the phase that made it, and by whether it outlives that."""
+    if call is None:
+        return Category.TEMPORARY
+    made = calls[call]
+    if free_us is not None:
+        following = bisect_right(begins, free_us)
+        if following < len(calls) and calls[following][1:3] == made[1:3]:
+            return Category.TEMPORARY
+    return {
+        Phase.BETWEEN: Category.BATCH,
+        Phase.FORWARD: Category.ACTIVATIONS,
+        Phase.BACKWARD: Category.GRADIENTS,
+        Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
+    }[made.phase]

@@ -1,0 +1,187 @@
+"""What is different about a GPU: small rules, each turning a plan into a better one.
+
+A rule has a name, a reason and no memory. ``RULES`` is their order. Sizes are PyTorch's own, read
+in its sources and held against the phantom engine, which runs them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from memgate.links import Call, LinkedSet
+from memgate.plan import PlannedBlock
+from memgate.timeline import Category, Phase
+from memgate.units import KIB, MIB
+
+Plan = list[PlannedBlock]
+
+#: cuBLAS gets a workspace of this size per thread that uses it
+_CUBLAS_WORKSPACE_BYTES = 8320 * KIB
+_CUBLAS_WORKSPACE_SM90_BYTES = 32 * MIB
+#: cuBLASLt, which multiplies and adds a bias at once, gets one for the call
+_LT_WORKSPACE_BYTES = MIB
+
+_MATMULS = frozenset(
+    {"aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::baddbmm"}
+)
+#: more indices than this, and the backward pass of an embedding sorts them
+_SORTED_FROM_INDICES = 3072
+#: memory-efficient attention keeps a number per query, in rows of a multiple of this
+_ATTENTION_ROW = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What of a GPU decides sizes."""
+
+    compute_capability: tuple[int, int]
+
+
+def without_internals(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Drop what a call allocates and frees within itself: a CPU's kernels, not a GPU's."""
+    del linked, device
+    return [block for block in plan if not block.is_internal]
+
+
+def without_host_memory(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Drop numbers of Python's that became tensors, and counters of steps: they stay on the host."""
+    del device
+    return [block for block in plan if not _is_host_memory(linked, block)]
+
+
+def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
+    if block.call is None:
+        return True
+    return linked.calls[block.call].phase is Phase.OPTIMIZER and block.size_bytes <= 8
+
+
+def dropout_masks(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Let a mask take a byte for each element: a CPU keeps it as wide as its input."""
+    del device
+    changed = list(plan)
+    for position, index in _first_blocks(linked, plan, "aten::dropout"):
+        dims = linked.calls[position].op.input_dims
+        if dims:
+            changed[index] = plan[index]._replace(size_bytes=prod(dims[0]))
+    return changed
+
+
+def _first_blocks(linked: LinkedSet, plan: Plan, name: str) -> list[tuple[int, int]]:
+    """Return each call of an operator that left two blocks or more, and the first of them."""
+    blocks: dict[int, list[int]] = {}
+    for index, block in enumerate(plan):
+        if block.call is not None and linked.calls[block.call].op.name == name:
+            blocks.setdefault(block.call, []).append(index)
+    return [(call, mine[0]) for call, mine in blocks.items() if len(mine) >= 2]
+
+
+def attention_rows(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Pad what attention keeps for each query as the memory-efficient kernel does."""
+    del device
+    changed = list(plan)
+    last: dict[int, int] = {}
+    for index, block in enumerate(plan):
+        if (
+            block.call is not None
+            and linked.calls[block.call].op.name == "aten::scaled_dot_product_attention"
+        ):
+            last[block.call] = index
+    for call, index in last.items():
+        dims = linked.calls[call].op.input_dims
+        if dims and len(dims[0]) == 4 and plan[index].size_bytes == prod(dims[0][:3]) * 4:
+            batch, heads, queries, _ = dims[0]
+            row = -(-queries // _ATTENTION_ROW) * _ATTENTION_ROW
+            changed[index] = plan[index]._replace(size_bytes=batch * heads * row * 4)
+    return changed
+
+
+def cublas_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Add what cuBLAS keeps: once for the forward thread, once for the backward thread."""
+    size = (
+        _CUBLAS_WORKSPACE_SM90_BYTES
+        if device.compute_capability >= (9, 0)
+        else _CUBLAS_WORKSPACE_BYTES
+    )
+    added = []
+    for phase in (Phase.FORWARD, Phase.BACKWARD):
+        first = next(
+            (
+                position
+                for position, call in enumerate(linked.calls)
+                if call.phase is phase and call.op.name in _MATMULS
+            ),
+            None,
+        )
+        if first is not None:
+            at_us = linked.calls[first].op.end_us
+            added.append(PlannedBlock(size, at_us, None, first, Category.WORKSPACE))
+    return plan + added
+
+
+def lt_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Add what cuBLASLt gets while it multiplies and adds a bias."""
+    del device
+    return plan + [
+        _within(call, position, _LT_WORKSPACE_BYTES, Category.WORKSPACE)
+        for position, call in enumerate(linked.calls)
+        if _adds_a_bias(call)
+    ]
+
+
+def _adds_a_bias(call: Call) -> bool:
+    dims = call.op.input_dims
+    if call.op.name == "aten::linear":
+        return len(dims) >= 3 and len(dims[2]) == 1
+    return call.op.name == "aten::addmm" and bool(dims) and len(dims[0]) == 1
+
+
+def softmax_products(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Add the product that the backward pass of a softmax makes first."""
+    del device
+    return plan + [
+        _within(call, position, _largest(plan, position), Category.TEMPORARY)
+        for position, call in enumerate(linked.calls)
+        if call.op.name == "aten::_softmax_backward_data" and _largest(plan, position)
+    ]
+
+
+def sorted_indices(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Add what the backward pass of an embedding sorts its indices with."""
+    del device
+    added = []
+    for position, call in enumerate(linked.calls):
+        dims = call.op.input_dims
+        if call.op.name != "aten::embedding_backward" or len(dims) < 2:
+            continue
+        num_indices = prod(dims[1])
+        if num_indices > _SORTED_FROM_INDICES:
+            # sorted, original and a range, each of int64, and as much again to sort with
+            added += [_within(call, position, 8 * num_indices, Category.TEMPORARY)] * 3
+            added.append(_within(call, position, 2 * 8 * num_indices, Category.TEMPORARY))
+    return plan + added
+
+
+def _largest(plan: Iterable[PlannedBlock], position: int) -> int:
+    return max((block.size_bytes for block in plan if block.call == position), default=0)
+
+
+def _within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:
+    """Plan a block that lives as long as a call."""
+    return PlannedBlock(size_bytes, call.op.begin_us, call.op.end_us, position, category, True)
+
+
+Rule = Callable[[LinkedSet, Plan, Device], Plan]
+
+RULES: Sequence[Rule] = (
+    without_internals,
+    without_host_memory,
+    dropout_masks,
+    attention_rows,
+    softmax_products,
+    sorted_indices,
+    cublas_workspaces,
+    lt_workspaces,
+)
