@@ -7,6 +7,7 @@
     |  |- TraceFormatError        not a profiler trace, or a broken one
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
+    |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
@@ -62,6 +63,12 @@ class UnsupportedTraceError(InputError):
     """A trace of a kind that is not analysed."""
 
     code = "UNSUPPORTED_TRACE"
+
+
+class ExtrapolationError(InputError):
+    """Runs at two batch sizes that do not match."""
+
+    code = "NOT_EXTRAPOLATED"
 
 
 class TimelineError(InputError):

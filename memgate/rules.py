@@ -6,7 +6,6 @@ in its sources and held against the phantom engine, which runs them.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -47,7 +46,7 @@ def without_internals(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
 
 
 def without_host_memory(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
-    """Drop numbers of Python's that became tensors, and counters of steps: they stay on the host."""
+    """Drop numbers that became tensors, and counters of steps: they stay on the host."""
     del device
     return [block for block in plan if not _is_host_memory(linked, block)]
 

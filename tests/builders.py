@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
@@ -23,9 +25,19 @@ from memgate.timeline import (
     Timeline,
     TimelineEvent,
 )
+from memgate.trace import Trace, read_trace
 from memgate.units import GIB, MIB
 
 AMPLE = 64 * GIB
+
+#: real profiler traces, by the PyTorch that made them
+TINY_TRACES = ("tiny-torch-2.14", "tiny-torch-2.6")
+
+
+def read_tiny_trace(name: str) -> Trace:
+    """Read one of ``TINY_TRACES``."""
+    path = Path(__file__).parent / "data" / "traces" / f"{name}.json.gz"
+    return read_trace(io.BytesIO(path.read_bytes()))
 
 
 class Bench:

@@ -1,0 +1,191 @@
+"""From what a CPU did to what a GPU would have done, rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memgate.blocks import MemoryBlock, pair_blocks
+from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
+from memgate.orchestration import orchestrate
+from memgate.rules import RULES, Device
+from memgate.timeline import Alloc, Category, Free, Phase, Timeline
+from memgate.trace import OpEvent
+from memgate.units import MIB
+from tests.builders import TINY_TRACES, read_tiny_trace
+
+AMPERE = Device(compute_capability=(8, 6))
+HOPPER = Device(compute_capability=(9, 0))
+
+
+def _call(
+    begin: float,
+    name: str,
+    *dims: tuple[int, ...],
+    phase: Phase = Phase.FORWARD,
+    iteration: int = 0,
+) -> Call:
+    op = OpEvent(begin, begin + 8, 1, name, None, None, dims, ())
+    return Call(op, phase, iteration, "layer", "", None)
+
+
+def _linked(calls: list[Call], *blocks: tuple[int, float, float | None, int | None]) -> LinkedSet:
+    """Make blocks of (size, alloc, free, call)."""
+    linked = []
+    for number, (size, alloc, free, call) in enumerate(blocks):
+        ended = None if call is None else calls[call].op.end_us
+        internal = ended is not None and free is not None and free <= ended
+        linked.append(LinkedBlock(MemoryBlock(number, size, alloc, free, 1), call, internal))
+    return LinkedSet(calls=tuple(calls), blocks=tuple(linked), diagnostics={})
+
+
+def _orchestrate(linked: LinkedSet, *, only: str = "", device: Device = AMPERE) -> Timeline:
+    """Apply one rule alone, beside the two that every plan begins with."""
+    kept = {"without_internals", "without_host_memory", only}
+    left_out = [rule.__name__ for rule in RULES if rule.__name__ not in kept]
+    return orchestrate(linked, [], device, without=left_out)
+
+
+def _sizes(timeline: Timeline) -> list[int]:
+    return [event.size_bytes for event in timeline.events if isinstance(event, Alloc)]
+
+
+def test_the_model_comes_first_and_the_rest_in_the_order_of_time() -> None:
+    """A free at the moment of an allocation comes after it."""
+    linked = _linked([_call(10, "aten::relu")], (100, 11, 30, 0), (50, 30, None, 0))
+
+    timeline = orchestrate(linked, [7, 8], AMPERE)
+
+    assert timeline.events == (Alloc(0, 7), Alloc(1, 8), Alloc(2, 100), Alloc(3, 50), Free(2))
+    assert [label.category for label in timeline.labels[:2]] == [Category.PARAMETERS] * 2
+
+
+def test_what_a_call_keeps_to_itself_is_the_cpus_own() -> None:
+    """As the paper found; unless the rule is left out."""
+    linked = _linked([_call(10, "aten::conv2d")], (100, 11, 12, 0), (60, 13, 99, 0))
+
+    assert _sizes(orchestrate(linked, [], AMPERE)) == [60]
+    assert _sizes(orchestrate(linked, [], AMPERE, without=["without_internals"])) == [100, 60]
+
+
+def test_numbers_and_counters_stay_on_the_host() -> None:
+    """What no operator made, and what an optimizer counts its steps with."""
+    linked = _linked(
+        [_call(10, "aten::empty", phase=Phase.OPTIMIZER)], (8, 1, 99, None), (4, 11, None, 0)
+    )
+
+    assert _sizes(orchestrate(linked, [], AMPERE)) == []
+
+
+@pytest.mark.parametrize(
+    ("phase", "free", "want"),
+    [
+        (Phase.BETWEEN, 45, Category.BATCH),
+        (Phase.FORWARD, 45, Category.ACTIVATIONS),
+        (Phase.FORWARD, 25, Category.TEMPORARY),
+        (Phase.BACKWARD, None, Category.GRADIENTS),
+        (Phase.OPTIMIZER, None, Category.OPTIMIZER_STATE),
+    ],
+)
+def test_a_block_is_what_its_phase_makes_unless_it_ends_with_it(
+    phase: Phase, free: float | None, want: Category
+) -> None:
+    """Three calls of one phase, then another."""
+    calls = [_call(begin, "aten::add", phase=phase) for begin in (10, 20, 30)]
+    calls.append(_call(40, "aten::add", phase=phase, iteration=1))
+
+    timeline = orchestrate(_linked(calls, (100, 11, free, 0)), [], AMPERE)
+
+    assert timeline.labels[0].category is want
+    assert timeline.labels[0].layer == "layer"
+
+
+def test_a_dropout_mask_takes_a_byte_an_element() -> None:
+    """Where two blocks are left: without dropout there is one, or none."""
+    dropout = _call(10, "aten::dropout", (4, 10))
+    linked = _linked([dropout], (160, 11, 99, 0), (160, 12, 99, 0))
+
+    assert _sizes(_orchestrate(linked, only="dropout_masks")) == [40, 160]
+    assert _sizes(_orchestrate(_linked([dropout], (160, 11, 99, 0)), only="dropout_masks")) == [160]
+    unknown = _linked([_call(10, "aten::dropout")], (160, 11, 99, 0), (160, 12, 99, 0))
+    assert _sizes(_orchestrate(unknown, only="dropout_masks")) == [160, 160]
+
+
+def test_attention_keeps_whole_rows() -> None:
+    """A number for each query, padded to 32 of them."""
+    attention = _call(10, "aten::scaled_dot_product_attention", (2, 3, 100, 64))
+    linked = _linked([attention], (153_600, 11, 99, 0), (2_400, 12, 99, 0))
+
+    assert _sizes(_orchestrate(linked, only="attention_rows")) == [153_600, 2 * 3 * 128 * 4]
+    unknown = _linked([_call(10, "aten::scaled_dot_product_attention")], (9, 11, 99, 0))
+    assert _sizes(_orchestrate(unknown, only="attention_rows")) == [9]
+
+
+def test_the_backward_pass_of_a_softmax_makes_a_product_first() -> None:
+    """As large as its result, gone with the call."""
+    softmax = _call(10, "aten::_softmax_backward_data", phase=Phase.BACKWARD)
+    linked = _linked([softmax], (500, 11, 99, 0))
+
+    timeline = _orchestrate(linked, only="softmax_products")
+
+    assert timeline.events == (Alloc(0, 500), Alloc(1, 500), Free(0), Free(1))
+    assert _sizes(_orchestrate(_linked([softmax]), only="softmax_products")) == []
+
+
+@pytest.mark.parametrize(("num_indices", "want"), [(3072, []), (4000, [32000] * 3 + [64000])])
+def test_many_indices_are_sorted(num_indices: int, want: list[int]) -> None:
+    """In the backward pass of an embedding; a few are not."""
+    calls = [_call(10, "aten::embedding_backward", (num_indices, 8), (num_indices,))]
+    calls.append(_call(20, "aten::embedding_backward"))
+
+    assert _sizes(_orchestrate(_linked(calls), only="sorted_indices")) == want
+
+
+@pytest.mark.parametrize(("device", "size"), [(AMPERE, 8_519_680), (HOPPER, 32 * MIB)])
+def test_cublas_keeps_a_workspace_for_each_thread(device: Device, size: int) -> None:
+    """One for the forward pass, one for the backward pass, whatever comes after the first."""
+    calls = [
+        _call(10, "aten::linear"),
+        _call(20, "aten::mm"),
+        _call(30, "aten::mm", phase=Phase.BACKWARD),
+        _call(40, "aten::mm", phase=Phase.BACKWARD),
+    ]
+
+    timeline = _orchestrate(_linked(calls), only="cublas_workspaces", device=device)
+
+    assert timeline.events == (Alloc(0, size), Alloc(1, size))
+    assert {label.category for label in timeline.labels} == {Category.WORKSPACE}
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "want"),
+    [
+        ("aten::linear", ((2, 3), (4, 3), (4,)), [MIB]),
+        ("aten::linear", ((2, 3), (4, 3), ()), []),
+        ("aten::addmm", ((4,), (2, 3), (3, 4)), [MIB]),
+        ("aten::addmm", ((2, 4), (2, 3), (3, 4)), []),
+        ("aten::addmm", (), []),
+    ],
+)
+def test_adding_a_bias_takes_a_workspace_for_the_call(name: str, dims: Any, want: Any) -> None:
+    """cuBLASLt multiplies and adds at once."""
+    linked = _linked([_call(10, name, *dims)])
+
+    assert _sizes(_orchestrate(linked, only="lt_workspaces")) == want
+
+
+@pytest.mark.parametrize("name", TINY_TRACES)
+def test_a_real_trace_becomes_a_timeline(name: str) -> None:
+    """Every block that is freed was there; each category has its share."""
+    trace = read_tiny_trace(name)
+
+    timeline = orchestrate(link_blocks(pair_blocks(trace), trace), [400], AMPERE)
+
+    live = set()
+    for event in timeline.events:
+        if isinstance(event, Alloc):
+            live.add(event.block_id)
+        elif isinstance(event, Free):
+            live.remove(event.block_id)
+    assert {label.category for label in timeline.labels} == set(Category)
