@@ -6,7 +6,7 @@ in its sources and held against the phantom engine, which runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -26,6 +26,11 @@ _LT_WORKSPACE_BYTES = MIB
 _MATMULS = frozenset(
     {"aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::baddbmm"}
 )
+#: a number as a tensor
+_SCALAR_BYTES = 8
+_ATTENTION = "aten::scaled_dot_product_attention"
+#: the result, and a number per query
+_FUSED_BLOCKS = 2
 #: more indices than this, and the backward pass of an embedding sorts them
 _SORTED_FROM_INDICES = 3072
 #: memory-efficient attention keeps a number per query, in rows of a multiple of this
@@ -46,7 +51,7 @@ def without_internals(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
 
 
 def without_host_memory(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
-    """Drop numbers that became tensors, and counters of steps: they stay on the host."""
+    """Drop numbers that became tensors, counters of steps, and what prepares a batch."""
     del device
     return [block for block in plan if not _is_host_memory(linked, block)]
 
@@ -54,46 +59,81 @@ def without_host_memory(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
 def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
     if block.call is None:
         return True
-    return linked.calls[block.call].phase is Phase.OPTIMIZER and block.size_bytes <= 8
+    phase = linked.calls[block.call].phase
+    if phase is Phase.BETWEEN:
+        return block.category is Category.TEMPORARY
+    return phase is Phase.OPTIMIZER and block.size_bytes <= _SCALAR_BYTES
 
 
 def dropout_masks(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """Let a mask take a byte for each element: a CPU keeps it as wide as its input."""
     del device
     changed = list(plan)
-    for position, index in _first_blocks(linked, plan, "aten::dropout"):
-        dims = linked.calls[position].op.input_dims
-        if dims:
-            changed[index] = plan[index]._replace(size_bytes=prod(dims[0]))
+    for call, indices in _by_call(linked, plan, "aten::dropout").items():
+        dims = linked.calls[call].op.input_dims
+        if dims and len(indices) >= 2:
+            changed[indices[0]] = plan[indices[0]]._replace(size_bytes=prod(dims[0]))
     return changed
 
 
-def _first_blocks(linked: LinkedSet, plan: Plan, name: str) -> list[tuple[int, int]]:
-    """Return each call of an operator that left two blocks or more, and the first of them."""
+def _by_call(linked: LinkedSet, plan: Plan, name: str) -> dict[int, list[int]]:
+    """Return the blocks that each call of an operator left, as positions in the plan."""
     blocks: dict[int, list[int]] = {}
     for index, block in enumerate(plan):
         if block.call is not None and linked.calls[block.call].op.name == name:
             blocks.setdefault(block.call, []).append(index)
-    return [(call, mine[0]) for call, mine in blocks.items() if len(mine) >= 2]
+    return blocks
+
+
+def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Let attention keep its result and a number per query, not the matrix of all with all.
+
+    A CPU has a fused kernel too, but not with dropout: then it multiplies matrices and keeps them.
+    """
+    del device
+    found = _by_call(linked, plan, _ATTENTION)
+    unfused = {call: mine for call, mine in found.items() if len(mine) > _FUSED_BLOCKS}
+    backward: dict[int, list[Call]] = {call: [] for call in unfused}
+    for call in linked.calls:
+        if call.forward_call in backward:
+            backward[call.forward_call].append(call)
+    fused = {}
+    for position, indices in unfused.items():
+        result = plan[indices[-1]]
+        ended = backward[position][-1].op.end_us if backward[position] else result.free_us
+        dims = linked.calls[position].op.input_dims
+        per_query = 4 * prod(dims[0][:3]) if dims else 0
+        rows = PlannedBlock(
+            per_query, result.alloc_us, ended, position, Category.ACTIVATIONS, False
+        )
+        fused[position] = [result, rows]
+    return [
+        block
+        for block in plan
+        if block.call not in fused and not _is_within(linked, block, backward)
+    ] + [block for blocks in fused.values() for block in blocks]
+
+
+def _is_within(
+    linked: LinkedSet, block: PlannedBlock, groups: Mapping[int, Sequence[Call]]
+) -> bool:
+    """Tell whether a block lives within the backward pass of one forward call."""
+    if block.call is None or block.free_us is None:
+        return False
+    group = groups.get(linked.calls[block.call].forward_call or -1, ())
+    return len(group) > 0 and block.free_us <= group[-1].op.end_us
 
 
 def attention_rows(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """Pad what attention keeps for each query as the memory-efficient kernel does."""
     del device
     changed = list(plan)
-    last: dict[int, int] = {}
-    for index, block in enumerate(plan):
-        if (
-            block.call is not None
-            and linked.calls[block.call].op.name == "aten::scaled_dot_product_attention"
-        ):
-            last[block.call] = index
-    for call, index in last.items():
-        dims = linked.calls[call].op.input_dims
-        if dims and len(dims[0]) == 4 and plan[index].size_bytes == prod(dims[0][:3]) * 4:
+    for call, indices in _by_call(linked, plan, _ATTENTION).items():
+        dims, last = linked.calls[call].op.input_dims, indices[-1]
+        if dims and len(dims[0]) == 4 and plan[last].size_bytes == prod(dims[0][:3]) * 4:
             batch, heads, queries, _ = dims[0]
             row = -(-queries // _ATTENTION_ROW) * _ATTENTION_ROW
-            changed[index] = plan[index]._replace(size_bytes=batch * heads * row * 4)
+            changed[last] = plan[last]._replace(size_bytes=batch * heads * row * 4)
     return changed
 
 
@@ -178,6 +218,7 @@ RULES: Sequence[Rule] = (
     without_internals,
     without_host_memory,
     dropout_masks,
+    fused_attention,
     attention_rows,
     softmax_products,
     sorted_indices,
