@@ -24,7 +24,10 @@ MAX_TRACE_BYTES = 2048 * MIB
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK_BYTES = 4 * MIB
-_MODULE_PREFIX = "nn.Module: "
+
+#: how the profiler names calls of modules, and how ``memgate profile`` names them too
+MODULE_PREFIX = "nn.Module: "
+_MODULE_KINDS = frozenset({"python_function", "user_annotation"})
 
 #: kinds of events that only a run on a GPU makes
 _GPU_KINDS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"})
@@ -231,9 +234,9 @@ def _dims(raw: msgspec.Raw) -> tuple[int, ...]:
 
 def _module_calls(events: list[_Event]) -> Iterator[ModuleCall]:
     for event in events:
-        if event.category != "python_function" or event.begin_us is None:
+        if event.category not in _MODULE_KINDS or event.begin_us is None:
             continue
-        _, found, name = event.name.partition(_MODULE_PREFIX)
+        _, found, name = event.name.partition(MODULE_PREFIX)
         if found:
             end_us = event.begin_us + event.duration_us
             yield ModuleCall(event.begin_us, end_us, _thread(event), name)
@@ -241,7 +244,8 @@ def _module_calls(events: list[_Event]) -> Iterator[ModuleCall]:
 
 def _annotations(events: list[_Event]) -> Iterator[Annotation]:
     for event in events:
-        if event.category == "user_annotation" and event.begin_us is not None:
+        is_annotation = event.category == "user_annotation"
+        if is_annotation and event.begin_us is not None and MODULE_PREFIX not in event.name:
             yield Annotation(event.begin_us, event.begin_us + event.duration_us, event.name)
 
 
