@@ -104,3 +104,6 @@ class Timeline:
     events: tuple[TimelineEvent, ...]
     #: by block id; empty if nothing is known
     labels: tuple[Label, ...] = ()
+    #: ids of blocks that the program goes on without if there is no memory for them: cuDNN's
+    #: workspaces, for which PyTorch catches the error and takes a plan that wants less
+    dispensable: frozenset[int] = frozenset()

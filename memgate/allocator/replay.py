@@ -114,7 +114,9 @@ def replay(
     device = Device(
         capacity_bytes=capacity_bytes, context_bytes=context_bytes, address_policy=address_policy
     )
-    return _Player(config, device, on_oom, allocator_name).play(timeline.events)
+    player = _Player(config, device, on_oom, allocator_name)
+    player.dispensable = timeline.dispensable
+    return player.play(timeline.events)
 
 
 class _Player:
@@ -124,6 +126,7 @@ class _Player:
         self, config: AllocatorConfig, device: Device, on_oom: OnOom, allocator_name: str
     ) -> None:
         self.on_oom = on_oom
+        self.dispensable: frozenset[int] = frozenset()
         self.index = 0
         #: the block of each id the program holds; None for zero bytes
         self.live: dict[int, Any] = {}
@@ -170,7 +173,8 @@ class _Player:
             raise self._contradiction(event, f"id {block_id} is allocated already")
         block = self.allocator.malloc(size, event.stream) if size else None
         if isinstance(block, OutOfMemory):
-            self.ooms.append(OomEvent(self.index, block))
+            if block_id not in self.dispensable:
+                self.ooms.append(OomEvent(self.index, block))
             self.failed.add(block_id)
         else:
             self.live[block_id] = block

@@ -56,6 +56,16 @@ def test_zero_bytes_touch_nothing() -> None:
     assert run.stats.all.peak_allocation == 0
 
 
+def test_a_block_that_can_be_done_without_kills_nobody() -> None:
+    """PyTorch catches the error for a cuDNN workspace and goes on with a plan that wants none."""
+    events = (Alloc(1, mib(60)), Alloc(2, mib(60)), Free(2), Alloc(3, mib(20)))
+    timeline = Timeline(events=events, dispensable=frozenset({2}))
+
+    run = replay(timeline, AllocatorConfig(), mib(100))
+
+    assert (run.oom, run.num_events, run.peak_reserved_bytes) == (None, 4, mib(80))
+
+
 def test_a_program_that_dies_makes_no_more_events() -> None:
     """After out of memory the rest of the timeline never happens."""
     run = make_replay(Alloc(1, mib(50)), Alloc(2, mib(80)), Free(1), capacity=mib(100))
