@@ -36,6 +36,8 @@ class Runtime:
     bare: tuple[str, ...]
     full: tuple[str, ...]
     headers: tuple[str, ...]
+    #: the package with the real cuDNN, which can be installed on top
+    cudnn: str | None
     home: Path
 
     @property
@@ -57,6 +59,21 @@ class Runtime:
     def headers_dir(self) -> Path:
         """Headers of the CUDA runtime, needed while building only."""
         return self.home / "headers"
+
+    @property
+    def cudnn_dir(self) -> Path:
+        """The real cuDNN, an extra: it knows the workspaces of convolutions."""
+        return self.home / "cudnn"
+
+    @property
+    def cudnn_stamp(self) -> Path:
+        """There once the real cuDNN is, and says which one."""
+        return self.cudnn_dir / "installed"
+
+    @property
+    def has_cudnn(self) -> bool:
+        """The real cuDNN is installed, in the version that the runtime file names."""
+        return self.cudnn_stamp.is_file() and self.cudnn_stamp.read_text() == self.cudnn
 
     @property
     def stamp(self) -> Path:
@@ -114,5 +131,6 @@ def _read(path: Path, home: Path) -> Runtime:
         bare=tuple(fields["bare"]),
         full=tuple(fields["full"]),
         headers=tuple(fields["headers"]),
+        cudnn=fields.get("cudnn"),
         home=home,
     )

@@ -117,6 +117,18 @@ def test_a_tensor_that_was_seen_is_what_it_was_seen_as() -> None:
     assert _label(41, 45, tensors=seen).category is Category.TEMPORARY
 
 
+def test_what_cudnn_was_lent_is_a_workspace_of_its_layer() -> None:
+    """A block that is gone before its phase is over would else be temporary."""
+    block = Allocation(0, 4096, 22, 25)
+    layers = [LayerMark(21, "conv1", True), LayerMark(26, "conv1", False)]
+
+    (label,) = label_blocks(
+        [block], phases=PHASES, layers=layers, tensors=[], workspaces=frozenset({0})
+    )
+
+    assert label == Label(Category.WORKSPACE, "conv1")
+
+
 def test_a_block_belongs_to_the_innermost_running_module() -> None:
     """Modules nest; one that raised and never ended is closed by its parent."""
     layers: list[object] = [

@@ -47,6 +47,8 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     events: tuple[TimelineEvent, ...]
     #: by block id
     labels: tuple[Label, ...]
+    #: ids of blocks that the job can do without, see ``Timeline``
+    dispensable: frozenset[int]
     #: what the real allocator counted, under the keys of ``torch.cuda.memory_stats()``
     memory_stats: dict[str, int]
     #: the allocator's settings in this run

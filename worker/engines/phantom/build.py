@@ -81,7 +81,11 @@ def build(
     objects_dir = out_dir / "objects"
     objects_dir.mkdir(parents=True, exist_ok=True)
     objects = _compile_sources(objects_dir, include_dir, macros)
-    _link(out_dir / CORE_NAME, [objects[name] for name in symbols.CORE_SOURCES], [])
+    _link(out_dir / CORE_NAME, [objects[name] for name in symbols.CORE_SOURCES], ["-ldl"])
+    for soname in wanted:
+        if soname.split(".so")[0] in symbols.INSTEAD_OF:
+            (out_dir / symbols.INSTEAD_DIR).mkdir(exist_ok=True)
+            _link(out_dir / symbols.INSTEAD_DIR / soname, [objects[symbols.INSTEAD_SOURCE]], [])
     with ThreadPoolExecutor(NUM_COMPILERS) as pool:
         jobs = [
             pool.submit(_build_stub, soname, names, objects, out_dir)
@@ -227,6 +231,7 @@ def _stamp(files: Iterable[Path], macros: list[str], include_dir: Path) -> str:
 def _compile_sources(objects_dir: Path, include_dir: Path, macros: list[str]) -> dict[str, Path]:
     """Compile every source of `native/`; return the object files by source name."""
     names = {*symbols.CORE_SOURCES, *(name for group in symbols.SOURCES.values() for name in group)}
+    names.add(symbols.INSTEAD_SOURCE)
     objects = {name: objects_dir / f"{name}.o" for name in sorted(names)}
     # The core offers its functions to the other libraries; theirs are chosen by a version script.
     include = ["-isystem", str(include_dir)]

@@ -12,11 +12,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memgate.timeline import Category
 from worker.engines.phantom.build import CORE_NAME
+from worker.engines.phantom.marks import TensorMark
+from worker.engines.phantom.tracker import Tracker
+
+_MARK = struct.Struct("=qq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +46,12 @@ class PhantomCounters:
 class Phantom:
     """The phantom device of this process."""
 
-    def __init__(self, library_dir: Path) -> None:
-        """Load every stub library of `library_dir`."""
+    def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
+        """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` beside them.
+
+        Raises:
+            OSError: a library cannot be loaded.
+        """
         # Lets torch.cuda.is_available() ask NVML. The other way of asking counts as using CUDA, and
         # then torch refuses to work in a forked child; many libraries ask while being imported.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -50,10 +60,17 @@ class Phantom:
             ctypes.CDLL(str(path))
         for name in ("used_bytes", "peak_bytes"):
             self._function(name).restype = ctypes.c_size_t
+        self._function("num_workspaces").restype = ctypes.c_int64
+        self._function("workspaces").restype = ctypes.c_void_p
         for name in ("launches", "scalar_reads", "data_reads", "data_sized_results"):
             self._function(name).restype = ctypes.c_ulonglong
         self._function("unmodelled").restype = ctypes.c_char_p
         self._function("configure").argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        self._function("open_cudnn").restype = ctypes.c_char_p
+        if cudnn_dir is not None:
+            problem: bytes = self._function("open_cudnn")(str(cudnn_dir).encode())
+            if problem:
+                raise OSError(f"the real cuDNN cannot be used: {problem.decode()}")
 
     def configure(self, **fields: int | str) -> None:
         """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
@@ -64,6 +81,21 @@ class Phantom:
         for name, value in fields.items():
             if self._function("configure")(name.encode(), str(value).encode()) != 0:
                 raise ValueError(f"the phantom device has no field {name!r} that can be {value!r}")
+
+    def watch_workspaces(self, tracker: Tracker) -> None:
+        """From now on note which memory cuDNN is lent."""
+        self._function("watch_workspaces")(tracker.position_function)
+
+    def workspaces(self) -> list[TensorMark]:
+        """Return what cuDNN was lent so far, a mark for each use."""
+        count = int(self._function("num_workspaces")())
+        if not count:
+            return []
+        data = ctypes.string_at(self._function("workspaces")(), count * _MARK.size)
+        return [
+            TensorMark(position, address, Category.WORKSPACE, "")
+            for position, address in _MARK.iter_unpack(data)
+        ]
 
     def counters(self) -> PhantomCounters:
         """Read all counters."""

@@ -159,7 +159,9 @@ class PhantomEngine:
     def _trace(self, request: Request, on_step: Callable[[int], None]) -> TracedJob:
         start = time.perf_counter()
         answer = self._ask(request, on_step)
-        timeline = Timeline(events=answer.events, labels=answer.labels)
+        timeline = Timeline(
+            events=answer.events, labels=answer.labels, dispensable=answer.dispensable
+        )
         check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
         return TracedJob(
             timeline=timeline,
@@ -247,6 +249,8 @@ def check_against_the_real_allocator(
 
 def _host_environment(runtime: Runtime) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    if runtime.has_cudnn:
+        kept["MEMGATE_PHANTOM_CUDNN"] = str(runtime.cudnn_dir)
     return kept | {
         "MEMGATE_PHANTOM_LIBRARIES": str(runtime.stubs),
         "LD_LIBRARY_PATH": str(runtime.stubs),

@@ -146,7 +146,9 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     # Before anything imports torch: it then finds our libraries, whatever else is installed.
-    phantom = Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
+    cudnn = os.environ.get("MEMGATE_PHANTOM_CUDNN")
+    libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
+    phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
     serve(sys.stdin.buffer, answers, phantom)
 
 

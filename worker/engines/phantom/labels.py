@@ -2,7 +2,8 @@
 
 A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
 the phase tells: what was put on the device before a forward pass and used in it is batch; what the
-forward pass allocated and XX
+forward pass allocated and left behind is kept for the backward pass; what cuDNN was lent, or nobody
+ever freed, is a library's workspace; all else is temporary.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ def label_blocks(
     phases: Sequence[PhaseMark],
     layers: Sequence[LayerMark],
     tensors: Sequence[TensorMark],
+    workspaces: frozenset[int] = frozenset(),
 ) -> tuple[Label, ...]:
-    """Return a label per block, by id."""
-    seen = _blocks_seen_as(blocks, tensors)
+    """Return a label per block, by id; ``workspaces`` are those that cuDNN was lent."""
+    seen = blocks_seen_as(blocks, tensors)
     spans = _LayerSpans(layers)
     starts = [mark.position for mark in phases]
     first_step = next((mark.position for mark in phases if mark.phase is Phase.OPTIMIZER), None)
@@ -31,6 +33,9 @@ def label_blocks(
     for block in blocks:
         if block.block_id in seen:
             labels.append(seen[block.block_id])
+            continue
+        if block.block_id in workspaces:
+            labels.append(Label(Category.WORKSPACE, spans.innermost(block.begin)))
             continue
         at = bisect_right(starts, block.begin) - 1
         phase_end = starts[at + 1] if at < len(starts) - 1 else None
@@ -54,9 +59,7 @@ def _category(
     return Category.TEMPORARY
 
 
-def _blocks_seen_as(
-    blocks: Sequence[Allocation], tensors: Sequence[TensorMark]
-) -> dict[int, Label]:
+def blocks_seen_as(blocks: Sequence[Allocation], tensors: Sequence[TensorMark]) -> dict[int, Label]:
     """Find the block that lay at each mark's address when it was made; the first mark counts."""
     at_address: dict[int, list[Allocation]] = {}
     for block in blocks:

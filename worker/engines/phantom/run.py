@@ -16,7 +16,7 @@ import torch
 from memgate.jobspec import JobSpec
 from worker.engines.phantom.answer import Answer
 from worker.engines.phantom.control import Phantom
-from worker.engines.phantom.labels import label_blocks
+from worker.engines.phantom.labels import blocks_seen_as, label_blocks
 from worker.engines.phantom.observer import Observer
 from worker.engines.phantom.tracker import Tracker, to_events
 from worker.jobs.loop import TrainingLoop
@@ -50,6 +50,7 @@ class Recording:
         self.tracker = Tracker()
         # When the job first uses CUDA: until then it may still change the allocator's settings.
         torch.cuda._lazy_call(self.tracker.attach)
+        phantom.watch_workspaces(self.tracker)
         # Needs a driver to choose its engine; flash attention is what else would be taken.
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._num_steps = 0
@@ -66,12 +67,18 @@ class Recording:
         stats = torch.cuda.memory_stats()
         events, blocks = to_events(self.tracker.rows(), self.tracker.fractions)
         observer = self._observer
+        workspaces = frozenset(blocks_seen_as(blocks, self._phantom.workspaces()))
         labels = label_blocks(
-            blocks, phases=observer.phases, layers=observer.layers, tensors=observer.tensors
+            blocks,
+            phases=observer.phases,
+            layers=observer.layers,
+            tensors=observer.tensors,
+            workspaces=workspaces,
         )
         return Answer(
             events=tuple(events),
             labels=labels,
+            dispensable=workspaces,
             memory_stats={name: int(value) for name, value in stats.items() if name in _COMPARED},
             alloc_conf=_alloc_conf(),
             num_parameters=observer.num_parameters,

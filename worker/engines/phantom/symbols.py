@@ -56,7 +56,7 @@ SOURCES = {
     "libnvidia-ml": ("nvml.cpp",),
     "libcublas": ("cublas.cpp",),
     "libcublasLt": ("cublas.cpp",),
-    "libcudnn": ("cudnn.cpp", "cudnn_graph.cpp"),
+    "libcudnn": ("cudnn.cpp", "cudnn_graph.cpp", "cudnn_counterpart.cpp"),
     "libcupti": ("cupti.cpp",),
     "libnccl": ("nccl.cpp",),
     "libnvrtc": ("nvrtc.cpp",),
@@ -66,11 +66,18 @@ SOURCES = {
 CORE_SOURCES = (
     "control.cpp",
     "contents.cpp",
+    "cudnn_real.cpp",
     "device.cpp",
     "kernels.cpp",
     "refusals.cpp",
     "streams.cpp",
+    "workspaces.cpp",
 )
+
+#: Libraries that the real cuDNN finds beside it instead of NVIDIA's, all made of this one source.
+INSTEAD_DIR = "instead"
+INSTEAD_SOURCE = "cudnn_instead.cpp"
+INSTEAD_OF = ("libcuda", "libcublasLt")
 
 #: What a refused call returns: each library's own "not supported", so that callers say just that.
 REFUSAL_STATUS = {

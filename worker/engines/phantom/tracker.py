@@ -9,7 +9,7 @@ import ctypes
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memgate.timeline import Alloc, EmptyCache, Free, RecordStream, SetFraction, TimelineEvent
 
@@ -58,6 +58,11 @@ class Tracker:
     def note_fraction(self, fraction: float) -> None:
         """Hear of ``torch.cuda.set_per_process_memory_fraction``, which makes no row."""
         self.fractions.append((self.position(), SetFraction(fraction)))
+
+    @property
+    def position_function(self) -> Any:
+        """The native function behind ``position``, for native code to call."""
+        return self._native.memgate_tracker_position
 
     def position(self) -> int:
         """Return how many rows there are: the position the next one will have."""

@@ -2,12 +2,15 @@
 //
 // May be called before torch initialises CUDA, and in a forked child before it does. Python side: ../control.py.
 #include <cstdlib>
+#include <string>
 
 #include "contents.h"
+#include "cudnn_real.h"
 #include "device.h"
 #include "kernels.h"
 #include "refusals.h"
 #include "streams.h"
+#include "workspaces.h"
 
 using namespace memgate::phantom;
 
@@ -21,6 +24,18 @@ extern "C" {
 
 // 0: set. 1: no such field, or not a number. Fields: DeviceSpec in device.h.
 int memgate_phantom_configure(const char* field, const char* value) { return configure(field, value) ? 0 : 1; }
+
+// Opens the real cuDNN in `directory`. Returns what went wrong; empty: nothing.
+const char* memgate_phantom_open_cudnn(const char* directory) {
+  static std::string problem;
+  problem = open_real_cudnn(directory);
+  return problem.c_str();
+}
+
+// Notes every workspace that cuDNN is lent, with what `position` says then; see workspaces.h.
+void memgate_phantom_watch_workspaces(int64_t (*position)()) { watch_workspaces(position); }
+int64_t memgate_phantom_num_workspaces() { return num_workspaces(); }
+const void* memgate_phantom_workspaces() { return workspaces(); }
 
 // 1: recorded events stay incomplete until set back, so frees of blocks used on several streams wait.
 void memgate_phantom_events_pending(int pending) { set_events_pending(pending != 0); }

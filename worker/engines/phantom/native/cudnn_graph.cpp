@@ -1,8 +1,9 @@
 // libcudnn, the graph interface (cudnnBackend*) as far as PyTorch's convolutions use it.
 //
-// Descriptors keep what is set. Heuristics answer one engine configuration for a graph of convolutions and pointwise
-// operations; the plan built from it asks cudnn_workspace.h for its workspace. Any other graph (attention,
-// normalisation) is refused by name: its workspaces are not known here. Numbers are the published values of cuDNN 9.
+// Descriptors keep what is set. Where the real library is there, every question goes to it (cudnn_counterpart.h).
+// Otherwise heuristics answer one engine configuration for a graph of convolutions and pointwise operations; the plan
+// built from it asks cudnn_workspace.h for its workspace. Any other graph (attention, normalisation) is refused by
+// name: its workspaces are not known here. Numbers are the published values of cuDNN 9.
 #include "cudnn_graph.h"
 
 #include <algorithm>
@@ -10,8 +11,10 @@
 #include <string>
 
 #include "contents.h"
+#include "cudnn_counterpart.h"
 #include "cudnn_workspace.h"
 #include "refusals.h"
+#include "workspaces.h"
 
 using namespace memgate::phantom;
 
@@ -37,6 +40,7 @@ enum AttributeName {
   kPlanConfig = 401,
   kPlanWorkspaceBytes = 402,
   kGraphOperations = 801,
+  kVariantPackWorkspace = 1003,
   kEngineGraph = 1300,
   kEngineGlobalIndex = 1301,
 };
@@ -153,6 +157,8 @@ Attribute make_attribute(int element_type, int64_t count, const void* elements) 
 
 }  // namespace
 
+BackendDescriptor::~BackendDescriptor() { destroy_counterpart(*this); }
+
 const Attribute* BackendDescriptor::find(int name) const {
   const auto found = attributes_.find(name);
   return found == attributes_.end() ? nullptr : &found->second;
@@ -171,8 +177,10 @@ SharedDescriptor BackendDescriptor::first_descriptor(int name) const {
 extern "C" {
 
 int cudnnBackendCreateDescriptor(int type, Handle* descriptor) {
-  *descriptor = new SharedDescriptor(std::make_shared<BackendDescriptor>(type));
-  return kSuccess;
+  auto body = std::make_shared<BackendDescriptor>(type);
+  const int status = create_counterpart(*body);
+  *descriptor = status == kSuccess ? new SharedDescriptor(std::move(body)) : nullptr;
+  return status;
 }
 
 int cudnnBackendDestroyDescriptor(Handle descriptor) {
@@ -181,13 +189,18 @@ int cudnnBackendDestroyDescriptor(Handle descriptor) {
 }
 
 int cudnnBackendSetAttribute(Handle descriptor, int name, int element_type, int64_t count, const void* elements) {
-  (*descriptor)->set(name, make_attribute(element_type, count, elements));
-  return kSuccess;
+  BackendDescriptor& body = **descriptor;
+  body.set(name, make_attribute(element_type, count, elements));
+  return body.counterpart() == nullptr ? kSuccess : set_in_counterpart(body, name);
 }
 
 int cudnnBackendFinalize(Handle descriptor) {
   BackendDescriptor& body = **descriptor;
-  if (body.type() == kHeuristics) return finalize_heuristics(body);
+  if (body.type() == kHeuristics) {
+    const int status = finalize_heuristics(body);
+    if (status != kSuccess) return status;
+  }
+  if (body.counterpart() != nullptr) return finalize_counterpart(body);
   if (body.type() == kExecutionPlan) {
     const int64_t bytes = plan_workspace_bytes(body);
     body.set(kPlanWorkspaceBytes, make_attribute(kInt64, 1, &bytes));
@@ -195,8 +208,15 @@ int cudnnBackendFinalize(Handle descriptor) {
   return kSuccess;
 }
 
-int cudnnBackendGetAttribute(Handle descriptor, int name, int, int64_t requested, int64_t* count, void* elements) {
+int cudnnBackendGetAttribute(Handle descriptor, int name, int element_type, int64_t requested, int64_t* count,
+                             void* elements) {
   const BackendDescriptor& body = **descriptor;
+  if (body.counterpart() != nullptr) {
+    const bool are_descriptors = element_type == kDescriptor && elements != nullptr;
+    const Attribute asked = are_descriptors ? make_attribute(element_type, requested, elements)
+                                            : Attribute{element_type, 0, {}, {}};
+    return get_from_counterpart(body, name, asked, requested, count, elements);
+  }
   if (name == kHeuristicsResults) {
     return answer_descriptor(engine_config_for(body.first_descriptor(kHeuristicsGraph)), requested, count, elements);
   }
@@ -204,7 +224,13 @@ int cudnnBackendGetAttribute(Handle descriptor, int name, int, int64_t requested
   return answer_stored(body, name, requested, count, elements);
 }
 
-int cudnnBackendExecute(void*, Handle, Handle) {
+int cudnnBackendExecute(void*, Handle, Handle variant_pack) {
+  const Attribute* workspace = (*variant_pack)->find(kVariantPackWorkspace);
+  if (workspace != nullptr && workspace->bytes.size() == sizeof(uint64_t)) {
+    uint64_t address = 0;
+    std::memcpy(&address, workspace->bytes.data(), sizeof address);
+    note_workspace(address);
+  }
   count_launch();
   return kSuccess;
 }
