@@ -8,6 +8,8 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
 # library versions that jobs are run with; one of worker/runtimes/
 RUNTIME ?= torch-2.14
+# CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
+CUDNN   ?=
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
@@ -26,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
-	@$(BIN)/python -m worker.runtime_setup $(RUNTIME)
+	@$(BIN)/python -m worker.runtime_setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 
 run: install ## replay a real training run through the allocator simulator, with a picture
 	@mkdir -p build

@@ -1,12 +1,16 @@
 """Builds a runtime: ``python -m worker.runtime_setup torch-2.14``, or ``make runtime``.
 
 An environment with PyTorch's ordinary CUDA build but none of NVIDIA's packages, and the stand-ins
-that make it run without them. Quick if nothing changed.
+that make it run without them. Quick if nothing changed. With ``--with-cudnn`` also the real cuDNN,
+which is asked for the workspaces of convolutions.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +23,9 @@ from worker.engines.phantom.build import BuildError, build, build_tracker
 from worker.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes, why_no_runtime_can_be_built
 
 _ROOT = Path(__file__).parents[1]
+
+#: those of cuDNN's libraries that choose engines and build plans
+_CUDNN_PART = re.compile(r"/libcudnn_(graph|heuristic|engines_\w+)\.so\.9$")
 
 #: what memgate itself needs inside a runtime
 _OWN_NEEDS = ("msgspec", "psutil", "pydantic")
@@ -38,6 +45,33 @@ def set_up(runtime: Runtime) -> None:
     build_tracker(torch_dir, runtime.headers_dir, runtime.stubs)
     runtime.stamp.write_text(digest)
     _say(f"{runtime.name}: ready in {runtime.home}")
+
+
+def install_cudnn(runtime: Runtime) -> None:
+    """Install the real cuDNN beside a runtime, where nothing but the phantom's host looks.
+
+    Raises:
+        InputError: if there is none for this runtime.
+    """
+    if runtime.cudnn is None:
+        raise InputError(
+            f"runtime {runtime.name!r} names no cuDNN that can plan for a GPU that is not there"
+        )
+    if runtime.has_cudnn:
+        return
+    _say(f"{runtime.name}: installing {runtime.cudnn}, which is NVIDIA's and under its licence")
+    shutil.rmtree(runtime.cudnn_dir, ignore_errors=True)
+    runtime.cudnn_dir.mkdir(parents=True)
+    # below the runtime's home: a folder for temporary files may be too small for it
+    with tempfile.TemporaryDirectory(dir=runtime.home) as directory:
+        _pip(runtime, "download", "--no-deps", "--dest", directory, runtime.cudnn)
+        for wheel in Path(directory).glob("*.whl"):
+            with zipfile.ZipFile(wheel) as archive:
+                for name in filter(_CUDNN_PART.search, archive.namelist()):
+                    target = runtime.cudnn_dir / Path(name).name
+                    with archive.open(name) as source, target.open("wb") as copy:
+                        shutil.copyfileobj(source, copy)
+    runtime.cudnn_stamp.write_text(runtime.cudnn)
 
 
 def _install_packages(runtime: Runtime) -> None:
@@ -79,16 +113,22 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Set up the runtime that is named, or the default one."""
-    name = sys.argv[1] if len(sys.argv) > 1 else DEFAULT_RUNTIME
+    parser = argparse.ArgumentParser(prog="python -m worker.runtime_setup")
+    parser.add_argument("name", nargs="?", default=DEFAULT_RUNTIME)
+    parser.add_argument("--with-cudnn", action="store_true", help="also the real cuDNN, 0.8 GB")
+    arguments = parser.parse_args()
     runtimes = read_runtimes()
-    if name not in runtimes:
-        raise InputError(f"runtime {name!r} is unknown; there are: {', '.join(runtimes)}")
+    if arguments.name not in runtimes:
+        raise InputError(f"runtime {arguments.name!r} is unknown; there are: {', '.join(runtimes)}")
     if problem := why_no_runtime_can_be_built():
         _say(problem)
         return
     try:
-        set_up(runtimes[name])
+        set_up(runtimes[arguments.name])
+        if arguments.with_cudnn:
+            install_cudnn(runtimes[arguments.name])
     except (BuildError, FileNotFoundError, subprocess.CalledProcessError) as error:
+        name = arguments.name
         sys.exit(f"runtime {name} was not built; everything but the phantom engine works: {error}")
 
 

@@ -45,15 +45,24 @@ def runtimes_command(
     runtimes = read_runtimes().values()
     if as_json:
         rows = [
-            {"name": runtime.name, "installed": runtime.is_installed, "packages": runtime.bare}
+            {
+                "name": runtime.name,
+                "installed": runtime.is_installed,
+                "packages": runtime.bare,
+                "cudnn": runtime.cudnn if runtime.has_cudnn else None,
+            }
             for runtime in runtimes
         ]
         typer.echo(json.dumps(rows))
         return
-    table = Table("name", "what", "installed")
+    table = Table("name", "what", "installed", "real cuDNN")
     for runtime in runtimes:
         command = f"make runtime RUNTIME={runtime.name}"
+        offered = f"no: {command} CUDNN=1" if runtime.cudnn else "none for it"
         table.add_row(
-            runtime.name, runtime.description, "yes" if runtime.is_installed else f"no: {command}"
+            runtime.name,
+            runtime.description,
+            "yes" if runtime.is_installed else f"no: {command}",
+            "yes" if runtime.has_cudnn else offered,
         )
     Console().print(table)

@@ -11,7 +11,7 @@ import pytest
 from memgate.errors import InputError
 from worker.engines.phantom.build import Symbol, generate_source, version_script
 from worker.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
-from worker.runtime_setup import _extract_headers
+from worker.runtime_setup import _extract_headers, install_cudnn
 
 
 def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
@@ -46,6 +46,25 @@ def test_headers_are_taken_from_wherever_a_wheel_has_them(tmp_path: Path) -> Non
     _extract_headers(wheel, tmp_path / "headers")
 
     assert [path.name for path in (tmp_path / "headers").rglob("*.*")] == ["host.h"]
+
+
+def test_a_cudnn_counts_only_in_the_version_that_is_named(tmp_path: Path) -> None:
+    """Another version chooses other plans."""
+    runtime = read_runtimes(tmp_path)["torch-2.14"]
+    assert not runtime.has_cudnn
+
+    runtime.cudnn_dir.mkdir(parents=True)
+    runtime.cudnn_stamp.write_text("nvidia-cudnn-cu13==9.0.0")
+    assert not runtime.has_cudnn
+
+    runtime.cudnn_stamp.write_text(str(runtime.cudnn))
+    assert runtime.has_cudnn
+
+
+def test_a_runtime_without_a_cudnn_says_so(tmp_path: Path) -> None:
+    """Nothing is downloaded."""
+    with pytest.raises(InputError, match=r"'torch-2\.6' names no cuDNN that can plan"):
+        install_cudnn(read_runtimes(tmp_path)["torch-2.6"])
 
 
 def test_a_call_that_nobody_modelled_is_refused_by_name() -> None:
