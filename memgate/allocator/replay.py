@@ -114,19 +114,24 @@ def replay(
     device = Device(
         capacity_bytes=capacity_bytes, context_bytes=context_bytes, address_policy=address_policy
     )
-    player = _Player(config, device, on_oom, allocator_name)
-    player.dispensable = timeline.dispensable
-    return player.play(timeline.events)
+    return _Player(config, device, on_oom, allocator_name, timeline.dispensable).play(
+        timeline.events
+    )
 
 
 class _Player:
     """The state of a replay while it runs."""
 
     def __init__(
-        self, config: AllocatorConfig, device: Device, on_oom: OnOom, allocator_name: str
+        self,
+        config: AllocatorConfig,
+        device: Device,
+        on_oom: OnOom,
+        allocator_name: str,
+        dispensable: frozenset[int],
     ) -> None:
         self.on_oom = on_oom
-        self.dispensable: frozenset[int] = frozenset()
+        self.dispensable = dispensable
         self.index = 0
         #: the block of each id the program holds; None for zero bytes
         self.live: dict[int, Any] = {}
