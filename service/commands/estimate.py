@@ -22,12 +22,9 @@ from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.pipeline import estimate
 from memgate.report import Estimate
 from memgate.units import GIB, format_size
-from worker.engines.phantom.engine import (
-    DEFAULT_HOST_MEMORY_BYTES,
-    DEFAULT_TIMEOUT_SECONDS,
-    PhantomEngine,
-    TracedJob,
-)
+from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
+from worker.engines.phantom.engine import PhantomEngine
+from worker.engines.traced import TracedJob
 from worker.runtime import find_runtime
 
 #: of the contract: other programs look at it

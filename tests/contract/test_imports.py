@@ -46,7 +46,10 @@ ALLOWED = {
 SERVICE_MAY_USE = {
     "worker.client",
     "worker.contract",
+    "worker.engines.client",
     "worker.engines.phantom.engine",
+    "worker.engines.profile.engine",
+    "worker.engines.traced",
     "worker.runtime",
     "worker.settings",
     "worker.store",

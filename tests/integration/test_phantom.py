@@ -22,9 +22,9 @@ from tests.conftest import DATA
 from worker.engines.phantom.engine import (
     TRACE_CAPACITY_BYTES,
     PhantomEngine,
-    TracedJob,
     check_against_the_real_allocator,
 )
+from worker.engines.traced import TracedJob
 from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]

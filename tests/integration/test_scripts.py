@@ -15,7 +15,8 @@ from memgate.gpus import find_gpu
 from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
 from tests.conftest import DATA
-from worker.engines.phantom.engine import PhantomEngine, TracedJob
+from worker.engines.phantom.engine import PhantomEngine
+from worker.engines.traced import TracedJob
 from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]

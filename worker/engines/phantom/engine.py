@@ -8,62 +8,29 @@ real allocator had. Other capacities, GPUs and settings need no other run, only 
 from __future__ import annotations
 
 import os
-import subprocess
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-
-import msgspec
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.errors import EngineError, InputError, SimulationError
+from memgate.errors import SimulationError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.report import Reason
 from memgate.timeline import Timeline
-from memgate.units import GIB
-from worker.engines.phantom.answer import (
-    Answer,
-    BadJob,
-    Crash,
-    JobRun,
-    Progress,
-    Request,
-    ScriptRun,
-)
+from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from worker.engines.messages import Answer, JobRun, Request, ScriptRun
+from worker.engines.traced import TracedJob
 from worker.runtime import Runtime
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
 
-#: what a job's process may take of this machine unless the caller says otherwise
-DEFAULT_TIMEOUT_SECONDS = 600.0
-DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
-
-
 #: traces that an engine keeps; one takes a few megabytes
 _NUM_REMEMBERED = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedJob:
-    """A job's timeline, and how it was obtained."""
-
-    timeline: Timeline
-    runtime: str
-    versions: dict[str, str]
-    #: the allocator's settings in the run: a script may have set them itself
-    alloc_conf: str
-    num_parameters: int
-    #: what a caller should know of how far this can be trusted
-    notes: tuple[Reason, ...]
-    #: from asking to being told
-    seconds: float
 
 
 class PhantomEngine:
@@ -73,26 +40,14 @@ class PhantomEngine:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
         self._traced: OrderedDict[str, TracedJob] = OrderedDict()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the engine is
-        self._host = subprocess.Popen(
-            [runtime.python, "-m", "worker.engines.phantom.host"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=_host_environment(runtime),
-        )
+        self._host = Host(runtime)
 
     def __enter__(self) -> PhantomEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the host."""
-        assert self._host.stdin is not None
-        assert self._host.stdout is not None
-        self._host.stdin.close()
-        self._host.stdout.close()
-        self._host.wait()
-        self._said.close()
+        self._host.close()
 
     def trace(
         self,
@@ -158,7 +113,8 @@ class PhantomEngine:
 
     def _trace(self, request: Request, on_step: Callable[[int], None]) -> TracedJob:
         start = time.perf_counter()
-        answer = self._ask(request, on_step)
+        answer = self._host.ask(request, on_step)
+        assert isinstance(answer, Answer)
         timeline = Timeline(
             events=answer.events, labels=answer.labels, dispensable=answer.dispensable
         )
@@ -172,43 +128,6 @@ class PhantomEngine:
             notes=tuple(_notes(request, answer)),
             seconds=time.perf_counter() - start,
         )
-
-    def _why_the_host_died(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
-        name = self._runtime.name
-        return (
-            f"the host of runtime {name} died: {lines[-1] if lines else 'it said nothing'};"
-            f" build it again with: make runtime RUNTIME={name}"
-        )
-
-    def _ask(self, request: Request, on_step: Callable[[int], None]) -> Answer:
-        self._send(request)
-        while isinstance(answer := self._receive(), Progress):
-            on_step(answer.num_steps)
-        if isinstance(answer, BadJob):
-            raise InputError(answer.message)
-        if isinstance(answer, Crash):
-            if answer.unmodelled:
-                raise InputError(
-                    "the phantom engine cannot know this job's memory: it calls"
-                    f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
-                )
-            raise EngineError(f"the job failed on the phantom: {answer.message}")
-        return answer
-
-    def _send(self, request: Request) -> None:
-        assert self._host.stdin is not None
-        with suppress(BrokenPipeError):  # it died: told when there is no answer
-            self._host.stdin.write(msgspec.json.encode(request) + b"\n")
-            self._host.stdin.flush()
-
-    def _receive(self) -> Progress | Answer | BadJob | Crash:
-        assert self._host.stdout is not None
-        line = self._host.stdout.readline()
-        if not line:
-            raise EngineError(self._why_the_host_died())
-        return msgspec.json.decode(line, type=Progress | Answer | BadJob | Crash)
 
 
 def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:
@@ -245,18 +164,6 @@ def check_against_the_real_allocator(
                 f"self-check failed: {name} was {theirs} in the real allocator,"
                 f" {ours[name]} in the simulator"
             )
-
-
-def _host_environment(runtime: Runtime) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    if runtime.has_cudnn:
-        kept["MEMGATE_PHANTOM_CUDNN"] = str(runtime.cudnn_dir)
-    return kept | {
-        "MEMGATE_PHANTOM_LIBRARIES": str(runtime.stubs),
-        "LD_LIBRARY_PATH": str(runtime.stubs),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-    }
 
 
 def _device(gpu: GpuSpec) -> dict[str, str]:

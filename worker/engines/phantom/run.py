@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
 from memgate.jobspec import JobSpec
-from worker.engines.phantom.answer import Answer
+from worker.engines.messages import Answer
 from worker.engines.phantom.control import Phantom
 from worker.engines.phantom.labels import blocks_seen_as, label_blocks
 from worker.engines.phantom.observer import Observer
 from worker.engines.phantom.tracker import Tracker, to_events
+from worker.engines.versions import library_versions
 from worker.jobs.loop import TrainingLoop
 from worker.jobs.models import build_model
-
-_VERSIONED = ("torch", "torchvision", "transformers", "timm")
 
 #: counters that the simulator must reproduce
 _COMPARED = frozenset(
@@ -84,7 +82,7 @@ class Recording:
             num_parameters=observer.num_parameters,
             num_steps=self._num_steps,
             num_data_sized_results=self._phantom.counters().num_data_sized_results,
-            versions={name: _version(name) for name in _VERSIONED},
+            versions=library_versions(),
             seconds={"run": ran - self._start, "label": time.perf_counter() - ran},
         )
 
@@ -93,10 +91,3 @@ def _alloc_conf() -> str:
     """Return the allocator's settings; torch reads the newer name first where it knows it."""
     newer = os.environ.get("PYTORCH_ALLOC_CONF", "")
     return newer or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from memgate.errors import InputError
-from worker.engines.phantom.answer import Answer, ScriptRun
+from worker.engines.messages import Answer, ScriptRun
 from worker.engines.phantom.control import Phantom
 from worker.engines.phantom.run import Recording
 

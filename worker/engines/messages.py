@@ -1,4 +1,4 @@
-"""What passes between the engine and the host that runs jobs: lines of JSON each way, no torch."""
+"""What passes between engines and the host that runs jobs: lines of JSON each way, no torch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,19 @@ class ScriptRun(Struct, frozen=True, kw_only=True, tag="script"):
     num_steps: int
 
 
+class ProfileRun(Struct, frozen=True, kw_only=True, tag="profile"):
+    """Run the training loop of a job spec on the CPU, under the profiler."""
+
+    #: a ``JobSpec`` as JSON
+    spec: str
+    #: where the trace is to be written
+    trace_path: str
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """Run this, in a process of its own."""
 
-    work: JobRun | ScriptRun
+    work: JobRun | ScriptRun | ProfileRun
     #: what describes the device and the allocator's settings, for that process alone
     environment: dict[str, str]
     timeout_seconds: float
@@ -59,6 +68,13 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     num_data_sized_results: int
     versions: dict[str, str]
     seconds: dict[str, float]
+
+
+class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):
+    """The trace is written."""
+
+    num_parameters: int
+    versions: dict[str, str]
 
 
 class BadJob(Struct, frozen=True, kw_only=True, tag="bad_job"):

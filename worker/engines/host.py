@@ -1,6 +1,6 @@
 """The process that has torch imported and forks for each job: no job pays for the import.
 
-``python -m worker.engines.phantom.host``, started by ``engine`` inside a runtime: a request a line
+``python -m worker.engines.host``, started by ``client`` inside a runtime: a request a line
 on standard input, an answer a line on standard output, lines of progress before it. A job that
 crashes or hangs takes its own process with it and nothing else. The parent never touches CUDA and
 runs no operator: a process that has started threads cannot be forked safely.
@@ -22,8 +22,17 @@ import msgspec
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
-from worker.engines.phantom.answer import Answer, BadJob, Crash, Progress, Request, ScriptRun
-from worker.engines.phantom.child import LimitError, Limits, run_in_child
+from worker.engines.child import LimitError, Limits, run_in_child
+from worker.engines.messages import (
+    Answer,
+    BadJob,
+    Crash,
+    Profiled,
+    ProfileRun,
+    Progress,
+    Request,
+    ScriptRun,
+)
 from worker.engines.phantom.control import Phantom
 
 
@@ -93,13 +102,16 @@ class _Job:
             message = f"{type(error).__name__}: {error}".splitlines()[0]
             self._write(Crash(message=message, unmodelled=self._phantom.counters().unmodelled))
 
-    def _run(self) -> Answer:
+    def _run(self) -> Answer | Profiled:
         from worker.engines.phantom.run import run_job
         from worker.engines.phantom.script import run_script
+        from worker.engines.profile.run import profile_job
 
         work = self._request.work
         if isinstance(work, ScriptRun):
             return run_script(work, self._phantom, on_step=self._tell_step, finish=self._finish)
+        if isinstance(work, ProfileRun):
+            return profile_job(JobSpec.model_validate_json(work.spec), Path(work.trace_path))
         return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
 
     def _tell_step(self) -> None:
@@ -110,7 +122,7 @@ class _Job:
         self._write(answer)
         os._exit(0)
 
-    def _write(self, answer: Answer | BadJob | Crash) -> None:
+    def _write(self, answer: Answer | Profiled | BadJob | Crash) -> None:
         self._answer.write(msgspec.json.encode(answer))
         self._answer.flush()
 
@@ -128,6 +140,7 @@ def _preload(request: Request) -> None:
     """Import what the job will import, so that later jobs find it there."""
     importlib.import_module("worker.engines.phantom.run")
     importlib.import_module("worker.engines.phantom.script")
+    importlib.import_module("worker.engines.profile.run")
     if isinstance(request.work, ScriptRun):
         return
     spec = JobSpec.model_validate_json(request.work.spec)

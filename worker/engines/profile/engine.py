@@ -1,0 +1,133 @@
+"""JobSpec -> Timeline: the job runs on the CPU under the profiler, at small batch sizes.
+
+What it leaves behind is affine in the batch size, so two small runs tell any other, and a third
+checks that they do. Runs are remembered: the same job at another batch size or for another GPU
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+from memgate.blocks import pair_blocks
+from memgate.errors import ExtrapolationError
+from memgate.extrapolation import count_differences, extrapolate
+from memgate.gpus import GpuSpec
+from memgate.jobspec import JobSpec
+from memgate.links import LinkedSet, link_blocks
+from memgate.orchestration import orchestrate
+from memgate.residents import find_model_bytes
+from memgate.rules import Device
+from memgate.trace import read_trace
+from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from worker.engines.messages import Profiled, ProfileRun, Request
+from worker.engines.traced import TracedJob
+from worker.runtime import Runtime
+
+#: the batch sizes that are run, and the one in between that checks them
+_BATCHES = (3, 5)
+_CHECKED_BATCH = 4
+
+#: peaks grow until the third iteration; more would only repeat it
+_MAX_ITERATIONS = 3
+
+_NUM_REMEMBERED = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Profile:
+    """A job at one batch size."""
+
+    linked: LinkedSet
+    model_bytes: tuple[int, ...]
+    told: Profiled
+
+
+class ProfileEngine:
+    """A host process of one runtime, kept warm for many jobs. A context manager."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Start the host; it imports torch when the first job comes."""
+        self._runtime = runtime
+        self._host = Host(runtime)
+        self._pairs: OrderedDict[str, tuple[_Profile, _Profile]] = OrderedDict()
+
+    def __enter__(self) -> ProfileEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the host."""
+        self._host.close()
+
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+    ) -> TracedJob:
+        """Run a job at small batch sizes and return its timeline at its own.
+
+        Raises:
+            InputError: if the job cannot be run as it is written.
+            ExtrapolationError: if the small runs do not tell the large one.
+            EngineError: if it fails for another reason.
+        """
+        start = time.perf_counter()
+        limits = (timeout_seconds, host_memory_bytes)
+        first, second = self._small_runs(spec, limits)
+        linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
+        device = Device(compute_capability=gpu.compute_capability)
+        return TracedJob(
+            timeline=orchestrate(linked, first.model_bytes, device),
+            runtime=self._runtime.name,
+            versions=first.told.versions,
+            alloc_conf=spec.allocator,
+            num_parameters=first.told.num_parameters,
+            notes=(),
+            seconds=time.perf_counter() - start,
+        )
+
+    def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[_Profile, _Profile]:
+        key = spec.model_dump_json(by_alias=True, exclude={"batch_size", "allocator", "runtime"})
+        if key not in self._pairs:
+            first, second, between = (
+                self._profile(spec, batch, limits) for batch in (*_BATCHES, _CHECKED_BATCH)
+            )
+            expected = extrapolate(first.linked, second.linked, _BATCHES, _CHECKED_BATCH)
+            if different := count_differences(expected, between.linked):
+                raise ExtrapolationError(
+                    f"{different} blocks at batch size {_CHECKED_BATCH} are not what batch sizes"
+                    f" {_BATCHES[0]} and {_BATCHES[1]} tell; use the phantom engine"
+                )
+            self._pairs[key] = (first, second)
+            if len(self._pairs) > _NUM_REMEMBERED:
+                self._pairs.popitem(last=False)
+        self._pairs.move_to_end(key)
+        return self._pairs[key]
+
+    def _profile(self, spec: JobSpec, batch: int, limits: tuple[float, int]) -> _Profile:
+        small = spec.model_copy(
+            update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "trace.json"
+            work = ProfileRun(spec=small.model_dump_json(by_alias=True), trace_path=str(path))
+            told = self._host.ask(
+                Request(
+                    work=work,
+                    environment={},
+                    timeout_seconds=limits[0],
+                    host_memory_bytes=limits[1],
+                )
+            )
+            assert isinstance(told, Profiled)
+            with path.open("rb") as stream:
+                trace = read_trace(stream)
+        linked = link_blocks(pair_blocks(trace), trace)
+        return _Profile(linked=linked, model_bytes=find_model_bytes(trace, linked), told=told)

@@ -1,0 +1,24 @@
+"""What an engine brings back from a job: its timeline, and how it was obtained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memgate.report import Reason
+from memgate.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedJob:
+    """A job's timeline, and how it was obtained."""
+
+    timeline: Timeline
+    runtime: str
+    versions: dict[str, str]
+    #: the allocator's settings in the run: a script may have set them itself
+    alloc_conf: str
+    num_parameters: int
+    #: what a caller should know of how far this can be trusted
+    notes: tuple[Reason, ...]
+    #: from asking to being told
+    seconds: float
