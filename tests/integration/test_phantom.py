@@ -83,6 +83,8 @@ def _bytes_by_category(traced: TracedJob) -> dict[Category, int]:
         {"optimizer": {"name": "Adam", "kwargs": {"fused": True}}},
         {"optimizer": {"name": "Adam", "kwargs": {"foreach": False}}},
         {"optimizer": {"name": "Adagrad"}, "zero_grad": "iteration_start"},
+        {"cudnn_benchmark": True},
+        {"cudnn_benchmark": True, "allocator": "expandable_segments:True"},
     ],
     ids=str,
 )
