@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import AllocatorConfigError
@@ -57,7 +57,10 @@ class ModelSpec(_Part):
 
 
 class InputSpec(_Part):
-    """What a batch is made of: images of a shape, or sequences of a length."""
+    """What a batch is made of: images of a shape, or sequences of a length.
+
+    Empty for a model of timm: the shape that timm trains it with.
+    """
 
     shape: tuple[_Positive, ...] | None = None
     """Of one sample, without the batch."""
@@ -66,9 +69,14 @@ class InputSpec(_Part):
     """Tokens; labels are the inputs."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that it is one of the two."""
-        if (self.shape is None) == (self.sequence_length is None):
+        """Check that it is not both."""
+        if self.shape is not None and self.sequence_length is not None:
             raise ValueError("give either 'shape' or 'sequence_length'")
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is said: the model's own shape is meant."""
+        return self.shape is None and self.sequence_length is None
 
 
 class OptimizerSpec(_Part):
@@ -121,6 +129,16 @@ class JobSpec(_Part):
     lora: dict[str, Any] | None = None
     distributed: dict[str, Any] | None = None
     compile: bool = False
+
+    @field_validator("input")
+    @classmethod
+    def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
+        model = checked.data.get("model")
+        if given.is_empty and model is not None and model.source is not ModelSource.TIMM:
+            raise ValueError(
+                "give either 'shape' or 'sequence_length'; only timm's models have one of their own"
+            )
+        return given
 
     @field_validator("allocator")
     @classmethod

@@ -107,6 +107,15 @@ def test_a_language_model_runs(engine: PhantomEngine) -> None:
     assert activations[1] < activations[0]
 
 
+def test_a_model_of_timm_gets_its_own_input(engine: PhantomEngine) -> None:
+    """Inception is trained with 299 x 299 pixels."""
+    job = RESNET | {"model": {"source": "timm", "name": "inception_v3"}, "input": {}}
+
+    totals = _bytes_by_category(_trace(engine, job))
+
+    assert totals[Category.BATCH] == 4 * (16 * 3 * 299 * 299 * 4 + 16 * 8)
+
+
 def test_a_constructor_that_computes_gets_right_answers(engine: PhantomEngine) -> None:
     """RegNet takes its widths from a small tensor; only weights are left uncomputed."""
     job = RESNET | {"model": {"source": "torchvision", "name": "regnet_y_400mf"}}

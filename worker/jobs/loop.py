@@ -15,7 +15,7 @@ from torch import nn
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, Precision, ZeroGrad
-from worker.jobs.models import convert
+from worker.jobs.models import convert, own_input_shape
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
@@ -31,6 +31,9 @@ class TrainingLoop:
 
     def __init__(self, spec: JobSpec, model: nn.Module, device: str) -> None:
         """Move the model to the device and make the optimizer."""
+        if spec.input.is_empty:
+            shape = own_input_shape(model)
+            spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
         self._spec = spec
         self._device = device
         if spec.precision in (Precision.FP16, Precision.BF16):

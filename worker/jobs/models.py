@@ -95,6 +95,13 @@ def build_model(spec: ModelSpec) -> nn.Module:
     return model.train()
 
 
+def own_input_shape(model: nn.Module) -> tuple[int, ...]:
+    """Return the shape of a sample that timm trains a model of its own with."""
+    import timm
+
+    return tuple(timm.data.resolve_model_data_config(model)["input_size"])
+
+
 def _from_torchvision(spec: ModelSpec) -> nn.Module:
     import torchvision
 

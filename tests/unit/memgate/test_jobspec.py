@@ -50,6 +50,25 @@ def test_a_spec_survives_the_queue() -> None:
     assert JobSpec.model_validate_json(spec.model_dump_json(by_alias=True)) == spec
 
 
+def test_a_model_of_timm_has_a_shape_of_its_own() -> None:
+    """Nothing need be said about its input; timm knows what it is trained with."""
+    spec = parse_job_spec(VGG16 | {"model": {"source": "timm", "name": "vgg16"}, "input": {}})
+
+    assert spec.input.is_empty
+    assert not parse_job_spec(GPT2).input.is_empty
+
+
+def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
+    """The model is what is wrong."""
+    with pytest.raises(InputError) as raised:
+        parse_job_spec(VGG16 | {"model": {"source": "hub"}, "input": {}})
+
+    assert "model.source" in raised.value.message
+    assert "input" not in raised.value.message.removeprefix(
+        "job spec: model.source is 'hub': Input"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "want_message"),
     [
@@ -60,6 +79,10 @@ def test_a_spec_survives_the_queue() -> None:
         ({"zero_grad": "never"}, "zero_grad is 'never': Input should be 'iteration_start'"),
         ({"precision": "fp8"}, "precision is 'fp8': Input should be 'fp32', 'tf32'"),
         ({"input": {}}, "input is {}: give either 'shape' or 'sequence_length'"),
+        (
+            {"input": {"shape": [3, 8, 8], "sequence_length": 8}},
+            "'sequence_length': 8}: give either 'shape' or 'sequence_length'",
+        ),
         ({"input": {"shape": [3, -1]}}, "input.shape.1 is -1: Input should be greater"),
         (
             {"model": {"source": "torchvision"}},
