@@ -13,17 +13,38 @@ from memgate.errors import InputError
 from memgate.units import GIB, MIB, format_size
 
 
+def make_figure(width_inches: float, height_inches: float) -> Any:
+    """Make an empty figure.
+
+    Raises:
+        InputError: if matplotlib is missing, with the command that installs it.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("--plot needs matplotlib; run: pip install 'memgate[plot]'") from None
+    return Figure(figsize=(width_inches, height_inches), layout="constrained")
+
+
+def save_figure(figure: Any, path: Path) -> None:
+    """Write a figure into a PNG, SVG or PDF file.
+
+    Raises:
+        InputError: if the file cannot be written as asked.
+    """
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise InputError(f"--plot {path}: {error}") from None
+
+
 def plot_replay(replayed: Replay, *, title: str, capacity_bytes: int, path: Path) -> None:
     """Draw the reserved and allocated curves of a replay into a PNG, SVG or PDF file.
 
     Raises:
         InputError: if matplotlib is missing or the file cannot be written as asked.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("--plot needs matplotlib; run: pip install 'memgate[plot]'") from None
-    figure = Figure(figsize=(10, 5.2), layout="constrained")
+    figure = make_figure(10, 5.2)
     axes = figure.add_subplot()
     peak = replayed.peak_reserved_bytes
     divisor, unit = (GIB, "GiB") if peak > GIB else (MIB, "MiB")
@@ -50,10 +71,7 @@ def plot_replay(replayed: Replay, *, title: str, capacity_bytes: int, path: Path
     axes.set_ylim(bottom=0)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4, frameon=False)
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise InputError(f"--plot {path}: {error}") from None
+    save_figure(figure, path)
 
 
 def _draw_curves(axes: Any, replayed: Replay, divisor: int) -> None:

@@ -29,8 +29,12 @@ from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.verdict import USUAL_CONTEXT_BYTES
+from service.accuracy_plots import plot_accuracy, prepare_pictures
 from worker.engines.phantom.engine import PhantomEngine
 from worker.runtime import Runtime, find_runtime
+
+#: estimators as their authors write them
+_SPELLED = {"xmem": "xMem", "dnnmem": "DNNMem", "schedtune": "SchedTune", "llmem": "LLMem"}
 
 
 def accuracy_command(
@@ -50,6 +54,12 @@ def accuracy_command(
         str | None, typer.Option(help="Library versions to predict with; see: memgate runtimes.")
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="The first N rows only.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw predicted against measured, and the errors, into DIR."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of a table.")
     ] = False,
@@ -66,6 +76,8 @@ def accuracy_command(
         json.loads(_read(models or peaks.with_name("models.json"))),
     )
     found = find_runtime(runtime)
+    if plot is not None:
+        prepare_pictures(plot)
     predictions = list(_predict_all(rows, found, silent=as_json))
     outcomes = list(zip(rows, predictions, strict=True))
     failed = {row.run: said for row, said in outcomes if isinstance(said, str)}
@@ -73,13 +85,22 @@ def accuracy_command(
     result: dict[str, Any] = {
         engine: summarize([row for row, _ in made], [said for _, said in made], is_published=False)
     }
-    for name in PUBLISHED:
-        said = [published_prediction(row, name) for row in rows]
-        result[name] = summarize(rows, said, is_published=True)
+    said_by = {name: [published_prediction(row, name) for row in rows] for name in PUBLISHED}
+    for name, said_of_all in said_by.items():
+        result[name] = summarize(rows, said_of_all, is_published=True)
+    pictures: list[Path] = []
+    if plot is not None:
+        ours = f"{engine}, {found.name}"
+        published = {
+            _SPELLED[name]: list(zip(rows, said, strict=True)) for name, said in said_by.items()
+        }
+        pictures = plot_accuracy({ours: made} | published, plot, compared=(ours, _SPELLED["xmem"]))
     if as_json:
         typer.echo(json.dumps(result | {"runtime": found.name, "failed": failed}))
-    else:
-        _print(result, engine, found, failed)
+        return
+    _print(result, engine, found, failed)
+    for path in pictures:
+        typer.echo(f"picture: {path}")
 
 
 def _read(path: Path) -> str:

@@ -362,9 +362,12 @@ class TestCommands:
         assert ours["capped"]["right"] / ours["capped"]["rows"] > 0.85
         assert figures["xmem"]["rows"] == 8
 
-    def test_accuracy_prints_a_table(self, run: Any) -> None:
-        """Ours beside theirs."""
-        ran = run("accuracy", DATA / "peaks_sample.csv", "--limit", "1")
+    def test_accuracy_prints_a_table_and_draws(self, run: Any, tmp_path: Path) -> None:
+        """Ours beside theirs, in figures and in pictures."""
+        ran = run("accuracy", DATA / "peaks_sample.csv", "--limit", "2", "--plot", tmp_path / "new")
 
         assert "phantom with torch-2.14" in ran.out
         assert "xmem" in ran.out
+        for name in ("scatter.png", "errors.png"):
+            assert f"picture: {tmp_path / 'new' / name}" in ran.out
+            assert (tmp_path / "new" / name).stat().st_size > 10_000
