@@ -10,10 +10,12 @@ STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
 RUNTIME ?= torch-2.14
 # CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
 CUDNN   ?=
+# figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
+TIMM    ?= timm_a100.csv
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow lint format bench constraints clean
+.PHONY: help install runtime run test test-slow lint format bench breadth compare constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +56,12 @@ format: install ## rewrite the code in the house format
 
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
+
+breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
+	$(BIN)/python -m tests.bench.breadth '$(TIMM)'
+
+compare: install runtime ## measure the phantom beside PyTorch's own MemTracker
+	$(BIN)/python -m tests.bench.compare
 
 constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
 	rm -rf build/constraints

@@ -32,7 +32,7 @@ class Host:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._said,
-            env=_environment(runtime),
+            env=host_environment(runtime),
         )
 
     def close(self) -> None:
@@ -90,7 +90,8 @@ class Host:
         )
 
 
-def _environment(runtime: Runtime) -> dict[str, str]:
+def host_environment(runtime: Runtime) -> dict[str, str]:
+    """Return what a process of a runtime is started with: little of ours, and our libraries."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     if runtime.has_cudnn:
         kept["MEMGATE_PHANTOM_CUDNN"] = str(runtime.cudnn_dir)
