@@ -44,12 +44,16 @@ def test_the_architecture_names_what_exists() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_files_named_in_a_document_exist(document: Path) -> None:
-    """A moved file takes its mention along."""
+    """A moved file takes its mention along; a link starts at the document it is in."""
     text = document.read_text()
-    named = set(re.findall(r"`((?:memgate|service|worker|tests|docs)/[\w./-]+)`", text))
-    named |= {target for target in re.findall(r"\]\(([\w./-]+)\)", text) if "//" not in target}
+    named = {
+        ROOT / path
+        for path in re.findall(r"`((?:memgate|service|worker|tests|docs)/[\w./-]+)`", text)
+    }
+    links = [target for target in re.findall(r"\]\(([\w./-]+)\)", text) if "//" not in target]
+    named |= {document.parent / target for target in links}
     for path in named:
-        assert (ROOT / path).exists(), f"{document.name} names {path}"
+        assert path.exists(), f"{document.name} names {path}"
 
 
 def test_every_setting_is_documented() -> None:
