@@ -155,7 +155,7 @@ def _predict(row: MeasuredRun) -> Prediction | str:
         capped=tuple(
             bool(replay(traced.timeline, config, cap.cap_bytes).ooms) for cap in row.capped
         ),
-        required_bytes=find_min_capacity(traced.timeline, config, ample),
+        required_bytes=find_min_capacity(traced.timeline, config, ample) if row.capped else None,
     )
 
 

