@@ -141,12 +141,13 @@ def _number(text: str | None) -> float | None:
 def summarize(
     runs: Sequence[MeasuredRun], predictions: Sequence[Prediction], *, is_published: bool
 ) -> dict[str, Any]:
-    """Return an estimator's figures over all rows, and by model, GPU and zero_grad mode."""
+    """Return an estimator's figures over all rows, and by model, GPU, zero_grad mode and kind."""
     pairs = list(zip(runs, predictions, strict=True))
     groupings: dict[str, Callable[[MeasuredRun], str]] = {
         "by_model": lambda run: run.model,
         "by_gpu": lambda run: run.gpu,
         "by_zero_grad_mode": lambda run: run.zero_grad_mode,
+        "by_kind": lambda run: "language model" if run.spec.input.sequence_length else "CNN",
     }
     figures = _figures(pairs, is_published)
     for name, key in groupings.items():

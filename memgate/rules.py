@@ -208,8 +208,8 @@ def _largest(plan: Iterable[PlannedBlock], position: int) -> int:
 
 
 def _within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:
-    """Plan a block that lives as long as a call."""
-    return PlannedBlock(size_bytes, call.op.begin_us, call.op.end_us, position, category, True)
+    """Plan a block that a call makes after its results, and gives back when it is over."""
+    return PlannedBlock(size_bytes, call.op.end_us, call.op.end_us, position, category, True)
 
 
 Rule = Callable[[LinkedSet, Plan, Device], Plan]

@@ -192,7 +192,7 @@ def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: dict[s
         )
     console = Console(width=120)
     console.print(table)
-    for name in ("by_gpu", "by_model"):
+    for name in ("by_kind", "by_gpu", "by_model"):
         console.print(_group_table(name, result[engine][name]))
     for run, reason in failed.items():
         console.print(f"{run} could not be run: {reason}", markup=False)

@@ -137,8 +137,10 @@ def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
     assert spec.input.sequence_length is not None
     shape = (size, spec.input.sequence_length)
     tokens = torch.zeros(shape, dtype=torch.int64)
-    # A full mask: transformers looks into it in places.
-    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens}
+    mask = torch.ones_like(tokens)
+    # Batches of text are padded, and transformers looks: with a full mask it would not make its own.
+    mask[:, -1] = 0
+    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
 
 
 def _is_pure_low(spec: JobSpec) -> bool:

@@ -129,7 +129,7 @@ def test_the_backward_pass_of_a_softmax_makes_a_product_first() -> None:
 
     timeline = _orchestrate(linked, only="softmax_products")
 
-    assert timeline.events == (Alloc(0, 500), Alloc(1, 500), Free(0), Free(1))
+    assert timeline.events == (Alloc(0, 500), Alloc(1, 500), Free(1), Free(0))
     assert _sizes(_orchestrate(_linked([softmax]), only="softmax_products")) == []
 
 
