@@ -37,9 +37,11 @@ run: install ## replay a real training run through the allocator simulator, with
 	@$(BIN)/memgate replay tests/data/training_dev.jsonl.gz --record '$(RECORD)' --plot build/replay.png
 
 test: install runtime ## run the tests
+	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest --cov --cov-report=term --numprocesses=auto --dist=loadfile
 
 test-slow: install runtime ## run the exhaustive tests as well
+	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 lint: install ## check style, docstrings, types, spelling, containers

@@ -20,8 +20,9 @@ Plan = list[PlannedBlock]
 #: cuBLAS gets a workspace of this size per thread that uses it
 _CUBLAS_WORKSPACE_BYTES = 8320 * KIB
 _CUBLAS_WORKSPACE_SM90_BYTES = 32 * MIB
-#: cuBLASLt, which multiplies and adds a bias at once, gets one for the call
+#: cuBLASLt, which multiplies and adds a bias at once, got one a call; seen in 2.6, not in 2.14
 _LT_WORKSPACE_BYTES = MIB
+_LT_SHARES_SINCE = (2, 8)
 
 _MATMULS = frozenset(
     {"aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::baddbmm"}
@@ -29,6 +30,8 @@ _MATMULS = frozenset(
 #: a number as a tensor
 _SCALAR_BYTES = 8
 _ATTENTION = "aten::scaled_dot_product_attention"
+#: of the backward pass, where a CPU fused attention itself
+_FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
 #: more indices than this, and the backward pass of an embedding sorts them
@@ -39,9 +42,11 @@ _ATTENTION_ROW = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What of a GPU decides sizes."""
+    """What of a GPU, and of the PyTorch on it, decides sizes."""
 
     compute_capability: tuple[int, int]
+    #: major, minor
+    torch_version: tuple[int, int] = (2, 14)
 
 
 def without_internals(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
@@ -92,11 +97,17 @@ def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """
     del device
     found = _by_call(linked, plan, _ATTENTION)
-    unfused = {call: mine for call, mine in found.items() if len(mine) > _FUSED_BLOCKS}
-    backward: dict[int, list[Call]] = {call: [] for call in unfused}
+    backward: dict[int, list[Call]] = {call: [] for call in found}
     for call in linked.calls:
         if call.forward_call in backward:
             backward[call.forward_call].append(call)
+    unfused = {
+        position: found[position]
+        for position, calls in backward.items()
+        if not any(_FUSED_NODE in call.node for call in calls)
+        and len(found[position]) > _FUSED_BLOCKS
+    }
+    backward = {position: backward[position] for position in unfused}
     fused = {}
     for position, indices in unfused.items():
         result = plan[indices[-1]]
@@ -120,7 +131,8 @@ def _is_within(
     """Tell whether a block lives within the backward pass of one forward call."""
     if block.call is None or block.free_us is None:
         return False
-    group = groups.get(linked.calls[block.call].forward_call or -1, ())
+    forward = linked.calls[block.call].forward_call
+    group = groups.get(forward, ()) if forward is not None else ()
     return len(group) > 0 and block.free_us <= group[-1].op.end_us
 
 
@@ -161,8 +173,9 @@ def cublas_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
 
 
 def lt_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
-    """Add what cuBLASLt gets while it multiplies and adds a bias."""
-    del device
+    """Add what cuBLASLt gets while it multiplies and adds a bias: before it shared cuBLAS's."""
+    if device.torch_version >= _LT_SHARES_SINCE:
+        return plan
     return plan + [
         _within(call, position, _LT_WORKSPACE_BYTES, Category.WORKSPACE)
         for position, call in enumerate(linked.calls)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
 from memgate.accuracy import (
@@ -30,7 +29,7 @@ from memgate.errors import InputError, MemgateError
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.verdict import USUAL_CONTEXT_BYTES
 from service.accuracy_plots import plot_accuracy, prepare_pictures
-from worker.engines.phantom.engine import PhantomEngine
+from worker.engines.registry import ENGINE_NAMES, Engine, start_engine
 from worker.runtime import Runtime, find_runtime
 
 #: estimators as their authors write them
@@ -49,7 +48,9 @@ def accuracy_command(
         Path | None,
         typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Which engine predicts: phantom.")] = "phantom",
+    engine: Annotated[
+        str, typer.Option(help="Which engine predicts: phantom or profile.")
+    ] = "phantom",
     runtime: Annotated[
         str | None, typer.Option(help="Library versions to predict with; see: memgate runtimes.")
     ] = None,
@@ -68,8 +69,8 @@ def accuracy_command(
 
     Example: memgate accuracy peaks.csv --capped capped_runs.csv --runtime torch-2.6
     """
-    if engine != "phantom":
-        raise InputError(f"engine {engine!r} is unknown; there are: phantom")
+    if engine not in ENGINE_NAMES:
+        raise InputError(f"engine {engine!r} is unknown; there are: {', '.join(ENGINE_NAMES)}")
     rows = read_measured_runs(
         _rows(peaks)[:limit],
         _rows(capped) if capped else [],
@@ -78,7 +79,7 @@ def accuracy_command(
     found = find_runtime(runtime)
     if plot is not None:
         prepare_pictures(plot)
-    predictions = list(_predict_all(rows, found, silent=as_json))
+    predictions = _predict_all(rows, engine, found, silent=as_json)
     outcomes = list(zip(rows, predictions, strict=True))
     failed = {row.run: said for row, said in outcomes if isinstance(said, str)}
     made = [(row, said) for row, said in outcomes if isinstance(said, Prediction)]
@@ -115,26 +116,45 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _predict_all(
-    rows: list[MeasuredRun], runtime: Runtime, *, silent: bool
-) -> Iterator[Prediction | str]:
-    """Predict in as many processes as there are processors, each with a warm engine."""
+    rows: list[MeasuredRun], engine: str, runtime: Runtime, *, silent: bool
+) -> list[Prediction | str]:
+    """Predict in as many processes as there are processors, each with a warm engine.
+
+    Rows that differ in their batch size alone go to the same process one after the other: an engine
+    may remember what it ran.
+    """
+    groups: dict[str, list[int]] = {}
+    for position, row in enumerate(rows):
+        key = row.spec.model_dump_json(exclude={"batch_size"})
+        groups.setdefault(key, []).append(position)
+    said: dict[int, Prediction | str] = {}
     with ProcessPoolExecutor(
-        max_workers=os.cpu_count(), initializer=_start_engine, initargs=(runtime,)
+        max_workers=os.cpu_count(), initializer=_start_engine, initargs=(engine, runtime)
     ) as pool:
-        results = pool.map(_predict, rows)
+        jobs = {
+            pool.submit(_predict_group, [rows[at] for at in positions]): positions
+            for positions in groups.values()
+        }
         console = Console(stderr=True)
         hidden = silent or not console.is_terminal
-        yield from track(
-            results, total=len(rows), description="predicting", console=console, disable=hidden
-        )
+        with Progress(console=console, disable=hidden) as progress:
+            task = progress.add_task("predicting", total=len(rows))
+            for job in as_completed(jobs):
+                said.update(zip(jobs[job], job.result(), strict=True))
+                progress.update(task, completed=len(said))
+    return [said[position] for position in range(len(rows))]
 
 
-_engine: PhantomEngine | None = None
+_engine: Engine | None = None
 
 
-def _start_engine(runtime: Runtime) -> None:
+def _start_engine(name: str, runtime: Runtime) -> None:
     global _engine  # one per process of the pool: its initializer has nowhere else to put it
-    _engine = PhantomEngine(runtime)
+    _engine = start_engine(name, runtime)
+
+
+def _predict_group(rows: list[MeasuredRun]) -> list[Prediction | str]:
+    return [_predict(row) for row in rows]
 
 
 def _predict(row: MeasuredRun) -> Prediction | str:

@@ -24,6 +24,7 @@ from memgate.report import Estimate
 from memgate.units import GIB, format_size
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
 from worker.engines.phantom.engine import PhantomEngine
+from worker.engines.registry import start_engine
 from worker.engines.traced import TracedJob
 from worker.runtime import find_runtime
 
@@ -49,7 +50,7 @@ def estimate_command(
             """ '{"memory_bytes": N, "compute_capability": "8.6"}'."""
         ),
     ] = ...,  # type: ignore[assignment]  # typer's word for "must be given"
-    engine: Annotated[str, typer.Option(help="auto or phantom.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, phantom or profile.")] = "auto",
     runtime: Annotated[
         str | None,
         typer.Option(
@@ -78,8 +79,6 @@ def estimate_command(
 
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
-    if engine not in ("auto", "phantom"):
-        raise InputError(f"engine {engine!r} is unknown; there are: auto, phantom")
     target = _read_gpu(gpu)
     limits: dict[str, Any] = {
         "timeout_seconds": timeout,
@@ -89,6 +88,9 @@ def estimate_command(
     if job.suffix == ".py":
         if not job.is_file():
             raise InputError(f"{job}: there is no such script")
+        if engine not in ("auto", "phantom"):
+            raise InputError(f"engine {engine!r}: a script is run by the phantom engine")
+        engine = "phantom"
         with (
             PhantomEngine(find_runtime(runtime)) as phantom,
             _progress(job, steps, silent=as_json) as on_step,
@@ -100,9 +102,10 @@ def estimate_command(
         if arguments:
             raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
         spec = _read_spec(job)
-        with PhantomEngine(find_runtime(runtime or spec.runtime)) as phantom:
-            traced = phantom.trace(spec, target.gpu, **limits)
-    answer = _answer(traced, target, start)
+        with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
+            traced = started.trace(spec, target.gpu, **limits)
+            engine = started.name
+    answer = _answer(traced, target, engine, start)
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
@@ -147,13 +150,13 @@ def _progress(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
         yield on_step
 
 
-def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
+def _answer(traced: TracedJob, target: GpuTarget, engine: str, start: float) -> Estimate:
     traced_at = time.perf_counter()
     answer = estimate(
         traced.timeline,
         target,
         alloc_conf=traced.alloc_conf,
-        engine="phantom",
+        engine=engine,
         runtime=traced.runtime,
         versions=traced.versions,
         notes=traced.notes,

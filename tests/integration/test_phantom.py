@@ -16,7 +16,7 @@ from memgate.allocator.replay import replay
 from memgate.errors import EngineError, InputError, SimulationError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
-from memgate.timeline import Alloc, Category
+from memgate.timeline import Category
 from memgate.units import MIB
 from tests.conftest import DATA
 from worker.engines.phantom.engine import (
@@ -183,59 +183,6 @@ def test_the_same_job_is_not_run_again(engine: PhantomEngine) -> None:
     assert again.timeline is first.timeline
     assert again.alloc_conf == "max_split_size_mb:64"
     assert other.timeline is not first.timeline
-
-
-needs_cudnn = pytest.mark.skipif(
-    not RUNTIME.has_cudnn, reason="the real cuDNN is not installed: make runtime CUDNN=1"
-)
-
-
-def _convolution_workspaces(traced: TracedJob) -> list[int]:
-    """Sizes of what cuDNN was lent, in order."""
-    return [
-        event.size_bytes
-        for event in traced.timeline.events
-        if isinstance(event, Alloc) and event.block_id in traced.timeline.dispensable
-    ]
-
-
-@needs_cudnn
-def test_the_real_cudnn_tells_its_workspaces(engine: PhantomEngine) -> None:
-    """In four iterations the same ones come four times: a plan is chosen once and kept."""
-    traced = _trace(engine, RESNET | {"batch_size": 128})
-
-    sizes = _convolution_workspaces(traced)
-    assert len(sizes) % 4 == 0
-    assert sizes == sizes[: len(sizes) // 4] * 4
-    assert max(sizes) > MIB
-    labels = traced.timeline.labels
-    assert {labels[block].category for block in traced.timeline.dispensable} == {Category.WORKSPACE}
-
-
-@needs_cudnn
-def test_the_gpu_decides_what_cudnn_chooses(engine: PhantomEngine) -> None:
-    """Its heuristics know each compute capability."""
-    job = RESNET | {"batch_size": 128}
-    sizes = [_convolution_workspaces(_trace(engine, job, gpu)) for gpu in ("a100-40", "rtx-3060")]
-    assert sizes[0] != sizes[1]
-
-
-@needs_cudnn
-def test_benchmarking_lends_cudnn_more(engine: PhantomEngine) -> None:
-    """With ``cudnn_benchmark`` every plan is tried, those with large workspaces too."""
-    job = RESNET | {"batch_size": 128}
-    usual, benchmarked = (
-        _convolution_workspaces(_trace(engine, job | {"cudnn_benchmark": on}))
-        for on in (False, True)
-    )
-    assert max(benchmarked) > max(usual)
-
-
-@needs_cudnn
-@pytest.mark.parametrize("gpu", ["t4", "h100-80"])
-def test_every_gpu_finds_plans(engine: PhantomEngine, gpu: str) -> None:
-    """The oldest and the newest that this torch runs on."""
-    assert _trace(engine, RESNET, gpu).timeline.events
 
 
 def test_a_cudnn_that_cannot_be_opened_is_told(tmp_path: Path) -> None:

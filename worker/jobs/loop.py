@@ -138,7 +138,7 @@ def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
     shape = (size, spec.input.sequence_length)
     tokens = torch.zeros(shape, dtype=torch.int64)
     mask = torch.ones_like(tokens)
-    # Batches of text are padded, and transformers looks: with a full mask it would not make its own.
+    # Batches of text are padded, and transformers looks: for a full mask it makes none of its own.
     mask[:, -1] = 0
     return {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
 

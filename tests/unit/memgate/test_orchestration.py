@@ -122,6 +122,32 @@ def test_attention_keeps_whole_rows() -> None:
     assert _sizes(_orchestrate(unknown, only="attention_rows")) == [9]
 
 
+def test_attention_keeps_no_matrix_of_all_with_all() -> None:
+    """What a CPU keeps for lack of a fused kernel goes; the result and a number per query stay."""
+    attention = _call(10, "aten::scaled_dot_product_attention", (2, 3, 32, 8))
+    calls = [attention, *(_call(at, "aten::bmm", phase=Phase.BACKWARD) for at in (50, 60))]
+    calls[1:] = [call._replace(forward_call=0) for call in calls[1:]]
+    calls.append(_call(80, "aten::add", phase=Phase.BACKWARD))
+    linked = _linked(
+        calls,
+        (6144, 11, 70, 0),
+        (24576, 12, 70, 0),
+        (6144, 13, 70, 0),
+        (24576, 51, 65, 1),
+        (6144, 61, 99, 2),
+        (100, 81, 99, 3),
+    )
+
+    timeline = _orchestrate(linked, only="fused_attention")
+
+    assert sorted(_sizes(timeline)) == [100, 768, 6144, 6144]
+    fused = [call._replace(node="ScaledDotProductX") for call in calls]
+    kept = LinkedSet(calls=tuple(fused), blocks=linked.blocks, diagnostics={})
+    assert len(_sizes(_orchestrate(kept, only="fused_attention"))) == 6
+    alone = _linked([_call(10, "aten::scaled_dot_product_attention")], *[(9, 11, 99, 0)] * 3)
+    assert _sizes(_orchestrate(alone, only="fused_attention")) == [9, 0]
+
+
 def test_the_backward_pass_of_a_softmax_makes_a_product_first() -> None:
     """As large as its result, gone with the call."""
     softmax = _call(10, "aten::_softmax_backward_data", phase=Phase.BACKWARD)
@@ -171,8 +197,10 @@ def test_cublas_keeps_a_workspace_for_each_thread(device: Device, size: int) -> 
 def test_adding_a_bias_takes_a_workspace_for_the_call(name: str, dims: Any, want: Any) -> None:
     """cuBLASLt multiplies and adds at once."""
     linked = _linked([_call(10, name, *dims)])
+    older = Device(compute_capability=(8, 6), torch_version=(2, 6))
 
-    assert _sizes(_orchestrate(linked, only="lt_workspaces")) == want
+    assert _sizes(_orchestrate(linked, only="lt_workspaces", device=older)) == want
+    assert _sizes(_orchestrate(linked, only="lt_workspaces")) == []
 
 
 @pytest.mark.parametrize("name", TINY_TRACES)

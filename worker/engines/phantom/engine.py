@@ -36,6 +36,8 @@ _NUM_REMEMBERED = 16
 class PhantomEngine:
     """A host process of one runtime, kept warm for many jobs. A context manager."""
 
+    name = "phantom"
+
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime

@@ -50,6 +50,8 @@ class _Profile:
 class ProfileEngine:
     """A host process of one runtime, kept warm for many jobs. A context manager."""
 
+    name = "profile"
+
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
@@ -82,7 +84,10 @@ class ProfileEngine:
         limits = (timeout_seconds, host_memory_bytes)
         first, second = self._small_runs(spec, limits)
         linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
-        device = Device(compute_capability=gpu.compute_capability)
+        major, minor, *_ = first.told.versions["torch"].split(".")
+        device = Device(
+            compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
+        )
         return TracedJob(
             timeline=orchestrate(linked, first.model_bytes, device),
             runtime=self._runtime.name,

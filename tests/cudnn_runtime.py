@@ -1,0 +1,29 @@
+"""The default runtime with the real cuDNN, beside the default runtime without it.
+
+``python -m tests.cudnn_runtime`` builds it (``make test`` does): the environment is the same one,
+only cuDNN is added. It is apart, so that having run the tests does not change what is estimated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from worker.runtime import DEFAULT_HOME, DEFAULT_RUNTIME, read_runtimes
+from worker.runtime_setup import install_cudnn
+
+PLAIN = read_runtimes()[DEFAULT_RUNTIME]
+WITH_CUDNN = replace(PLAIN, home=DEFAULT_HOME / "with-cudnn" / DEFAULT_RUNTIME)
+
+
+def main() -> None:
+    """Make it out of the default runtime."""
+    WITH_CUDNN.home.mkdir(parents=True, exist_ok=True)
+    for name in ("venv", "stubs", "built"):
+        link = WITH_CUDNN.home / name
+        if not link.is_symlink():
+            link.symlink_to(PLAIN.home / name)
+    install_cudnn(WITH_CUDNN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""Jobs on the CPU under the profiler, beside the same jobs on the phantom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import Replay, replay
+from memgate.capacity import AMPLE_BYTES
+from memgate.errors import InputError
+from memgate.gpus import find_gpu
+from memgate.jobspec import parse_job_spec
+from memgate.timeline import Category
+from tests.conftest import DATA
+from worker.engines.phantom.engine import PhantomEngine
+from worker.engines.profile.engine import ProfileEngine
+from worker.engines.registry import Engine, start_engine
+from worker.runtime import read_runtimes
+
+RUNTIME = read_runtimes()["torch-2.14"]
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+CNN: dict[str, Any] = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 64, 64]},
+    "batch_size": 70,
+    "optimizer": {"name": "Adam"},
+}
+GPT2: dict[str, Any] = {
+    "model": {
+        "source": "transformers",
+        "class": "GPT2LMHeadModel",
+        "config": {"n_layer": 2, "n_embd": 128, "n_head": 2, "vocab_size": 1000},
+    },
+    "input": {"sequence_length": 64},
+    "batch_size": 40,
+    "optimizer": {"name": "AdamW"},
+}
+
+
+@pytest.fixture(scope="module")
+def profiler() -> Iterator[ProfileEngine]:
+    """A warm engine for all tests of this file."""
+    with ProfileEngine(RUNTIME) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def phantom() -> Iterator[PhantomEngine]:
+    """What it is held against."""
+    with PhantomEngine(RUNTIME) as engine:
+        yield engine
+
+
+def _replay(engine: Engine, job: dict[str, Any]) -> Replay:
+    traced = engine.trace(parse_job_spec(job), find_gpu("a100-40"))
+    return replay(traced.timeline, parse_alloc_conf(""), AMPLE_BYTES)
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        CNN,
+        CNN | {"optimizer": {"name": "SGD"}, "zero_grad": "after_step"},
+        CNN | {"model": {"source": "torchvision", "name": "mobilenet_v2"}},
+        GPT2,
+        GPT2 | {"zero_grad": "iteration_start", "clip_grad_norm": 1.0},
+    ],
+    ids=["cnn", "sgd", "mobilenet", "gpt2", "clipped"],
+)
+def test_a_cpu_at_small_batches_tells_what_a_gpu_needs_at_a_large_one(
+    profiler: ProfileEngine, phantom: PhantomEngine, job: dict[str, Any]
+) -> None:
+    """What is allocated within 1 %, what is reserved within 3 %, of PyTorch's own CUDA code."""
+    ours, theirs = _replay(profiler, job), _replay(phantom, job)
+
+    assert ours.peak_allocated_bytes == pytest.approx(theirs.peak_allocated_bytes, rel=0.01)
+    assert ours.peak_reserved_bytes == pytest.approx(theirs.peak_reserved_bytes, rel=0.03)
+
+
+def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
+    """The small runs are remembered; blocks have their categories and layers."""
+    first = profiler.trace(parse_job_spec(GPT2), find_gpu("a100-40"))
+    again = profiler.trace(parse_job_spec(GPT2 | {"batch_size": 700}), find_gpu("rtx-3060"))
+
+    assert again.seconds < 0.5 * first.seconds or first.seconds < 0.5
+    assert {label.category for label in again.timeline.labels} == set(Category)
+    layers = {label.layer for label in again.timeline.labels}
+    assert "GPT2LMHeadModel.transformer.0.attn.c_attn" in layers
+
+
+def test_an_engine_is_found_by_name() -> None:
+    """And an unknown one answered with those there are."""
+    with start_engine("auto", RUNTIME) as engine:
+        assert engine.name == "phantom"
+    with pytest.raises(InputError, match="engine 'x' is unknown; there are: auto, phantom, profil"):
+        start_engine("x", RUNTIME)
+
+
+def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:
+    """Estimates say which engine made them; the accuracy of each can be measured."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(CNN))
+    ran = run("estimate", path, "--gpu", "rtx-3060", "--engine", "profile", "--json")
+    assert (ran.status, json.loads(ran.out)["engine"]) == (0, "profile")
+
+    ran = run(
+        *("accuracy", DATA / "peaks_sample.csv", "--engine", "profile", "--limit", "1", "--json")
+    )
+    assert json.loads(ran.out)["profile"]["rows"] == 1
