@@ -90,6 +90,18 @@ def _by_call(linked: LinkedSet, plan: Plan, name: str) -> dict[int, list[int]]:
     return blocks
 
 
+def batch_norm_order(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Let the backward pass of batch norm make the gradient of its input first, as cuDNN's does."""
+    del device
+    changed = list(plan)
+    for indices in _by_call(linked, plan, "aten::native_batch_norm_backward").values():
+        moments = sorted(plan[index].alloc_us for index in indices)
+        largest_first = sorted(indices, key=lambda index: -plan[index].size_bytes)
+        for index, alloc_us in zip(largest_first, moments, strict=True):
+            changed[index] = plan[index]._replace(alloc_us=alloc_us)
+    return changed
+
+
 def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """Let attention keep its result and a number per query, not the matrix of all with all.
 
@@ -231,6 +243,7 @@ RULES: Sequence[Rule] = (
     without_internals,
     without_host_memory,
     dropout_masks,
+    batch_norm_order,
     fused_attention,
     attention_rows,
     softmax_products,

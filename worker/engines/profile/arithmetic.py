@@ -1,92 +1,85 @@
-"""Runs a job on the CPU without computing anything large. Needs torch.
+"""Makes the CPU leave out the arithmetic of products, convolutions and optimizers. Needs torch.
 
-Nobody looks at the numbers that a profiled job computes, and they are nearly all of its time and
-memory. While this is active, an operator on large tensors allocates its results, in the shapes and
-strides that PyTorch's own meta kernels tell, and computes nothing: their pages are never touched.
-Small tensors are computed for real, so that what a program looks at is right. Operators that the
-profiler sees, and what each leaves behind, are the same as in a real run; a test holds them equal.
+Nobody looks at the numbers that a profiled job computes, and nearly all of its time goes into these
+operators. Their kernels are replaced by ones that allocate the results, in the shapes and strides
+that PyTorch's own meta kernels tell, and compute nothing. Everything else runs for real; the
+operators that the profiler sees, and what each leaves behind, are those of a real run.
+
+A dispatch mode could do the same, but autograd adds gradients up in place only without one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
+from torch.utils._pytree import tree_map_only
 
-#: tensors of at least this many elements are not computed with; leaving out costs time as well
-_LARGE_ELEMENTS = 1 << 20
-#: products and convolutions take so much more time that they are left out sooner
-_HEAVY_ELEMENTS = 1 << 12
-_ATTENTION = frozenset(
-    {
-        "_scaled_dot_product_flash_attention_for_cpu",
-        "_scaled_dot_product_flash_attention_for_cpu_backward",
-    }
-)
-_HEAVY = _ATTENTION | frozenset(
-    {
-        "mm",
-        "addmm",
-        "bmm",
-        "baddbmm",
-        "convolution",
-        "convolution_backward",
-    }
-)
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
+_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+
+#: of the operators on lists: they count steps, and measure gradients
+_REAL_FOREACH = frozenset({"_foreach_add_", "_foreach_norm"})
+
+#: a library's kernels are there as long as it is
+_kept: list[torch.library.Library] = []
 
 
-class WithoutArithmetic(TorchDispatchMode):
-    """While it is active, operators on large tensors allocate their results and nothing more."""
+def leave_out_arithmetic() -> None:
+    """Change this process for good; it is one of a job's own."""
+    library = torch.library.Library("aten", "IMPL")
+    _kept.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that kernels are replaced is the point
+        for name in _PRODUCTS:
+            library.impl(name, _allocate_only(getattr(torch.ops.aten, name).default), "CPU")
+        library.impl(_ATTENTION, _attention, "CPU")
+        library.impl(f"{_ATTENTION}_backward", _attention_backward, "CPU")
+        for packet in _foreach_operators():
+            for overload in packet.overloads():
+                operator = getattr(packet, overload)
+                if len(operator._schema.returns) <= 1:
+                    library.impl(operator, _foreach(operator), "CPU")
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Any,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = dict(kwargs or {})
-        if func.is_view or not _has_large(func, args, named):
-            return func(*args, **named)
-        written = _written(func, args, named)
-        if func._schema.returns and all(given.alias_info for given in func._schema.returns):
-            return written[0] if len(written) == 1 else tuple(written)
-        if not func._schema.returns:
-            return None
-        if func.overloadpacket.__name__ in _ATTENTION:
-            return _attention(func, args)
-        if named.get("device") is not None:
-            named["device"] = torch.device("meta")
-        shapes = func(*_as_meta(args), **_as_meta(named))
+
+def _allocate_only(operator: Any) -> Callable[..., Any]:
+    def allocate(*args: Any, **kwargs: Any) -> Any:
+        shapes = operator(*_as_meta(args), **_as_meta(kwargs))
         return tree_map_only(torch.Tensor, _like, shapes)
 
-
-def _has_large(func: Any, args: Any, named: Any) -> bool:
-    is_heavy = func.overloadpacket.__name__ in _HEAVY
-    least = _HEAVY_ELEMENTS if is_heavy else _LARGE_ELEMENTS
-    values, _ = tree_flatten((args, named))
-    return any(isinstance(value, torch.Tensor) and value.numel() >= least for value in values)
+    return allocate
 
 
-def _written(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments that an operator writes to."""
-    return [
-        args[position] if position < len(args) else named.get(argument.name)
-        for position, argument in enumerate(func._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
+def _as_meta(values: Any) -> Any:
+    return tree_map_only(torch.Tensor, _meta, values)
 
 
-def _attention(func: Any, args: Sequence[Any]) -> Any:
-    """Make what fused attention gives: heads inside of tokens, which its meta kernel leaves out."""
-    is_backward = func.overloadpacket.__name__.endswith("_backward")
-    query, key, value = args[1:4] if is_backward else args[:3]
-    if is_backward:
-        return tuple(_heads_inside(tensor) for tensor in (query, key, value))
+def _meta(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(
+        tensor.size(), tensor.stride(), dtype=tensor.dtype, device=torch.device("meta")
+    )
+
+
+def _like(shape: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype, device="cpu")
+
+
+def _attention(query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make what fused attention gives; its meta kernel leaves out where heads lie."""
     return _heads_inside(query), torch.empty(query.shape[:3], dtype=torch.float32)
+
+
+def _attention_backward(
+    _: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *__: Any,
+    **___: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return _heads_inside(query), _heads_inside(key), _heads_inside(value)
 
 
 def _heads_inside(like: torch.Tensor) -> torch.Tensor:
@@ -94,9 +87,22 @@ def _heads_inside(like: torch.Tensor) -> torch.Tensor:
     return torch.empty((batch, tokens, heads, width), dtype=like.dtype).transpose(1, 2)
 
 
-def _as_meta(values: Any) -> Any:
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), values)
+def _foreach_operators() -> list[Any]:
+    names = {name.removeprefix("aten::").partition(".")[0] for name in _operator_names()}
+    chosen = [name for name in sorted(names) if name.startswith("_foreach_")]
+    return [getattr(torch.ops.aten, name) for name in chosen if name not in _REAL_FOREACH]
 
 
-def _like(shape: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype, device="cpu")
+def _operator_names() -> Sequence[str]:
+    names: Sequence[str] = torch._C._dispatch_get_all_op_names()
+    return names
+
+
+def _foreach(operator: Any) -> Callable[..., Any]:
+    """Work on lists of tensors: in place nothing is done, else results are as the first list."""
+    is_functional = len(operator._schema.returns) == 1
+
+    def allocate(first: list[torch.Tensor], *_: Any, **__: Any) -> Any:
+        return [torch.empty_like(tensor) for tensor in first] if is_functional else None
+
+    return allocate

@@ -16,7 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from memgate.jobspec import JobSpec
 from memgate.residents import MODEL_NOTE
 from worker.engines.messages import Profiled
-from worker.engines.profile.arithmetic import WithoutArithmetic
+from worker.engines.profile.arithmetic import leave_out_arithmetic
 from worker.engines.profile.as_on_cuda import choose_as_on_cuda
 from worker.engines.profile.modules import ModuleMarks
 from worker.engines.versions import library_versions
@@ -27,6 +27,7 @@ from worker.jobs.models import build_model
 def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
     """Run a job's iterations under the profiler, without computing anything large."""
     choose_as_on_cuda()
+    leave_out_arithmetic()
     loop = TrainingLoop(spec, build_model(spec.model), "cpu")
     ModuleMarks()
     with profile(
@@ -35,8 +36,7 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
         profiler.add_metadata_json(
             "memgate", json.dumps({MODEL_NOTE: list(model_bytes(loop.model))})
         )
-        with WithoutArithmetic():
-            loop.run()
+        loop.run()
     profiler.export_chrome_trace(str(trace_path))
     return Profiled(
         num_parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
