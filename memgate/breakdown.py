@@ -23,11 +23,8 @@ def find_peak(replayed: Replay) -> int:
     return best
 
 
-def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
-    """Return bytes by category at the peak; what no block asked for is fragmentation.
-
-    The sum is the peak of reserved memory.
-    """
+def live_blocks_at_peak(timeline: Timeline, replayed: Replay) -> dict[int, int]:
+    """Return the size of each block that was there at the peak, by id."""
     sizes: dict[int, int] = {}
     for event in timeline.events[: find_peak(replayed) + 1]:
         if isinstance(event, Alloc):
@@ -38,6 +35,15 @@ def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
         failed = timeline.events[oom.event_index]
         assert isinstance(failed, Alloc)
         sizes.pop(failed.block_id, None)
+    return sizes
+
+
+def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
+    """Return bytes by category at the peak; what no block asked for is fragmentation.
+
+    The sum is the peak of reserved memory.
+    """
+    sizes = live_blocks_at_peak(timeline, replayed)
     totals = {category.value: 0 for category in Category}
     for block_id, size in sizes.items():
         totals[timeline.labels[block_id].category.value] += size

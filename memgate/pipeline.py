@@ -1,20 +1,37 @@
-"""The way from a job's timeline to an answer. START READING HERE.
+"""The way from a job to an answer. START READING HERE.
 
-The engines bring the timeline (``worker/engines``); everything from there on is values.
+A profiler trace becomes a timeline in four stages (``make_timeline``); the phantom engine brings a
+timeline of its own (``worker/engines``). From there on there is one way (``estimate``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
+from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.links import link_blocks
+from memgate.orchestration import orchestrate
 from memgate.report import Estimate, Oom, Reason
+from memgate.residents import find_model_bytes
+from memgate.rules import Device
 from memgate.timeline import Timeline
+from memgate.trace import Trace
 from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide
+
+
+def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) -> Timeline:
+    """Turn a trace of a CPU into the timeline of a GPU; ``without`` names rules to leave out."""
+    # 2. Each allocation with its free.
+    blocks = pair_blocks(trace)
+    # 3. What each belongs to.
+    linked = link_blocks(blocks, trace)
+    # 4. What a GPU would have done.
+    return orchestrate(linked, find_model_bytes(trace, linked), device, without=without)
 
 
 def estimate(

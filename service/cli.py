@@ -14,6 +14,7 @@ from rich.console import Console
 
 from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
+from service.commands.analyze import analyze_command
 from service.commands.estimate import estimate_command
 from service.commands.listings import gpus_command, runtimes_command
 from service.commands.replay import replay_command
@@ -26,6 +27,7 @@ app = typer.Typer(
     help="Will this training job fit on that GPU? Answered before it is scheduled, on CPUs alone.",
 )
 app.command("estimate")(estimate_command)
+app.command("analyze")(analyze_command)
 app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)

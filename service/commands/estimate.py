@@ -79,7 +79,7 @@ def estimate_command(
 
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
-    target = _read_gpu(gpu)
+    target = read_gpu(gpu)
     limits: dict[str, Any] = {
         "timeout_seconds": timeout,
         "host_memory_bytes": int(host_memory * GIB),
@@ -109,11 +109,12 @@ def estimate_command(
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
-        _print(answer)
+        print_estimate(answer)
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
-def _read_gpu(text: str) -> GpuTarget:
+def read_gpu(text: str) -> GpuTarget:
+    """Read a GPU as it is given on the command line: a name, or JSON."""
     if not text.lstrip().startswith("{"):
         return parse_gpu(text)
     try:
@@ -168,7 +169,8 @@ def _answer(traced: TracedJob, target: GpuTarget, engine: str, start: float) -> 
     )
 
 
-def _print(answer: Estimate) -> None:
+def print_estimate(answer: Estimate) -> None:
+    """Tell a person."""
     console = Console(highlight=False)
     reason, *others = answer.reasons
     colour = {"admit": "green", "reject": "red", "uncertain": "yellow"}[answer.decision]
@@ -186,4 +188,5 @@ def _print(answer: Estimate) -> None:
     if answer.oom is not None:
         console.print(f"PyTorch would say: {answer.oom.message}")
     console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
-    console.print(f"{answer.runtime}, {answer.timings_ms['total'] / 1000:.1f} s")
+    with_what = answer.runtime or answer.engine
+    console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
