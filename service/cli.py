@@ -17,6 +17,7 @@ from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
 from service.commands.estimate import estimate_command
 from service.commands.listings import gpus_command, runtimes_command
+from service.commands.profile import profile_command
 from service.commands.replay import replay_command
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("estimate")(estimate_command)
 app.command("analyze")(analyze_command)
+app.command("profile", context_settings={"ignore_unknown_options": True})(profile_command)
 app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)

@@ -93,7 +93,7 @@ def estimate_command(
         engine = "phantom"
         with (
             PhantomEngine(find_runtime(runtime)) as phantom,
-            _progress(job, steps, silent=as_json) as on_step,
+            show_steps(job, steps, silent=as_json) as on_step,
         ):
             traced = phantom.trace_script(
                 job, arguments or [], target.gpu, num_steps=steps, on_step=on_step, **limits
@@ -138,7 +138,7 @@ def _read_spec(path: Path) -> JobSpec:
 
 
 @contextmanager
-def _progress(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
+def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
     """Show how far a script has come; it may load data for a while."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

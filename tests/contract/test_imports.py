@@ -48,6 +48,7 @@ SERVICE_MAY_USE = {
     "worker.contract",
     "worker.engines.client",
     "worker.engines.phantom.engine",
+    "worker.engines.profile.engine",
     "worker.engines.registry",
     "worker.engines.traced",
     "worker.runtime",

@@ -116,3 +116,57 @@ def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:
         *("accuracy", DATA / "peaks_sample.csv", "--engine", "profile", "--limit", "1", "--json")
     )
     assert json.loads(ran.out)["profile"]["rows"] == 1
+
+
+class TestScripts:
+    """``memgate profile``: people's own scripts, unchanged, on the CPU."""
+
+    @pytest.mark.parametrize(
+        ("name", "tolerance"),
+        [
+            ("plain_loop", 0.001),
+            ("lightning_trainer", 0.001),
+            # CPU and CUDA do not agree on what autocast casts
+            ("hugging_face_trainer", 0.15),
+        ],
+    )
+    def test_a_script_that_says_cuda_is_profiled_on_the_cpu(
+        self, run: Any, tmp_path: Path, phantom: PhantomEngine, name: str, tolerance: float
+    ) -> None:
+        """Its trace needs on a GPU what the script itself needs on the phantom."""
+        script, trace = DATA / "scripts" / f"{name}.py", tmp_path / "trace.json"
+
+        ran = run("profile", script, "-o", trace)
+        answer = json.loads(run("analyze", trace, "--gpu", "a100-40", "--json").out)
+
+        assert (ran.status, ran.out.startswith(f"{trace}: 3 steps of {name}.py")) == (0, True)
+        traced = phantom.trace_script(script, [], find_gpu("a100-40"), num_steps=3)
+        theirs = replay(traced.timeline, parse_alloc_conf(""), AMPLE_BYTES).peak_reserved_bytes
+        assert answer["peak_reserved_bytes"] == pytest.approx(theirs, rel=tolerance)
+
+    def test_arguments_reach_the_script(self, run: Any, tmp_path: Path) -> None:
+        """Without two dashes, too; an early end is fine if there was a step."""
+        script, trace = DATA / "scripts" / "plain_loop.py", tmp_path / "trace.json"
+
+        ran = run("profile", script, "--batch-size", "48", "--steps", "2", "-o", trace)
+
+        assert "1 steps of plain_loop.py" in ran.out
+
+    @pytest.mark.parametrize(
+        ("text", "want_message"),
+        [
+            ("x = 1\n", "ended without a step of an optimizer of torch.optim"),
+            ("raise ValueError('no data')\n", "failed in line 1: ValueError: no data"),
+        ],
+    )
+    def test_a_script_that_trains_nothing_is_the_callers(
+        self, run: Any, tmp_path: Path, text: str, want_message: str
+    ) -> None:
+        """One sentence, exit 2."""
+        script = tmp_path / "train.py"
+        script.write_text(text)
+
+        ran = run("profile", script, "-o", tmp_path / "trace.json")
+
+        assert ran.status == 2
+        assert want_message in ran.err

@@ -29,6 +29,7 @@ from worker.engines.messages import (
     Crash,
     Profiled,
     ProfileRun,
+    ProfileScriptRun,
     Progress,
     Request,
     ScriptRun,
@@ -106,10 +107,13 @@ class _Job:
         from worker.engines.phantom.run import run_job
         from worker.engines.phantom.script import run_script
         from worker.engines.profile.run import profile_job
+        from worker.engines.profile.script import profile_script
 
         work = self._request.work
         if isinstance(work, ScriptRun):
             return run_script(work, self._phantom, on_step=self._tell_step, finish=self._finish)
+        if isinstance(work, ProfileScriptRun):
+            return profile_script(work, on_step=self._tell_step, finish=self._finish)
         if isinstance(work, ProfileRun):
             return profile_job(JobSpec.model_validate_json(work.spec), Path(work.trace_path))
         return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
@@ -117,7 +121,7 @@ class _Job:
     def _tell_step(self) -> None:
         os.write(self._tell, b".")
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: Answer | Profiled) -> None:
         """End a script where it stands: nothing in it can catch this, or go on."""
         self._write(answer)
         os._exit(0)
@@ -140,8 +144,8 @@ def _preload(request: Request) -> None:
     """Import what the job will import, so that later jobs find it there."""
     importlib.import_module("worker.engines.phantom.run")
     importlib.import_module("worker.engines.phantom.script")
-    importlib.import_module("worker.engines.profile.run")
-    if isinstance(request.work, ScriptRun):
+    importlib.import_module("worker.engines.profile.script")
+    if isinstance(request.work, ScriptRun | ProfileScriptRun):
         return
     spec = JobSpec.model_validate_json(request.work.spec)
     importlib.import_module(spec.model.source)

@@ -33,10 +33,18 @@ class ProfileRun(Struct, frozen=True, kw_only=True, tag="profile"):
     trace_path: str
 
 
+class ProfileScriptRun(Struct, frozen=True, kw_only=True, tag="profile_script"):
+    """Run a person's own script on the CPU, under the profiler, for some optimizer steps."""
+
+    script: ScriptRun
+    #: where the trace is to be written
+    trace_path: str
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """Run this, in a process of its own."""
 
-    work: JobRun | ScriptRun | ProfileRun
+    work: JobRun | ScriptRun | ProfileRun | ProfileScriptRun
     #: what describes the device and the allocator's settings, for that process alone
     environment: dict[str, str]
     timeout_seconds: float
@@ -75,6 +83,8 @@ class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):
 
     num_parameters: int
     versions: dict[str, str]
+    #: optimizer steps in the trace
+    num_steps: int = 0
 
 
 class BadJob(Struct, frozen=True, kw_only=True, tag="bad_job"):

@@ -63,6 +63,9 @@ def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
     [
         (["estimate", "nowhere.json", "--gpu", "t4"], "nowhere.json: "),
         (["accuracy", "nowhere.csv"], "nowhere.csv: No such file"),
+        (["profile", "nowhere.py"], "nowhere.py: there is no such script"),
+        (["profile", "tests/conftest.py", "-o", "no/where.json"], "no/where.json: there is no"),
+        (["estimate", "nowhere.py", "--gpu", "t4"], "nowhere.py: there is no such script"),
         (["accuracy", "nowhere.csv", "--engine", "x"], "engine 'x' is unknown"),
     ],
 )

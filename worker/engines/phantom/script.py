@@ -6,10 +6,6 @@ made enough steps. The script sees a CUDA device and the memory of the GPU that 
 
 from __future__ import annotations
 
-import os
-import runpy
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from memgate.errors import InputError
 from worker.engines.messages import Answer, ScriptRun
 from worker.engines.phantom.control import Phantom
 from worker.engines.phantom.run import Recording
+from worker.jobs.script import run_as_main
 
 #: fills of at least this many elements are of weights, whose values never matter
 _WEIGHT_ELEMENTS = 4096
@@ -58,7 +55,13 @@ def run_script(
     _refuse_compilation()
     _show_the_memory_of_the_gpu()
     _note_fractions(recording.tracker.note_fraction)
-    _start(script, phantom)
+    run_as_main(
+        Path(script.path),
+        script.arguments,
+        Path(script.directory),
+        # a refusal of ours: the caller knows how to tell it
+        is_not_the_scripts_fault=lambda: bool(phantom.counters().unmodelled),
+    )
     answer = recording.answer() if torch.cuda.is_initialized() else None
     if answer is None or answer.num_steps == 0:
         raise InputError(
@@ -66,42 +69,6 @@ def run_script(
             f"{'' if answer else ', and never used CUDA'}: nothing was trained"
         )
     return answer
-
-
-def _start(script: ScriptRun, phantom: Phantom) -> None:
-    """Run it as ``python script arguments`` would."""
-    path = Path(script.path)
-    os.chdir(script.directory)
-    sys.argv = [script.path, *script.arguments]
-    python_path = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    sys.path[:0] = [str(path.parent.resolve()), *python_path]
-    try:
-        runpy.run_path(script.path, run_name="__main__")
-    except SystemExit as exited:
-        if exited.code not in (None, 0):
-            raise  # what it said last tells why
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{script.path} needs the module {error.name!r}, which this runtime lacks;"
-            " a runtime of your own can have it: docs/phantom.md, Runtimes"
-        ) from error
-    except InputError:
-        raise
-    except Exception as error:
-        if phantom.counters().unmodelled:
-            raise  # the caller knows how to tell that
-        said = traceback.format_exception_only(error)[-1].strip()
-        raise InputError(f"{script.path} failed{_where(error, path)}: {said}") from error
-
-
-def _where(error: Exception, path: Path) -> str:
-    """Tell the last line of the script itself on the way to the error."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename) == path
-    ]
-    return f" in line {lines[-1]}" if lines else ""
 
 
 def _leave_weights_unfilled() -> None:

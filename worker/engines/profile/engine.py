@@ -7,9 +7,11 @@ costs nothing.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +26,13 @@ from memgate.residents import find_model_bytes
 from memgate.rules import Device
 from memgate.trace import read_trace
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
-from worker.engines.messages import Profiled, ProfileRun, Request
+from worker.engines.messages import (
+    Profiled,
+    ProfileRun,
+    ProfileScriptRun,
+    Request,
+    ScriptRun,
+)
 from worker.engines.traced import TracedJob
 from worker.runtime import Runtime
 
@@ -97,6 +105,40 @@ class ProfileEngine:
             notes=(),
             seconds=time.perf_counter() - start,
         )
+
+    def profile_script(
+        self,
+        path: Path,
+        arguments: Sequence[str],
+        trace_path: Path,
+        *,
+        num_steps: int,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> Profiled:
+        """Run a person's own script on the CPU under the profiler, and save the trace.
+
+        It is started in this process's working directory and sees its environment; ``on_step``
+        hears how many optimizer steps there were. Raises what ``trace`` raises.
+        """
+        script = ScriptRun(
+            path=str(path.resolve()),
+            arguments=tuple(arguments),
+            directory=str(Path.cwd()),
+            num_steps=num_steps,
+        )
+        told = self._host.ask(
+            Request(
+                work=ProfileScriptRun(script=script, trace_path=str(trace_path.resolve())),
+                environment=dict(os.environ),
+                timeout_seconds=timeout_seconds,
+                host_memory_bytes=host_memory_bytes,
+            ),
+            on_step,
+        )
+        assert isinstance(told, Profiled)
+        return told
 
     def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[_Profile, _Profile]:
         key = spec.model_dump_json(by_alias=True, exclude={"batch_size", "allocator", "runtime"})
