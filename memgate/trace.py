@@ -39,6 +39,9 @@ _HOW_TO_PROFILE = (
 )
 
 
+_SHAPES = msgspec.json.Decoder(tuple[tuple[int, ...], ...])
+
+
 class MemoryEvent(NamedTuple):
     """Memory was allocated, or freed."""
 
@@ -103,7 +106,7 @@ class _Args(Struct, gc=False):
     device_type: int | None = field(default=None, name="Device Type")
     sequence_number: int | None = field(default=None, name="Sequence number")
     forward_thread: int | None = field(default=None, name="Fwd thread id")
-    input_dims: list[msgspec.Raw] | None = field(default=None, name="Input Dims")
+    input_dims: msgspec.Raw = field(default=msgspec.Raw(b"[]"), name="Input Dims")
     input_types: list[str] | None = field(default=None, name="Input type")
 
 
@@ -219,13 +222,27 @@ def _ops(events: list[_Event]) -> Iterator[OpEvent]:
             event.name,
             args.sequence_number,
             args.forward_thread or None,
-            tuple(map(_dims, args.input_dims or ())),
+            _dims(args.input_dims),
             tuple(args.input_types or ()),
         )
 
 
-def _dims(raw: msgspec.Raw) -> tuple[int, ...]:
-    """Read the shape of one input; of a list of tensors it is a list of shapes: not needed."""
+def _dims(raw: msgspec.Raw) -> tuple[tuple[int, ...], ...]:
+    """Read the shapes of the inputs; of a list of tensors it is a list of shapes: not needed."""
+    try:
+        return _SHAPES.decode(raw)
+    except msgspec.ValidationError:
+        return tuple(map(_shape, _inputs(raw)))
+
+
+def _inputs(raw: msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        return msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except msgspec.ValidationError:
+        raise TraceFormatError("'Input Dims' of an operator is no list") from None
+
+
+def _shape(raw: msgspec.Raw) -> tuple[int, ...]:
     try:
         return msgspec.json.decode(raw, type=tuple[int, ...])
     except msgspec.ValidationError:

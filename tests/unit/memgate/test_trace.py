@@ -111,6 +111,7 @@ def _without(event: dict[str, Any], *fields: str) -> dict[str, Any]:
             "recorded without record_shapes=True; record it with torch.profiler.profile(",
         ),
         ([_without(MEMORY, "Addr")], TraceFormatError, "lacks 'ts', 'Addr' or 'Bytes'"),
+        ([MEMORY, OP | {"args": {"Input Dims": 5}}], TraceFormatError, "'Input Dims' of an oper"),
         ([MEMORY | {"ts": "noon"}], TraceFormatError, "Expected `float | null`, got `str`"),
         ([MEMORY, OP | {"cat": "kernel"}], UnsupportedTraceError, "was recorded on a GPU"),
         (
