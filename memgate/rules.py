@@ -1,12 +1,12 @@
 """What is different about a GPU: small rules, each turning a plan into a better one.
 
-A rule has a name, a reason and no memory. ``RULES`` is their order. Sizes are PyTorch's own, read
-in its sources and held against the phantom engine, which runs them.
+A rule has a name, a reason and no memory. ``RULES`` is their order. Sizes are PyTorch's own, as
+the phantom engine shows them, which runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -20,7 +20,8 @@ Plan = list[PlannedBlock]
 #: cuBLAS gets a workspace of this size per thread that uses it
 _CUBLAS_WORKSPACE_BYTES = 8320 * KIB
 _CUBLAS_WORKSPACE_SM90_BYTES = 32 * MIB
-#: cuBLASLt, which multiplies and adds a bias at once, got one a call; seen in 2.6, not in 2.14
+#: cuBLASLt, which multiplies and adds a bias at once, got one a call: seen in torch 2.6 and not in
+#: 2.14; where between the two it ended is a guess
 _LT_WORKSPACE_BYTES = MIB
 _LT_SHARES_SINCE = (2, 8)
 
@@ -205,10 +206,15 @@ def _adds_a_bias(call: Call) -> bool:
 def softmax_products(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """Add the product that the backward pass of a softmax makes first."""
     del device
+    made = _by_call(linked, plan, "aten::_softmax_backward_data")
     return plan + [
-        _within(call, position, _largest(plan, position), Category.TEMPORARY)
-        for position, call in enumerate(linked.calls)
-        if call.op.name == "aten::_softmax_backward_data" and _largest(plan, position)
+        _within(
+            linked.calls[position],
+            position,
+            max(plan[index].size_bytes for index in indices),
+            Category.TEMPORARY,
+        )
+        for position, indices in made.items()
     ]
 
 
@@ -226,10 +232,6 @@ def sorted_indices(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
             added += [_within(call, position, 8 * num_indices, Category.TEMPORARY)] * 3
             added.append(_within(call, position, 2 * 8 * num_indices, Category.TEMPORARY))
     return plan + added
-
-
-def _largest(plan: Iterable[PlannedBlock], position: int) -> int:
-    return max((block.size_bytes for block in plan if block.call == position), default=0)
 
 
 def _within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:

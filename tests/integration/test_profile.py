@@ -88,10 +88,11 @@ def test_a_cpu_at_small_batches_tells_what_a_gpu_needs_at_a_large_one(
 
 def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
     """The small runs are remembered; blocks have their categories and layers."""
-    first = profiler.trace(parse_job_spec(GPT2), find_gpu("a100-40"))
-    again = profiler.trace(parse_job_spec(GPT2 | {"batch_size": 700}), find_gpu("rtx-3060"))
+    job = GPT2 | {"optimizer": {"name": "RMSprop"}}  # no other test has run it
+    first = profiler.trace(parse_job_spec(job), find_gpu("a100-40"))
+    again = profiler.trace(parse_job_spec(job | {"batch_size": 700}), find_gpu("rtx-3060"))
 
-    assert again.seconds < 0.5 * first.seconds or first.seconds < 0.5
+    assert again.seconds < 0.5 * first.seconds
     assert {label.category for label in again.timeline.labels} == set(Category)
     layers = {label.layer for label in again.timeline.labels}
     assert "GPT2LMHeadModel.transformer.0.attn.c_attn" in layers
