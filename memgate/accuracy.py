@@ -13,8 +13,13 @@ from math import ceil
 from statistics import median
 from typing import Any
 
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
 from memgate.errors import InputError
+from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.jobspec import JobSpec, ZeroGrad, parse_job_spec
+from memgate.timeline import Timeline
+from memgate.verdict import USUAL_CONTEXT_BYTES
 
 #: estimators whose predictions are in the file
 PUBLISHED = ("xmem", "dnnmem", "schedtune", "llmem")
@@ -116,6 +121,33 @@ def _job_spec(row: Mapping[str, str], model: Mapping[str, Any]) -> JobSpec:
             "zero_grad": _ZERO_GRAD.get(row["zero_grad_mode"], unstated),
             "iterations": 4,
         }
+    )
+
+
+def gpu_of(run: MeasuredRun) -> GpuSpec:
+    """Find the GPU that a row was measured on by its product name, then by its memory.
+
+    Raises:
+        InputError: if the catalogue has none of its family.
+    """
+    same = [gpu for gpu in CATALOGUE.values() if gpu.product == run.gpu]
+    if same:
+        return same[0]
+    family = [gpu for gpu in CATALOGUE.values() if gpu.name.split("-")[0] in run.gpu.lower()]
+    if not family:
+        raise InputError(f"{run.run}: GPU {run.gpu!r} is not in the catalogue")
+    return min(family, key=lambda gpu: abs(gpu.memory_bytes - run.total_bytes))
+
+
+def predict(run: MeasuredRun, timeline: Timeline, gpu: GpuSpec, seconds: float) -> Prediction:
+    """Say of a row what its job's timeline tells: the peak, and whether it dies under each cap."""
+    config = parse_alloc_conf("")
+    played = replay(timeline, config, run.total_bytes - USUAL_CONTEXT_BYTES)
+    return Prediction(
+        bytes=played.peak_reserved_bytes + gpu.library_bytes,
+        runs_out=bool(played.ooms),
+        seconds=seconds,
+        capped=tuple(bool(replay(timeline, config, cap.cap_bytes).ooms) for cap in run.capped),
     )
 
 

@@ -9,6 +9,7 @@ all blocks. Where two runs do not match, there is no answer, and the job must be
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from memgate.errors import ExtrapolationError
@@ -56,7 +57,7 @@ def extrapolate(
             )
         blocks += [_block(one, other, line) for one, other in zip(mine, theirs, strict=True)]
     blocks.sort(key=lambda linked: linked.block.alloc_us)
-    return LinkedSet(calls=calls, blocks=tuple(blocks), diagnostics=first.diagnostics)
+    return replace(first, calls=calls, blocks=tuple(blocks))
 
 
 def count_differences(one: LinkedSet, other: LinkedSet) -> int:

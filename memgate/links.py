@@ -65,6 +65,8 @@ class LinkedSet:
     calls: tuple[Call, ...]
     blocks: tuple[LinkedBlock, ...]
     diagnostics: Mapping[BlockProblem | LinkProblem, int]
+    #: its class, such as ``AdamW``; empty if the trace does not tell
+    optimizer: str = ""
 
 
 def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
@@ -82,7 +84,18 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
     calls = list(_tie_backward_calls(calls, ops, nodes, diagnostics))
     linked = tuple(_link(blocks.blocks, calls))
     diagnostics[LinkProblem.NO_OPERATOR] += sum(block.call is None for block in linked)
-    return LinkedSet(calls=tuple(calls), blocks=linked, diagnostics=dict(diagnostics))
+    return LinkedSet(
+        calls=tuple(calls),
+        blocks=linked,
+        diagnostics=dict(diagnostics),
+        optimizer=_optimizer(trace.annotations),
+    )
+
+
+def _optimizer(annotations: Iterable[Annotation]) -> str:
+    """Return the class of the optimizer: the profiler names it with each step."""
+    steps = (note.name for note in annotations if note.name.startswith(_STEP_PREFIX))
+    return next(steps, "").removeprefix(_STEP_PREFIX).partition(".")[0]
 
 
 _Span = TypeVar("_Span", OpEvent, ModuleCall)

@@ -35,6 +35,23 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
+#: lists as large as all gradients that torch.optim holds at once when it goes over lists of tensors
+_LISTS_OF_STEP = {
+    "ASGD": 1,
+    "Adadelta": 2,
+    "Adagrad": 2,
+    "Adam": 1,
+    "AdamW": 1,
+    "Adamax": 1,
+    "NAdam": 1,
+    "RAdam": 1,
+    "RMSprop": 1,
+    "Rprop": 1,
+    "SGD": 0,
+}
+#: by what it first calls, decay of weights can be told in the loop of SGD: it takes a list
+_FIRST_OF_DECAY = "aten::add"
+_ON_LISTS = ("aten::_foreach_", "aten::_fused_")
 #: more indices than this, and the backward pass of an embedding sorts them
 _SORTED_FROM_INDICES = 3072
 #: memory-efficient attention keeps a number per query, in rows of a multiple of this
@@ -69,6 +86,46 @@ def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
     if phase is Phase.BETWEEN:
         return block.category is Category.TEMPORARY
     return phase is Phase.OPTIMIZER and block.size_bytes <= _SCALAR_BYTES
+
+
+def listed_steps(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Let the optimizer work on lists of tensors, as it does on CUDA: on a CPU it is a loop.
+
+    A list's tensors are all there at once, where a loop's go one by one. Optimizers that are not
+    PyTorch's own are loops on both.
+    """
+    del device
+    steps: dict[int, list[int]] = {}
+    for position, call in enumerate(linked.calls):
+        if call.phase is Phase.OPTIMIZER:
+            steps.setdefault(call.iteration, []).append(position)
+    calls = [call for positions in steps.values() for call in positions]
+    names = [linked.calls[call].op.name for call in calls]
+    num_lists = _LISTS_OF_STEP.get(linked.optimizer)
+    if num_lists is None or any(name.startswith(_ON_LISTS) for name in names):
+        return plan
+    if num_lists == 0 and names[:1] == [_FIRST_OF_DECAY]:
+        num_lists = 1
+    in_steps = frozenset(calls)
+    kept = [
+        block
+        for block in plan
+        if not (block.call in in_steps and block.category is Category.TEMPORARY)
+    ]
+    added = []
+    for positions in steps.values():
+        first, last = linked.calls[positions[0]], linked.calls[positions[-1]]
+        sizes = [
+            block.size_bytes
+            for block in plan
+            if block.category is Category.GRADIENTS
+            and block.alloc_us < first.op.begin_us
+            and (block.free_us is None or block.free_us > first.op.begin_us)
+        ]
+        added += [
+            _within(last, positions[-1], size, Category.TEMPORARY) for size in sizes * num_lists
+        ]
+    return kept + added
 
 
 def dropout_masks(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
@@ -244,6 +301,7 @@ Rule = Callable[[LinkedSet, Plan, Device], Plan]
 RULES: Sequence[Rule] = (
     without_internals,
     without_host_memory,
+    listed_steps,
     dropout_masks,
     batch_norm_order,
     fused_attention,

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +19,8 @@ from memgate.accuracy import (
     PUBLISHED,
     MeasuredRun,
     Prediction,
+    gpu_of,
+    predict,
     published_prediction,
     read_measured_runs,
     summarize,
@@ -26,8 +29,6 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
-from memgate.gpus import CATALOGUE, GpuSpec
-from memgate.verdict import USUAL_CONTEXT_BYTES
 from service.accuracy_plots import plot_accuracy, prepare_pictures
 from worker.engines.registry import ENGINE_NAMES, Engine, start_engine
 from worker.runtime import Runtime, find_runtime
@@ -160,34 +161,17 @@ def _predict_group(rows: list[MeasuredRun]) -> list[Prediction | str]:
 def _predict(row: MeasuredRun) -> Prediction | str:
     """Predict one row, or say why the job could not be run."""
     assert _engine is not None
-    gpu = _gpu_of(row)
+    gpu = gpu_of(row)
     try:
         traced = _engine.trace(row.spec, gpu)
     except MemgateError as error:
         return error.message
+    said = predict(row, traced.timeline, gpu, traced.seconds)
+    if not row.capped:
+        return said
     config = parse_alloc_conf("")
-    run = replay(traced.timeline, config, row.total_bytes - USUAL_CONTEXT_BYTES)
     ample = replay(traced.timeline, config, AMPLE_BYTES)
-    return Prediction(
-        bytes=run.peak_reserved_bytes + gpu.library_bytes,
-        runs_out=bool(run.ooms),
-        seconds=traced.seconds,
-        capped=tuple(
-            bool(replay(traced.timeline, config, cap.cap_bytes).ooms) for cap in row.capped
-        ),
-        required_bytes=find_min_capacity(traced.timeline, config, ample) if row.capped else None,
-    )
-
-
-def _gpu_of(row: MeasuredRun) -> GpuSpec:
-    """Find the GPU that a row was measured on by its product name, then by its memory."""
-    same = [gpu for gpu in CATALOGUE.values() if gpu.product == row.gpu]
-    if same:
-        return same[0]
-    family = [gpu for gpu in CATALOGUE.values() if gpu.name.split("-")[0] in row.gpu.lower()]
-    if not family:
-        raise InputError(f"{row.run}: GPU {row.gpu!r} is not in the catalogue")
-    return min(family, key=lambda gpu: abs(gpu.memory_bytes - row.total_bytes))
+    return replace(said, required_bytes=find_min_capacity(traced.timeline, config, ample))
 
 
 def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: dict[str, str]) -> None:

@@ -10,12 +10,17 @@ import pytest
 from memgate.accuracy import (
     MeasuredRun,
     Prediction,
+    gpu_of,
+    predict,
     published_prediction,
     read_measured_runs,
     summarize,
 )
 from memgate.errors import InputError
+from memgate.gpus import find_gpu
 from memgate.jobspec import ZeroGrad
+from memgate.timeline import Alloc, Timeline
+from memgate.units import GIB, MIB
 
 MODELS: dict[str, Any] = {
     "VGG16": {"source": "torchvision", "name": "vgg16"},
@@ -138,3 +143,44 @@ def test_a_model_that_nobody_describes_is_refused() -> None:
     """The name is in the message."""
     with pytest.raises(InputError, match="the truth lacks 'VGG99'"):
         _runs(_row(model="VGG99"))
+
+
+def test_a_timeline_tells_of_a_row_its_peak_and_its_deaths() -> None:
+    """The libraries' own memory is part of what a card shows, not of what a cap leaves."""
+    capped = [
+        {"run": "r1", "allocator_cap_bytes": str(cap), "oom_2nd": "true"}
+        for cap in (50 * MIB, 200 * MIB)
+    ]
+    (run,) = _runs(_row(total_gpu_memory=str(12 * GIB)), capped=capped)
+    timeline = Timeline(events=(Alloc(0, 100 * MIB),), labels=())
+    gpu = find_gpu("rtx-3060")
+
+    said = predict(run, timeline, gpu, 0.5)
+
+    assert said.bytes == 100 * MIB + gpu.library_bytes
+    assert said.runs_out is False
+    assert said.capped == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("product", "total_bytes", "name"),
+    [
+        (find_gpu("rtx-3060").product, 1, "rtx-3060"),
+        ("NVIDIA A100 of another kind", 81 * GIB, "a100-80"),
+    ],
+)
+def test_a_rows_gpu_is_found_by_product_then_by_family(
+    product: str, total_bytes: int, name: str
+) -> None:
+    """Files name cards in many ways."""
+    (run,) = _runs(_row(gpu=product, total_gpu_memory=str(total_bytes)))
+
+    assert gpu_of(run).name == name
+
+
+def test_a_gpu_of_no_family_is_refused() -> None:
+    """Nothing near enough may stand in for it."""
+    (run,) = _runs(_row(gpu="Voodoo 2"))
+
+    with pytest.raises(InputError, match="r1: GPU 'Voodoo 2'"):
+        gpu_of(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -217,3 +218,51 @@ def test_a_real_trace_becomes_a_timeline(name: str) -> None:
         elif isinstance(event, Free):
             live.remove(event.block_id)
     assert {label.category for label in timeline.labels} == set(Category)
+
+
+def _two_steps(*, optimizer: str = "Adam", name: str = "aten::sqrt") -> LinkedSet:
+    """Two gradients, then two steps of a loop with a temporary for each parameter."""
+    calls = [_call(10, "aten::mm", phase=Phase.BACKWARD)]
+    calls += [_call(at, name, phase=Phase.OPTIMIZER) for at in (20, 30)]
+    calls.append(_call(40, "aten::mm", phase=Phase.BACKWARD, iteration=1))
+    calls += [_call(at, name, phase=Phase.OPTIMIZER, iteration=1) for at in (50, 60)]
+    linked = _linked(
+        calls,
+        (100, 11, None, 0),
+        (200, 12, None, 0),
+        (100, 21, None, 1),
+        (100, 22, 29, 1),
+        (100, 51, 59, 4),
+    )
+    return replace(linked, optimizer=optimizer)
+
+
+def test_a_step_works_on_lists_of_all_parameters() -> None:
+    """A loop's temporaries go; a list as large as all gradients comes, when the state is there."""
+    timeline = _orchestrate(_two_steps(), only="listed_steps")
+
+    assert _sizes(timeline) == [100, 200, 100, 100, 200, 100, 200]
+    assert timeline.events[3:7] == (Alloc(3, 100), Alloc(4, 200), Free(3), Free(4))
+
+
+@pytest.mark.parametrize(
+    "linked",
+    [
+        pytest.param(_two_steps(optimizer="Mine"), id="not PyTorch's own"),
+        pytest.param(_two_steps(name="aten::_foreach_sqrt"), id="on lists already"),
+    ],
+)
+def test_a_step_that_makes_no_lists_is_left_as_it_is(linked: LinkedSet) -> None:
+    """Other people's optimizers are loops on a GPU too."""
+    assert _sizes(_orchestrate(linked, only="listed_steps")) == [100, 200, 100, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [("aten::mul_", [100, 200, 100]), ("aten::add", [100, 200, 100, 100, 200, 100, 200])],
+)
+def test_sgd_makes_a_list_to_decay_weights_with(name: str, want: list[int]) -> None:
+    """Its loop then adds to each gradient before anything else."""
+    linked = _two_steps(optimizer="SGD", name=name)
+
+    assert _sizes(_orchestrate(linked, only="listed_steps")) == want

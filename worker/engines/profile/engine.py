@@ -80,8 +80,11 @@ class ProfileEngine:
         *,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        without: Sequence[str] = (),
     ) -> TracedJob:
         """Run a job at small batch sizes and return its timeline at its own.
+
+        ``without`` names rules of the orchestration that are left out.
 
         Raises:
             InputError: if the job cannot be run as it is written.
@@ -97,7 +100,7 @@ class ProfileEngine:
             compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
         )
         return TracedJob(
-            timeline=orchestrate(linked, first.model_bytes, device),
+            timeline=orchestrate(linked, first.model_bytes, device, without=without),
             runtime=self._runtime.name,
             versions=first.told.versions,
             alloc_conf=spec.allocator,
