@@ -12,10 +12,13 @@ RUNTIME ?= torch-2.14
 CUDNN   ?=
 # figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
 TIMM    ?= timm_a100.csv
+# measured runs for `make rules`, models.json beside them
+PEAKS   ?= tests/data/peaks_sample.csv
+CAPPED  ?=
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow lint format bench breadth compare constraints clean
+.PHONY: help install runtime run test test-slow lint format bench breadth compare rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,6 +67,9 @@ breadth: install runtime ## trace hundreds of timm models beside a real A100 (TI
 
 compare: install runtime ## measure the phantom beside PyTorch's own MemTracker
 	$(BIN)/python -m tests.bench.compare
+
+rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
+	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')
 
 constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
 	rm -rf build/constraints

@@ -51,7 +51,7 @@ def find_model_bytes(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:
         return _noted(trace.notes[MODEL_NOTE])
     end_us = _end_of_first_backward(linked)
     gradients = [
-        _input_bytes(op, 0)
+        input_bytes(op, 0)
         for op in sorted(trace.ops)
         if op.name == _ACCUMULATE and op.begin_us < end_us and op.input_dims
     ]
@@ -79,11 +79,12 @@ def _end_of_first_backward(linked: LinkedSet) -> float:
 def _buffers(linked: LinkedSet) -> Iterator[int]:
     for call in linked.calls:
         if call.iteration == 0 and call.op.name == "aten::batch_norm":
-            yield from (_input_bytes(call.op, at) for at in _STATISTICS)
+            yield from (input_bytes(call.op, at) for at in _STATISTICS)
             yield _COUNTER_BYTES
 
 
-def _input_bytes(op: OpEvent, at: int) -> int:
+def input_bytes(op: OpEvent, at: int) -> int:
+    """Return the size of an input of an operator; 0 if the trace does not tell."""
     if at >= len(op.input_dims) or at >= len(op.input_types):
         return 0
     return prod(op.input_dims[at]) * _ITEM_BYTES.get(op.input_types[at], 0)

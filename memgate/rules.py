@@ -6,13 +6,16 @@ the phantom engine shows them, which runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from memgate.links import Call, LinkedSet
 from memgate.plan import PlannedBlock
+from memgate.residents import input_bytes
 from memgate.timeline import Category, Phase
+from memgate.trace import OpEvent
 from memgate.units import KIB, MIB
 
 Plan = list[PlannedBlock]
@@ -163,7 +166,8 @@ def batch_norm_order(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
 def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     """Let attention keep its result and a number per query, not the matrix of all with all.
 
-    A CPU has a fused kernel too, but not with dropout: then it multiplies matrices and keeps them.
+    A CPU has a fused kernel too, but not with dropout, nor for a mask that is learned: then it
+    multiplies matrices and keeps them, scaled, instead of its inputs.
     """
     del device
     found = _by_call(linked, plan, _ATTENTION)
@@ -178,21 +182,49 @@ def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
         and len(found[position]) > _FUSED_BLOCKS
     }
     backward = {position: backward[position] for position in unfused}
-    fused = {}
+    fused, kept = {}, dict(enumerate(plan))
+    inputs = _BySize(plan)
     for position, indices in unfused.items():
         result = plan[indices[-1]]
         ended = backward[position][-1].op.end_us if backward[position] else result.free_us
-        dims = linked.calls[position].op.input_dims
-        per_query = 4 * prod(dims[0][:3]) if dims else 0
+        op = linked.calls[position].op
+        per_query = 4 * prod(op.input_dims[0][:3]) if op.input_dims else 0
         rows = PlannedBlock(
             per_query, result.alloc_us, ended, position, Category.ACTIVATIONS, False
         )
         fused[position] = [result, rows]
+        for index in inputs.live_inputs(op):
+            free_us = kept[index].free_us
+            if ended is not None and free_us is not None and free_us < ended:
+                kept[index] = kept[index]._replace(free_us=ended, category=Category.ACTIVATIONS)
     return [
         block
-        for block in plan
+        for block in kept.values()
         if block.call not in fused and not _is_within(linked, block, backward)
     ] + [block for blocks in fused.values() for block in blocks]
+
+
+class _BySize:
+    """Planned blocks by their size: a trace does not say which blocks an operator reads."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._indices: dict[int, list[int]] = {}
+        for index, block in enumerate(plan):
+            self._indices.setdefault(block.size_bytes, []).append(index)
+
+    def live_inputs(self, op: OpEvent) -> Iterator[int]:
+        """Take for each input the newest block of its size that is there when the operator runs."""
+        taken: set[int] = set()
+        for at in range(len(op.input_dims)):
+            same = self._indices.get(input_bytes(op, at), [])
+            begun = bisect_right(same, op.begin_us, key=lambda index: self._plan[index].alloc_us)
+            for index in reversed(same[:begun]):
+                free_us = self._plan[index].free_us
+                if index not in taken and (free_us is None or free_us >= op.end_us):
+                    taken.add(index)
+                    yield index
+                    break
 
 
 def _is_within(

@@ -101,7 +101,7 @@ def estimate_command(
     else:
         if arguments:
             raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
-        spec = _read_spec(job)
+        spec = read_spec(job)
         with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
             traced = started.trace(spec, target.gpu, **limits)
             engine = started.name
@@ -123,7 +123,12 @@ def read_gpu(text: str) -> GpuTarget:
         raise InputError(f"gpu {text!r} is not JSON: {error}") from None
 
 
-def _read_spec(path: Path) -> JobSpec:
+def read_spec(path: Path) -> JobSpec:
+    """Read a job spec, JSON or YAML, from a file or (``-``) from standard input.
+
+    Raises:
+        InputError: if there is none, with the field and the rule.
+    """
     try:
         text = sys.stdin.read() if path == Path("-") else path.read_text()
     except (OSError, UnicodeDecodeError) as error:

@@ -266,3 +266,25 @@ def test_sgd_makes_a_list_to_decay_weights_with(name: str, want: list[int]) -> N
     linked = _two_steps(optimizer="SGD", name=name)
 
     assert _sizes(_orchestrate(linked, only="listed_steps")) == want
+
+
+def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
+    """What multiplies matrices keeps scaled ones instead; the newest blocks of their sizes are."""
+    shapes = ((1, 1, 8, 8), (1, 1, 8, 8), (1, 1, 8, 8))
+    attention = _call(10, "aten::scaled_dot_product_attention", *shapes)
+    attention = attention._replace(op=attention.op._replace(input_types=("float",) * 3))
+    before = [_call(at, "aten::linear") for at in (1, 2, 3)]
+    after = _call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=3)
+    linked = _linked(
+        [*before, attention, after],
+        (256, 1, 40, 0),  # query: gone before the backward pass
+        (256, 2, 99, 1),  # key: held by something else, for longer
+        (999, 3, 40, 2),  # of another size
+        (256, 4, 9.5, 0),  # gone before
+        *((256, at, 55, 3) for at in (11, 12, 13)),
+    )
+
+    timeline = _orchestrate(linked, only="fused_attention")
+
+    freed = [event.block_id for event in timeline.events if isinstance(event, Free)]
+    assert freed == [3, 2, 4, 0, 5, 1], "query and rows with the backward pass, key after it"

@@ -20,6 +20,9 @@ from torch.utils._pytree import tree_map_only
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
+#: a scaler of gradients asks it whether they are finite, and else lets the optimizer wait
+_UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
+
 #: of the operators on lists: they count steps, and measure gradients
 _REAL_FOREACH = frozenset({"_foreach_add_", "_foreach_norm"})
 
@@ -37,6 +40,7 @@ def leave_out_arithmetic() -> None:
             library.impl(name, _allocate_only(getattr(torch.ops.aten, name).default), "CPU")
         library.impl(_ATTENTION, _attention, "CPU")
         library.impl(f"{_ATTENTION}_backward", _attention_backward, "CPU")
+        library.impl(_UNSCALE, _find_all_finite, "CPU")
         for packet in _foreach_operators():
             for overload in packet.overloads():
                 operator = getattr(packet, overload)
@@ -64,6 +68,10 @@ def _meta(tensor: torch.Tensor) -> torch.Tensor:
 
 def _like(shape: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(shape.size(), shape.stride(), dtype=shape.dtype, device="cpu")
+
+
+def _find_all_finite(*_: Any) -> None:
+    """Leave the flag that says so as it is."""
 
 
 def _attention(query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -18,6 +18,7 @@ from memgate.residents import MODEL_NOTE
 from worker.engines.messages import Profiled
 from worker.engines.profile.arithmetic import leave_out_arithmetic
 from worker.engines.profile.as_on_cuda import choose_as_on_cuda
+from worker.engines.profile.autocast import cast_as_on_cuda
 from worker.engines.profile.modules import ModuleMarks
 from worker.engines.versions import library_versions
 from worker.jobs.loop import TrainingLoop
@@ -27,6 +28,7 @@ from worker.jobs.models import build_model
 def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
     """Run a job's iterations under the profiler, without computing anything large."""
     choose_as_on_cuda()
+    cast_as_on_cuda()
     leave_out_arithmetic()
     loop = TrainingLoop(spec, build_model(spec.model), "cpu")
     ModuleMarks()

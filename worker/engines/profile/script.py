@@ -20,6 +20,7 @@ from memgate.errors import InputError
 from memgate.residents import MODEL_NOTE
 from worker.engines.messages import Profiled, ProfileScriptRun
 from worker.engines.profile.as_on_cuda import choose_as_on_cuda
+from worker.engines.profile.autocast import cast_as_on_cuda
 from worker.engines.profile.modules import ModuleMarks
 from worker.engines.profile.on_the_cpu import OnTheCpu, redirect_to_the_cpu
 from worker.engines.profile.run import model_bytes
@@ -44,6 +45,7 @@ def profile_script(
         InputError: if the script failed, or made no step at all.
     """
     choose_as_on_cuda()
+    cast_as_on_cuda()
     redirect_to_the_cpu()
     recording = _Recording(work, on_step, finish)
     ModuleMarks()
