@@ -57,3 +57,15 @@ def test_batch_norm_shows_its_statistics() -> None:
     trace = Trace(memory_events=(), ops=(norm,), module_calls=(), annotations=(), notes={})
 
     assert find_model_bytes(trace, linked) == (32, 0, 8, 0, 0, 8)
+
+
+def test_operators_that_differ_in_a_number_alone_are_no_trouble() -> None:
+    """A gradient with a sequence number, and its twin without one."""
+    twins = tuple(
+        OpEvent(0, 5, 1, "torch::autograd::AccumulateGrad", number, None, ((2, 3),), ("float",))
+        for number in (7, None)
+    )
+    linked = LinkedSet(calls=(), blocks=(), diagnostics={})
+    trace = Trace(memory_events=(), ops=twins, module_calls=(), annotations=(), notes={})
+
+    assert find_model_bytes(trace, linked) == (24, 24)
