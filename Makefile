@@ -15,10 +15,12 @@ TIMM    ?= timm_a100.csv
 # measured runs for `make rules`, models.json beside them
 PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
+# a trace for `make bench-traces`; none: some are made
+TRACE   ?=
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow lint format bench breadth compare rules constraints clean
+.PHONY: help install runtime run test test-slow lint format bench bench-traces breadth compare rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -61,6 +63,9 @@ format: install ## rewrite the code in the house format
 
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
+
+bench-traces: install ## measure how traces are read and understood: time, memory (TRACE=your.json)
+	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
 
 breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'

@@ -167,21 +167,41 @@ def _layers(ops: Sequence[OpEvent], module_calls: Sequence[ModuleCall]) -> Itera
     waiting: dict[int, list[ModuleCall]] = {}
     for call in sorted(module_calls, key=lambda call: (-call.begin_us, call.end_us)):
         waiting.setdefault(call.thread, []).append(call)
-    running: dict[int, list[ModuleCall]] = {thread: [] for thread in waiting}
+    running = {thread: _Running(queue) for thread, queue in waiting.items()}
     for op in ops:
-        if op.thread not in waiting:
-            yield ""
-            continue
-        stack, queue = running[op.thread], waiting[op.thread]
-        while queue and queue[-1].begin_us <= op.begin_us:
-            stack.append(queue.pop())
-            _drop_ended(stack, stack[-1].begin_us)
-        _drop_ended(stack, op.begin_us)
-        yield ".".join(call.name for call in stack)
+        yield running[op.thread].path_at(op.begin_us) if op.thread in running else ""
 
 
-def _drop_ended(stack: list[ModuleCall], at_us: float) -> None:
-    stack[:] = [call for call in stack if call.end_us > at_us]
+class _Running:
+    """The modules of a thread that are running, asked about moments in the order of time."""
+
+    def __init__(self, waiting: list[ModuleCall]) -> None:
+        #: not begun yet, the next one last
+        self._waiting = waiting
+        self._stack: list[ModuleCall] = []
+        #: when the first of the stack to end does; until then nobody has to look
+        self._first_end_us = float("inf")
+        self._path = ""
+
+    def path_at(self, at_us: float) -> str:
+        """Return their names from the outside in."""
+        is_changed = self._drop_ended(at_us)
+        while self._waiting and self._waiting[-1].begin_us <= at_us:
+            call = self._waiting.pop()
+            if call.end_us > at_us:
+                self._stack.append(call)
+                self._first_end_us = min(self._first_end_us, call.end_us)
+                is_changed = True
+        if is_changed:
+            self._path = ".".join(call.name for call in self._stack)
+        return self._path
+
+    def _drop_ended(self, at_us: float) -> bool:
+        if at_us < self._first_end_us:
+            return False
+        self._stack = [call for call in self._stack if call.end_us > at_us]
+        self._first_end_us = min((call.end_us for call in self._stack), default=float("inf"))
+        return True
 
 
 def _tie_backward_calls(

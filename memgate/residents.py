@@ -50,12 +50,11 @@ def find_model_bytes(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:
     if MODEL_NOTE in trace.notes:
         return _noted(trace.notes[MODEL_NOTE])
     end_us = _end_of_first_backward(linked)
-    gradients = [
-        input_bytes(op, 0)
-        for op in sorted(trace.ops)
-        if op.name == _ACCUMULATE and op.begin_us < end_us and op.input_dims
+    made = [
+        op for op in trace.ops if op.name == _ACCUMULATE and op.begin_us < end_us and op.input_dims
     ]
-    return (*reversed(gradients), *_buffers(linked))
+    made.sort(key=lambda op: op.begin_us)
+    return (*(input_bytes(op, 0) for op in reversed(made)), *_buffers(linked))
 
 
 def _noted(note: Any) -> tuple[int, ...]:

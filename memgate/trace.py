@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct, field
@@ -23,7 +23,7 @@ from memgate.units import MIB, format_size
 MAX_TRACE_BYTES = 2048 * MIB
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = 4 * MIB
+_CHUNK_BYTES = MIB
 
 #: how the profiler names calls of modules, and how ``memgate profile`` names them too
 MODULE_PREFIX = "nn.Module: "
@@ -38,11 +38,17 @@ _HOW_TO_PROFILE = (
     " with_stack=True, record_shapes=True), or with: memgate profile SCRIPT -o TRACE"
 )
 
+#: the shapes of an operator's inputs, in order
+Dims = tuple[tuple[int, ...], ...]
 
-_SHAPES = msgspec.json.Decoder(tuple[tuple[int, ...], ...])
+_SHAPES = msgspec.json.Decoder(Dims)
 
 
-class MemoryEvent(NamedTuple):
+# Events come by the million: as structs without `gc` the garbage collector does not walk over them
+# again and again, which took longer than to read them. They cannot be part of a cycle.
+
+
+class MemoryEvent(Struct, frozen=True, order=True, gc=False):
     """Memory was allocated, or freed."""
 
     at_us: float
@@ -52,7 +58,7 @@ class MemoryEvent(NamedTuple):
     size_bytes: int
 
 
-class OpEvent(NamedTuple):
+class OpEvent(Struct, frozen=True, order=True, gc=False):
     """An operator ran."""
 
     begin_us: float
@@ -64,11 +70,11 @@ class OpEvent(NamedTuple):
     #: the thread of the forward pass, if this ran in the backward pass
     forward_thread: int | None
     #: of each input, in order; empty for what is no tensor
-    input_dims: tuple[tuple[int, ...], ...]
+    input_dims: Dims
     input_types: tuple[str, ...]
 
 
-class ModuleCall(NamedTuple):
+class ModuleCall(Struct, frozen=True, order=True, gc=False):
     """An ``nn.Module`` was called."""
 
     begin_us: float
@@ -78,7 +84,7 @@ class ModuleCall(NamedTuple):
     name: str
 
 
-class Annotation(NamedTuple):
+class Annotation(Struct, frozen=True, order=True, gc=False):
     """A span with a name: ``ProfilerStep#2``, ``Optimizer.step#Adam.step``."""
 
     begin_us: float
@@ -107,7 +113,7 @@ class _Args(Struct, gc=False):
     sequence_number: int | None = field(default=None, name="Sequence number")
     forward_thread: int | None = field(default=None, name="Fwd thread id")
     input_dims: msgspec.Raw = field(default=msgspec.Raw(b"[]"), name="Input Dims")
-    input_types: list[str] | None = field(default=None, name="Input type")
+    input_types: tuple[str, ...] | None = field(default=None, name="Input type")
 
 
 class _Event(Struct, gc=False):
@@ -151,29 +157,31 @@ def read_trace(stream: BinaryIO, *, max_bytes: int = MAX_TRACE_BYTES) -> Trace:
     return trace
 
 
-def _unpack(stream: BinaryIO, max_bytes: int) -> bytes:
+def _unpack(stream: BinaryIO, max_bytes: int) -> bytearray:
     """Read all of a stream, unpacking gzip, and stop where it becomes too much."""
     head = stream.read(len(_GZIP_MAGIC))
-    chunks = [head]
-    if head == _GZIP_MAGIC:
-        chunks = list(_gunzip(stream, max_bytes))
-    else:
-        chunks.append(stream.read(max_bytes))
-        if stream.read(1):
+    # grows in place: chunks that are joined at the end are there twice
+    data = bytearray()
+    for chunk in _gunzip(stream) if head == _GZIP_MAGIC else _chunks(head, stream):
+        data += chunk
+        if len(data) > max_bytes:
             raise TraceFormatError(_too_large(max_bytes))
-    return b"".join(chunks)
+    return data
 
 
-def _gunzip(stream: BinaryIO, max_bytes: int) -> Iterator[bytes]:
+def _chunks(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
+    chunk = head
+    while chunk:
+        yield chunk
+        chunk = stream.read(_CHUNK_BYTES)
+
+
+def _gunzip(stream: BinaryIO) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    packed, num_bytes = _GZIP_MAGIC, 0
+    packed = _GZIP_MAGIC
     try:
         while packed:
-            chunk = unpacker.decompress(packed, _CHUNK_BYTES)
-            num_bytes += len(chunk)
-            if num_bytes > max_bytes:
-                raise TraceFormatError(_too_large(max_bytes))
-            yield chunk
+            yield unpacker.decompress(packed, _CHUNK_BYTES)
             packed = unpacker.unconsumed_tail or stream.read(_CHUNK_BYTES)
     except zlib.error as error:
         raise TraceFormatError(f"the gzip file is broken: {error}") from None
@@ -211,23 +219,33 @@ def _memory_events(events: list[_Event]) -> Iterator[MemoryEvent]:
 
 
 def _ops(events: list[_Event]) -> Iterator[OpEvent]:
+    # A loop repeats its shapes and types: each is kept once, and shapes are decoded once.
+    shapes: dict[bytes, Dims] = {}
+    types: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
+    names: dict[str, str] = {}
+    no_args = _Args()
     for event in events:
-        if event.category != "cpu_op" or event.begin_us is None:
+        begin_us = event.begin_us
+        if event.category != "cpu_op" or begin_us is None:
             continue
-        args = event.args or _Args()
+        args = event.args or no_args
+        raw, mine = bytes(args.input_dims), args.input_types or ()
+        dims = shapes.get(raw)
+        if dims is None:
+            dims = shapes[raw] = _dims(raw)
         yield OpEvent(
-            event.begin_us,
-            event.begin_us + event.duration_us,
+            begin_us,
+            begin_us + event.duration_us,
             _thread(event),
-            event.name,
+            names.setdefault(event.name, event.name),
             args.sequence_number,
             args.forward_thread or None,
-            _dims(args.input_dims),
-            tuple(args.input_types or ()),
+            dims,
+            types.setdefault(mine, mine),
         )
 
 
-def _dims(raw: msgspec.Raw) -> tuple[tuple[int, ...], ...]:
+def _dims(raw: bytes) -> Dims:
     """Read the shapes of the inputs; of a list of tensors it is a list of shapes: not needed."""
     try:
         return _SHAPES.decode(raw)
@@ -235,7 +253,7 @@ def _dims(raw: msgspec.Raw) -> tuple[tuple[int, ...], ...]:
         return tuple(map(_shape, _inputs(raw)))
 
 
-def _inputs(raw: msgspec.Raw) -> list[msgspec.Raw]:
+def _inputs(raw: bytes) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
     except msgspec.ValidationError:

@@ -47,11 +47,15 @@ MODULES = (ModuleCall(10, 20, 1, "Net_0"), ModuleCall(10.5, 19.5, 1, "Linear_0")
 STEP = Annotation(50, 60, "Optimizer.step#SGD.step")
 
 
-def _link(*memory: tuple[float, int, int], ops: tuple[OpEvent, ...] = OPS) -> LinkedSet:
+def _link(
+    *memory: tuple[float, int, int],
+    ops: tuple[OpEvent, ...] = OPS,
+    modules: tuple[ModuleCall, ...] = MODULES,
+) -> LinkedSet:
     trace = Trace(
         memory_events=tuple(MemoryEvent(at, 1, address, size) for at, address, size in memory),
         ops=ops,
-        module_calls=MODULES,
+        module_calls=modules,
         annotations=(STEP, Annotation(48, 49, "ProfilerStep#1")),
         notes={},
     )
@@ -88,6 +92,20 @@ def test_layers_are_the_modules_that_were_running() -> None:
     ]
     assert (calls[3].node, calls[3].forward_call) == ("AddmmBackward0", 1)
     assert calls[4].node == "torch::autograd::AccumulateGrad"
+
+
+def test_a_module_that_is_over_is_no_layer() -> None:
+    """Whether an operator ran in it or none did, and whether or not its caller is over, too."""
+    modules = (
+        ModuleCall(10, 26, 1, "Net_0"),
+        ModuleCall(10.2, 10.4, 1, "Identity_0"),
+        ModuleCall(10.5, 19.5, 1, "Linear_0"),
+    )
+
+    layers = [call.layer for call in _link(modules=modules).calls]
+
+    assert layers[:3] == ["", "Net_0.Linear_0", "Net_0"]
+    assert layers[-1] == ""
 
 
 def test_a_backward_call_without_a_forward_call_is_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from memgate.blocks import MemoryBlock, pair_blocks
@@ -272,7 +273,7 @@ def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
     """What multiplies matrices keeps scaled ones instead; the newest blocks of their sizes are."""
     shapes = ((1, 1, 8, 8), (1, 1, 8, 8), (1, 1, 8, 8))
     attention = _call(10, "aten::scaled_dot_product_attention", *shapes)
-    attention = attention._replace(op=attention.op._replace(input_types=("float",) * 3))
+    attention = attention._replace(op=msgspec.structs.replace(attention.op, input_types=("float",) * 3))
     before = [_call(at, "aten::linear") for at in (1, 2, 3)]
     after = _call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=3)
     linked = _linked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from memgate.blocks import pair_blocks
@@ -50,9 +51,21 @@ def test_batch_norm_shows_its_statistics() -> None:
     types = ("float",) * 4 + ("mystery",)
     dims = ((2, 8, 4), (8,), (8,), (8,), (8,))
     norm = OpEvent(0, 5, 1, "aten::batch_norm", None, None, dims, types)
-    short = norm._replace(begin_us=6, end_us=7, input_dims=dims[:3])
+    short = msgspec.structs.replace(norm, begin_us=6, end_us=7, input_dims=dims[:3])
     calls = tuple(Call(op, Phase.FORWARD, 0, "", "", None) for op in (norm, short))
     linked = LinkedSet(calls=calls, blocks=(), diagnostics={})
     trace = Trace(memory_events=(), ops=(norm,), module_calls=(), annotations=(), notes={})
 
     assert find_model_bytes(trace, linked) == (32, 0, 8, 0, 0, 8)
+
+
+def test_operators_that_differ_in_a_number_alone_are_no_trouble() -> None:
+    """A gradient with a sequence number, and its twin without one."""
+    twins = tuple(
+        OpEvent(0, 5, 1, "torch::autograd::AccumulateGrad", number, None, ((2, 3),), ("float",))
+        for number in (7, None)
+    )
+    linked = LinkedSet(calls=(), blocks=(), diagnostics={})
+    trace = Trace(memory_events=(), ops=twins, module_calls=(), annotations=(), notes={})
+
+    assert find_model_bytes(trace, linked) == (24, 24)
