@@ -22,6 +22,7 @@ from memgate.rules import RULES, Device
 from memgate.trace import Trace, read_trace
 from memgate.units import format_size
 from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu
+from service.commands.options import AsJson, Gpu, Picture
 from service.plots import plot_replay
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
@@ -33,17 +34,13 @@ def analyze_command(
     path: Annotated[
         Path, typer.Argument(metavar="TRACE", help="Trace of torch.profiler, .json or .json.gz.")
     ],
-    gpu: Annotated[str, typer.Option(help="The GPU; see: memgate gpus.")],
+    gpu: Gpu,
     allocator: Annotated[str, typer.Option(help="A PYTORCH_ALLOC_CONF string.")] = "",
     without: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="A rule to leave out; repeatable.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    plot: Picture = None,
+    as_json: AsJson = False,
 ) -> None:
     """Would the job of this CPU trace fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
