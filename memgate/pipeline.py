@@ -21,7 +21,7 @@ from memgate.residents import find_model_bytes
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from memgate.trace import Trace
-from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide
+from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide, left_for_segments
 
 
 def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) -> Timeline:
@@ -50,8 +50,7 @@ def estimate(
     # 1. What the job would take if there were no end of memory.
     ample = replay(timeline, config, AMPLE_BYTES)
     # 2. What it takes of this GPU.
-    left = max(0, gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
-    run = replay(timeline, config, left)
+    run = replay(timeline, config, left_for_segments(target))
     # 3. The least in which it lives.
     required = find_min_capacity(timeline, config, ample)
     # 4. What held the memory when most was held.

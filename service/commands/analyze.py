@@ -23,7 +23,7 @@ from memgate.trace import Trace, read_trace
 from memgate.units import format_size
 from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu
 from service.commands.options import AsJson, Gpu, Picture
-from service.plots import plot_replay
+from service.plots import plot_timeline, prepare_picture
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
 _MAX_DEPTH = 4
@@ -53,6 +53,7 @@ def analyze_command(
     for name in without or []:
         if name not in names:
             raise InputError(f"rule {name!r} is unknown; there are: {', '.join(sorted(names))}")
+    plot = prepare_picture(plot) if plot is not None else None
     start = time.perf_counter()
     target = read_gpu(gpu)
     device = Device(compute_capability=target.gpu.compute_capability)
@@ -68,7 +69,7 @@ def analyze_command(
     ample = replay(timeline, parse_alloc_conf(allocator), AMPLE_BYTES)
     layers = find_layers(timeline, ample)
     if plot is not None:
-        plot_replay(ample, title=path.name, capacity_bytes=target.gpu.memory_bytes, path=plot)
+        plot_timeline(timeline, parse_alloc_conf(allocator), target, title=path.name, path=plot)
     _tell(answer, layers, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
 

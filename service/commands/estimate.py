@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError
 from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
@@ -27,9 +28,11 @@ from service.commands.options import (
     AsJson,
     Gpu,
     HostMemory,
+    Picture,
     RuntimeName,
     Timeout,
 )
+from service.plots import plot_timeline, prepare_picture
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.registry import start_engine
@@ -57,6 +60,7 @@ def estimate_command(
     ] = 4,
     timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
     host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
+    plot: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Will this job fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
@@ -69,6 +73,7 @@ def estimate_command(
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
     target = read_gpu(gpu)
+    plot = prepare_picture(plot) if plot is not None else None
     limits: _Limits = {"timeout_seconds": timeout, "host_memory_bytes": int(host_memory * GIB)}
     start = time.perf_counter()
     if job.suffix == ".py":
@@ -79,6 +84,9 @@ def estimate_command(
     else:
         engine, traced = _trace_spec(_read_spec(job), target, engine, runtime, limits)
     answer = _answer(traced, target, engine, start)
+    if plot is not None:
+        config = parse_alloc_conf(traced.alloc_conf)
+        plot_timeline(traced.timeline, config, target, title=job.name, path=plot)
     if as_json:
         typer.echo(answer.model_dump_json())
     else:

@@ -10,7 +10,7 @@ from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.rules import RULES, Device
-from memgate.timeline import Alloc, Category, Free, Phase, Timeline
+from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent
 from memgate.units import MIB
 from tests.builders import TINY_TRACES, read_tiny_trace
@@ -59,6 +59,22 @@ def test_the_model_comes_first_and_the_rest_in_the_order_of_time() -> None:
 
     assert timeline.events == (Alloc(0, 7), Alloc(1, 8), Alloc(2, 100), Alloc(3, 50), Free(2))
     assert [label.category for label in timeline.labels[:2]] == [Category.PARAMETERS] * 2
+
+
+def test_phases_begin_where_their_first_block_does() -> None:
+    """The model comes before all; a phase that touches no memory has no place."""
+    phases = (Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BETWEEN, Phase.OPTIMIZER)
+    calls = [_call(10 * at, "aten::add", phase=phase) for at, phase in enumerate(phases, 1)]
+    linked = _linked(calls, (100, 11, 39, 0), (50, 31, None, 2), (50, 51, None, 4))
+
+    timeline = orchestrate(linked, [7, 8], AMPERE)
+
+    assert timeline.phases == (
+        PhaseStart(0, Phase.BETWEEN),
+        PhaseStart(2, Phase.FORWARD),
+        PhaseStart(3, Phase.BACKWARD),
+        PhaseStart(5, Phase.OPTIMIZER),
+    )
 
 
 def test_what_a_call_keeps_to_itself_is_the_cpus_own() -> None:
