@@ -43,8 +43,13 @@ def estimate(
     runtime: str,
     versions: dict[str, str],
     notes: Sequence[Reason] = (),
+    doubts: Sequence[Reason] = (),
 ) -> Estimate:
-    """Answer for one job and one GPU; ``notes`` are what the engine has to say about its work."""
+    """Answer for one job and one GPU.
+
+    ``notes`` are what the engine has to say about its work. With ``doubts`` no job is admitted: it
+    is uncertain whether it fits, and they are the reason.
+    """
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
     # 1. What the job would take if there were no end of memory.
@@ -57,13 +62,17 @@ def estimate(
     breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
+    decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
+    said = Reason(code=verdict.code, message=verdict.message)
+    # what took an admission back is the reason for the decision, so it comes first
+    reasons = [said, *doubts] if decision is verdict.decision else [*doubts, said]
     fits_on = [
         other.name
         for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
         if decide(required, other).decision is Decision.ADMIT
     ]
     return Estimate(
-        decision=verdict.decision.name.lower(),  # type: ignore[arg-type]
+        decision=decision.name.lower(),  # type: ignore[arg-type]
         engine=engine,
         peak_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
         peak_reserved_bytes=run.peak_reserved_bytes,
@@ -74,7 +83,7 @@ def estimate(
         capacity_bytes=gpu.memory_bytes,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
-        reasons=[Reason(code=verdict.code, message=verdict.message), *notes],
+        reasons=[*reasons, *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
         fits_on=fits_on,
         timings_ms={},

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -33,7 +33,7 @@ from service.commands.options import (
     Timeout,
 )
 from service.plots import plot_timeline, prepare_picture
-from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
+from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.registry import start_engine
 from worker.engines.traced import TracedJob
@@ -74,16 +74,16 @@ def estimate_command(
     """
     target = read_gpu(gpu)
     plot = prepare_picture(plot) if plot is not None else None
-    limits: _Limits = {"timeout_seconds": timeout, "host_memory_bytes": int(host_memory * GIB)}
+    limits: Limits = {"timeout_seconds": timeout, "host_memory_bytes": int(host_memory * GIB)}
     start = time.perf_counter()
     if job.suffix == ".py":
         script = _Script(path=job, arguments=arguments or [], num_steps=steps)
-        engine, traced = _trace_script(script, target, engine, runtime, limits, silent=as_json)
+        traced = _trace_script(script, target, engine, runtime, limits, silent=as_json)
     elif arguments:
         raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
     else:
-        engine, traced = _trace_spec(_read_spec(job), target, engine, runtime, limits)
-    answer = _answer(traced, target, engine, start)
+        traced = _trace_spec(_read_spec(job), target, engine, runtime, limits)
+    answer = _answer(traced, target, start)
     if plot is not None:
         config = parse_alloc_conf(traced.alloc_conf)
         plot_timeline(traced.timeline, config, target, title=job.name, path=plot)
@@ -92,13 +92,6 @@ def estimate_command(
     else:
         print_estimate(answer)
     raise typer.Exit(EXIT_STATUS[answer.decision])
-
-
-class _Limits(TypedDict):
-    """What a job may take of this machine, as engines take it."""
-
-    timeout_seconds: float
-    host_memory_bytes: int
 
 
 class _Script(NamedTuple):
@@ -114,11 +107,11 @@ def _trace_script(
     target: GpuTarget,
     engine: str,
     runtime: str | None,
-    limits: _Limits,
+    limits: Limits,
     *,
     silent: bool,
-) -> tuple[str, TracedJob]:
-    """Run a script; returns which engine did, and what it saw."""
+) -> TracedJob:
+    """Run a script on the phantom."""
     if not script.path.is_file():
         raise InputError(f"{script.path}: there is no such script")
     if engine not in ("auto", "phantom"):
@@ -127,7 +120,7 @@ def _trace_script(
         PhantomEngine(find_runtime(runtime)) as phantom,
         show_steps(script.path, script.num_steps, silent=silent) as on_step,
     ):
-        traced = phantom.trace_script(
+        return phantom.trace_script(
             script.path,
             script.arguments,
             target.gpu,
@@ -135,15 +128,14 @@ def _trace_script(
             on_step=on_step,
             **limits,
         )
-        return phantom.name, traced
 
 
 def _trace_spec(
-    spec: JobSpec, target: GpuTarget, engine: str, runtime: str | None, limits: _Limits
-) -> tuple[str, TracedJob]:
-    """Run the loop of a job spec; returns which engine did, and what it saw."""
+    spec: JobSpec, target: GpuTarget, engine: str, runtime: str | None, limits: Limits
+) -> TracedJob:
+    """Run the loop of a job spec."""
     with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
-        return started.name, started.trace(spec, target.gpu, **limits)
+        return started.trace(spec, target.gpu, **limits)
 
 
 def read_gpu(text: str) -> GpuTarget:
@@ -184,16 +176,17 @@ def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
         yield on_step
 
 
-def _answer(traced: TracedJob, target: GpuTarget, engine: str, start: float) -> Estimate:
+def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
     traced_at = time.perf_counter()
     answer = estimate(
         traced.timeline,
         target,
         alloc_conf=traced.alloc_conf,
-        engine=engine,
+        engine=traced.engine,
         runtime=traced.runtime,
         versions=traced.versions,
         notes=traced.notes,
+        doubts=traced.doubts,
     )
     now = time.perf_counter()
     timings = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
@@ -221,5 +214,5 @@ def print_estimate(answer: Estimate) -> None:
     if answer.oom is not None:
         console.print(f"PyTorch would say: {answer.oom.message}")
     console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
-    with_what = answer.runtime or answer.engine
+    with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")

@@ -126,6 +126,7 @@ class PhantomEngine:
         check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
         return TracedJob(
             timeline=timeline,
+            engine=self.name,
             runtime=self._runtime.name,
             versions=answer.versions,
             alloc_conf=answer.alloc_conf,

@@ -98,6 +98,7 @@ class ProfileEngine:
         )
         return TracedJob(
             timeline=orchestrate(linked, first.model_bytes, device),
+            engine=self.name,
             runtime=self._runtime.name,
             versions=first.told.versions,
             alloc_conf=spec.allocator,
