@@ -31,7 +31,7 @@ from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.verdict import USUAL_CONTEXT_BYTES
 from service.accuracy_plots import plot_accuracy, prepare_pictures
 from service.commands.options import AsJson, RuntimeName
-from worker.engines.registry import ENGINE_NAMES, Engine, start_engine
+from worker.engines.registry import Engine, check_engine, start_engine
 from worker.runtime import Runtime, find_runtime
 
 #: estimators as their authors write them
@@ -51,7 +51,7 @@ def accuracy_command(
         typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Which engine predicts: phantom or profile.")
+        str, typer.Option(help="Which engine predicts: auto, phantom or profile.")
     ] = "phantom",
     runtime: RuntimeName = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="The first N rows only.")] = None,
@@ -67,8 +67,7 @@ def accuracy_command(
 
     Example: memgate accuracy peaks.csv --capped capped_runs.csv --runtime torch-2.6
     """
-    if engine not in ENGINE_NAMES:
-        raise InputError(f"engine {engine!r} is unknown; there are: {', '.join(ENGINE_NAMES)}")
+    check_engine(engine)
     rows = _read_rows(peaks, capped, models, limit)
     found = find_runtime(runtime)
     if plot is not None:

@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import InputError
+from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.pipeline import estimate
@@ -35,7 +35,7 @@ from service.commands.options import (
 from service.plots import plot_timeline, prepare_picture
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from worker.engines.phantom.engine import PhantomEngine
-from worker.engines.registry import start_engine
+from worker.engines.registry import check_engine, start_engine
 from worker.engines.traced import TracedJob
 from worker.runtime import find_runtime
 
@@ -114,20 +114,28 @@ def _trace_script(
     """Run a script on the phantom."""
     if not script.path.is_file():
         raise InputError(f"{script.path}: there is no such script")
-    if engine not in ("auto", "phantom"):
-        raise InputError(f"engine {engine!r}: a script is run by the phantom engine")
-    with (
-        PhantomEngine(find_runtime(runtime)) as phantom,
-        show_steps(script.path, script.num_steps, silent=silent) as on_step,
-    ):
-        return phantom.trace_script(
-            script.path,
-            script.arguments,
-            target.gpu,
-            num_steps=script.num_steps,
-            on_step=on_step,
-            **limits,
-        )
+    check_engine(engine)
+    instead = (
+        f"profile the script: memgate profile {script.path} -o TRACE,"
+        f" then: memgate analyze TRACE --gpu {target.gpu.name}"
+    )
+    if engine == "profile":
+        raise InputError(f"--engine profile runs job specs; {instead}")
+    try:
+        with (
+            PhantomEngine(find_runtime(runtime)) as phantom,
+            show_steps(script.path, script.num_steps, silent=silent) as on_step,
+        ):
+            return phantom.trace_script(
+                script.path,
+                script.arguments,
+                target.gpu,
+                num_steps=script.num_steps,
+                on_step=on_step,
+                **limits,
+            )
+    except NotModelledError as error:
+        raise NotModelledError(f"{error.message}; {instead}") from None
 
 
 def _trace_spec(

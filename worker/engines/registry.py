@@ -104,8 +104,6 @@ _ENGINES: dict[str, Callable[[Runtime], Engine]] = {
     "profile": ProfileEngine,
 }
 
-ENGINE_NAMES = tuple(_ENGINES)
-
 
 def start_engine(name: str, runtime: Runtime) -> Engine:
     """Start an engine; the caller closes it.
@@ -113,6 +111,15 @@ def start_engine(name: str, runtime: Runtime) -> Engine:
     Raises:
         InputError: if there is no such engine.
     """
-    if name not in _ENGINES:
-        raise InputError(f"engine {name!r} is unknown; there are: {', '.join(ENGINE_NAMES)}")
+    check_engine(name)
     return _ENGINES[name](runtime)
+
+
+def check_engine(name: str) -> None:
+    """Refuse a name that no engine has.
+
+    Raises:
+        InputError: with the names there are.
+    """
+    if name not in _ENGINES:
+        raise InputError(f"engine {name!r} is unknown; there are: {', '.join(_ENGINES)}")
