@@ -56,7 +56,9 @@ def extrapolate(
             )
         blocks += [_block(one, other, line) for one, other in zip(mine, theirs, strict=True)]
     blocks.sort(key=lambda linked: linked.block.alloc_us)
-    return LinkedSet(calls=calls, blocks=tuple(blocks), diagnostics=first.diagnostics)
+    return LinkedSet(
+        calls=calls, blocks=tuple(blocks), diagnostics=first.diagnostics, shares=first.shares
+    )
 
 
 def count_differences(one: LinkedSet, other: LinkedSet) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -65,6 +65,8 @@ class LinkedSet:
     calls: tuple[Call, ...]
     blocks: tuple[LinkedBlock, ...]
     diagnostics: Mapping[BlockProblem | LinkProblem, int]
+    #: of what a problem could have struck, the part that it did: see ``_shares``
+    shares: Mapping[BlockProblem | LinkProblem, float] = field(default_factory=dict)
 
 
 def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
@@ -82,7 +84,36 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
     calls = list(_tie_backward_calls(calls, ops, nodes, diagnostics))
     linked = tuple(_link(blocks.blocks, calls))
     diagnostics[LinkProblem.NO_OPERATOR] += sum(block.call is None for block in linked)
-    return LinkedSet(calls=tuple(calls), blocks=linked, diagnostics=dict(diagnostics))
+    return LinkedSet(
+        calls=tuple(calls),
+        blocks=linked,
+        diagnostics=dict(diagnostics),
+        shares=_shares(calls, linked, diagnostics),
+    )
+
+
+def _shares(
+    calls: Sequence[Call],
+    blocks: Sequence[LinkedBlock],
+    diagnostics: Mapping[BlockProblem | LinkProblem, int],
+) -> dict[BlockProblem | LinkProblem, float]:
+    """Tell how much each problem that changes the answer has struck.
+
+    Of calls of the backward pass those without a forward call; of bytes those that no operator
+    asked for, since they are left out; of blocks those whose end or size is a guess.
+    """
+    tied = sum(call.phase is Phase.BACKWARD and call.forward_call is not None for call in calls)
+    untied = diagnostics.get(LinkProblem.NO_FORWARD, 0)
+    num_bytes = sum(linked.block.size_bytes for linked in blocks)
+    nobodys = sum(linked.block.size_bytes for linked in blocks if linked.call is None)
+    return {
+        LinkProblem.NO_FORWARD: untied / max(1, tied + untied),
+        LinkProblem.NO_OPERATOR: nobodys / max(1, num_bytes),
+        **{
+            problem: diagnostics.get(problem, 0) / max(1, len(blocks))
+            for problem in (BlockProblem.FREE_NOT_SEEN, BlockProblem.OTHER_SIZE)
+        },
+    }
 
 
 _Span = TypeVar("_Span", OpEvent, ModuleCall)

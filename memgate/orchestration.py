@@ -85,6 +85,8 @@ def _to_timeline(
         phases=make_phases(
             _phases(linked, [at_us for at_us, _, _ in moments], len(model_bytes)), len(events)
         ),
+        diagnostics={problem.value: count for problem, count in linked.diagnostics.items()},
+        shares={problem.value: share for problem, share in linked.shares.items()},
     )
 
 

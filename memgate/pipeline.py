@@ -13,6 +13,7 @@ from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.doubts import find_doubts
 from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
@@ -47,9 +48,10 @@ def estimate(
 ) -> Estimate:
     """Answer for one job and one GPU.
 
-    ``notes`` are what the engine has to say about its work. With ``doubts`` no job is admitted: it
-    is uncertain whether it fits, and they are the reason.
+    ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
+    among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     """
+    doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
     # 1. What the job would take if there were no end of memory.

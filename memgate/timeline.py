@@ -10,8 +10,8 @@ Orchestrating a CPU trace into a timeline is another module's job; this one only
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
 
@@ -118,6 +118,11 @@ class Timeline:
     #: in the order of events, each with an event of its own and another phase than the one before;
     #: empty if nothing is known
     phases: tuple[PhaseStart, ...] = ()
+    #: of a trace: how often what could not be explained was met, by the names that
+    #: ``BlockProblem`` and ``LinkProblem`` give it
+    diagnostics: Mapping[str, int] = field(default_factory=dict)
+    #: and, of what each could have struck, the part that it did
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def make_phases(starts: Iterable[PhaseStart], num_events: int) -> tuple[PhaseStart, ...]:

@@ -14,11 +14,13 @@ from rich.tree import Tree
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
+from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
 from memgate.layers import LayerNode, find_layers, to_document
 from memgate.pipeline import estimate, make_timeline
 from memgate.report import Estimate
 from memgate.rules import RULES, Device
+from memgate.timeline import Timeline
 from memgate.trace import Trace, read_trace
 from memgate.units import format_size
 from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu
@@ -70,7 +72,7 @@ def analyze_command(
     layers = find_layers(timeline, ample)
     if plot is not None:
         plot_timeline(timeline, parse_alloc_conf(allocator), target, title=path.name, path=plot)
-    _tell(answer, layers, as_json=as_json)
+    _tell(answer, timeline, layers, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
@@ -84,12 +86,14 @@ def _read(path: Path) -> Trace:
         raise type(error)(f"{path}: {error.message}") from None
 
 
-def _tell(answer: Estimate, layers: LayerNode, *, as_json: bool) -> None:
+def _tell(answer: Estimate, timeline: Timeline, layers: LayerNode, *, as_json: bool) -> None:
     if as_json:
-        document = answer.model_dump() | {"layers": to_document(layers)}
-        typer.echo(json.dumps(document))
+        more = {"layers": to_document(layers), "diagnostics": count_problems(timeline)}
+        typer.echo(json.dumps(answer.model_dump() | more))
         return
     print_estimate(answer)
+    if unexplained := tell_diagnostics(timeline):
+        Console(highlight=False).print(f"not explained: {unexplained}")
     tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")
     _grow(tree, layers, layers.size_bytes * _MIN_SHARE, _MAX_DEPTH)
     Console(highlight=False).print(tree)
