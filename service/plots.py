@@ -44,7 +44,7 @@ _PHASES: Mapping[Phase, str] = {
     Phase.OPTIMIZER: "#bcc4cd",
 }
 #: of the picture's width: what a letter of a band's name takes
-_LETTER_SHARE = 0.0064
+_LETTER_SHARE = 0.007
 
 #: more points than a picture has columns show nothing more
 _MAX_POINTS = 4000
@@ -184,7 +184,7 @@ def _add_legend(figure: Any, axes: Any, title: str) -> None:
 def _draw_phases(axes: Any, timeline: Timeline, num_events: int) -> None:
     """Shade each phase and name it above; one that nowhere has room goes into the legend."""
     spans = list(phase_spans(timeline, num_events))
-    named = set()
+    named = {Phase.BETWEEN}  # is white: no band
     for phase, begin, end in spans:
         if (end - begin) / num_events >= _LETTER_SHARE * len(phase.value):
             named.add(phase)
