@@ -128,6 +128,14 @@ def test_a_dropout_mask_takes_a_byte_an_element() -> None:
     assert _sizes(_orchestrate(unknown, only="dropout_masks")) == [160, 160]
 
 
+def test_batch_norm_makes_the_gradient_of_its_input_first() -> None:
+    """The largest block of its backward pass comes at the moment of the first."""
+    backward = _call(10, "aten::native_batch_norm_backward", phase=Phase.BACKWARD)
+    linked = _linked([backward], (8, 11, 99, 0), (500, 12, 99, 0), (9, 13, 99, 0))
+
+    assert _sizes(_orchestrate(linked, only="batch_norm_order")) == [500, 9, 8]
+
+
 def test_attention_keeps_whole_rows() -> None:
     """A number for each query, padded to 32 of them."""
     attention = _call(10, "aten::scaled_dot_product_attention", (2, 3, 100, 64))
