@@ -7,6 +7,7 @@
     |  |- TraceFormatError        not a profiler trace, or a broken one
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
+    |  |- NotModelledError        a job that calls what the phantom engine has no stand-in for
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
@@ -63,6 +64,12 @@ class UnsupportedTraceError(InputError):
     """A trace of a kind that is not analysed."""
 
     code = "UNSUPPORTED_TRACE"
+
+
+class NotModelledError(InputError):
+    """A job that calls what the phantom engine has no stand-in for."""
+
+    code = "NOT_MODELLED"
 
 
 class ExtrapolationError(InputError):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from msgspec.structs import replace
+import msgspec
 
 from memgate.errors import ExtrapolationError
 from memgate.links import Call, LinkedBlock, LinkedSet
@@ -81,7 +81,7 @@ def _call(one: Call, other: Call, line: _Line) -> Call:
         tuple(map(line.at, mine, theirs)) if len(mine) == len(theirs) else mine
         for mine, theirs in zip(one.op.input_dims, other.op.input_dims, strict=False)
     )
-    return one._replace(op=replace(one.op, input_dims=dims))
+    return one._replace(op=msgspec.structs.replace(one.op, input_dims=dims))
 
 
 def _by_call(linked: LinkedSet) -> Sequence[list[LinkedBlock]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -67,6 +67,8 @@ class LinkedSet:
     diagnostics: Mapping[BlockProblem | LinkProblem, int]
     #: its class, such as ``AdamW``; empty if the trace does not tell
     optimizer: str = ""
+    #: of what a problem could have struck, the part that it did: see ``_shares``
+    shares: Mapping[BlockProblem | LinkProblem, float] = field(default_factory=dict)
 
 
 def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
@@ -89,6 +91,7 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
         blocks=linked,
         diagnostics=dict(diagnostics),
         optimizer=_optimizer(trace.annotations),
+        shares=_shares(calls, linked, diagnostics),
     )
 
 
@@ -96,6 +99,30 @@ def _optimizer(annotations: Iterable[Annotation]) -> str:
     """Return the class of the optimizer: the profiler names it with each step."""
     steps = (note.name for note in annotations if note.name.startswith(_STEP_PREFIX))
     return next(steps, "").removeprefix(_STEP_PREFIX).partition(".")[0]
+
+
+def _shares(
+    calls: Sequence[Call],
+    blocks: Sequence[LinkedBlock],
+    diagnostics: Mapping[BlockProblem | LinkProblem, int],
+) -> dict[BlockProblem | LinkProblem, float]:
+    """Tell how much each problem that changes the answer has struck.
+
+    Of calls of the backward pass those without a forward call; of bytes those that no operator
+    asked for, since they are left out; of blocks those whose end or size is a guess.
+    """
+    tied = sum(call.phase is Phase.BACKWARD and call.forward_call is not None for call in calls)
+    untied = diagnostics.get(LinkProblem.NO_FORWARD, 0)
+    num_bytes = sum(linked.block.size_bytes for linked in blocks)
+    nobodys = sum(linked.block.size_bytes for linked in blocks if linked.call is None)
+    return {
+        LinkProblem.NO_FORWARD: untied / max(1, tied + untied),
+        LinkProblem.NO_OPERATOR: nobodys / max(1, num_bytes),
+        **{
+            problem: diagnostics.get(problem, 0) / max(1, len(blocks))
+            for problem in (BlockProblem.FREE_NOT_SEEN, BlockProblem.OTHER_SIZE)
+        },
+    }
 
 
 _Span = TypeVar("_Span", OpEvent, ModuleCall)

@@ -8,12 +8,23 @@ different about a GPU is a list of small rules, each of which can be left out. T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from memgate.links import LinkedSet
 from memgate.plan import PlannedBlock, categorize
 from memgate.rules import RULES, Device
-from memgate.timeline import Alloc, Category, Free, Label, Timeline, TimelineEvent
+from memgate.timeline import (
+    Alloc,
+    Category,
+    Free,
+    Label,
+    Phase,
+    PhaseStart,
+    Timeline,
+    TimelineEvent,
+    make_phases,
+)
 
 
 def orchestrate(
@@ -68,4 +79,21 @@ def _to_timeline(
             moments.append((block.free_us, 1, Free(block_id)))
     moments.sort(key=lambda moment: moment[:2])
     events.extend(event for _, _, event in moments)
-    return Timeline(events=tuple(events), labels=tuple(labels))
+    return Timeline(
+        events=tuple(events),
+        labels=tuple(labels),
+        phases=make_phases(
+            _phases(linked, [at_us for at_us, _, _ in moments], len(model_bytes)), len(events)
+        ),
+        diagnostics={problem.value: count for problem, count in linked.diagnostics.items()},
+        shares={problem.value: share for problem, share in linked.shares.items()},
+    )
+
+
+def _phases(
+    linked: LinkedSet, moments_us: Sequence[float], num_before: int
+) -> Iterator[PhaseStart]:
+    """Tell from which event on each call has its phase; the model is there before the first."""
+    yield PhaseStart(0, Phase.BETWEEN)
+    for call in linked.calls:
+        yield PhaseStart(num_before + bisect_left(moments_us, call.op.begin_us), call.phase)

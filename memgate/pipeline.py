@@ -13,6 +13,7 @@ from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.doubts import find_doubts
 from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
@@ -21,7 +22,7 @@ from memgate.residents import find_model_bytes
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from memgate.trace import Trace
-from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide
+from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide, left_for_segments
 
 
 def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) -> Timeline:
@@ -43,28 +44,37 @@ def estimate(
     runtime: str,
     versions: dict[str, str],
     notes: Sequence[Reason] = (),
+    doubts: Sequence[Reason] = (),
 ) -> Estimate:
-    """Answer for one job and one GPU; ``notes`` are what the engine has to say about its work."""
+    """Answer for one job and one GPU.
+
+    ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
+    among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
+    """
+    doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
     # 1. What the job would take if there were no end of memory.
     ample = replay(timeline, config, AMPLE_BYTES)
     # 2. What it takes of this GPU.
-    left = max(0, gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
-    run = replay(timeline, config, left)
+    run = replay(timeline, config, left_for_segments(target))
     # 3. The least in which it lives.
     required = find_min_capacity(timeline, config, ample)
     # 4. What held the memory when most was held.
     breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
+    decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
+    said = Reason(code=verdict.code, message=verdict.message)
+    # what took an admission back is the reason for the decision, so it comes first
+    reasons = [said, *doubts] if decision is verdict.decision else [*doubts, said]
     fits_on = [
         other.name
         for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
         if decide(required, other).decision is Decision.ADMIT
     ]
     return Estimate(
-        decision=verdict.decision.name.lower(),  # type: ignore[arg-type]
+        decision=decision.name.lower(),  # type: ignore[arg-type]
         engine=engine,
         peak_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
         peak_reserved_bytes=run.peak_reserved_bytes,
@@ -75,7 +85,7 @@ def estimate(
         capacity_bytes=gpu.memory_bytes,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
-        reasons=[Reason(code=verdict.code, message=verdict.message), *notes],
+        reasons=[*reasons, *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
         fits_on=fits_on,
         timings_ms={},

@@ -10,7 +10,8 @@ Orchestrating a CPU trace into a timeline is another module's job; this one only
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal, NamedTuple
 
@@ -97,6 +98,13 @@ class Label(NamedTuple):
     layer: str
 
 
+class PhaseStart(NamedTuple):
+    """From an event on, the program is in a phase."""
+
+    event_index: int
+    phase: Phase
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """The events of one process on one device, in the order in which the device sees them."""
@@ -107,3 +115,25 @@ class Timeline:
     #: ids of blocks that the program goes on without if there is no memory for them: cuDNN's
     #: workspaces, for which PyTorch catches the error and takes a plan that wants less
     dispensable: frozenset[int] = frozenset()
+    #: in the order of events, each with an event of its own and another phase than the one before;
+    #: empty if nothing is known
+    phases: tuple[PhaseStart, ...] = ()
+    #: of a trace: how often what could not be explained was met, by the names that
+    #: ``BlockProblem`` and ``LinkProblem`` give it
+    diagnostics: Mapping[str, int] = field(default_factory=dict)
+    #: and, of what each could have struck, the part that it did
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+def make_phases(starts: Iterable[PhaseStart], num_events: int) -> tuple[PhaseStart, ...]:
+    """Put starts of phases into the form that a timeline has them in.
+
+    Phases in which nothing was allocated or freed are left out, and what follows itself is one.
+    """
+    kept: list[PhaseStart] = []
+    for start in starts:
+        if kept and kept[-1].event_index == start.event_index:
+            kept.pop()
+        if not kept or kept[-1].phase is not start.phase:
+            kept.append(start)
+    return tuple(start for start in kept if start.event_index < num_events)

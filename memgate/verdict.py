@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import ceil
 
-from memgate.gpus import GpuSpec
+from memgate.gpus import GpuSpec, GpuTarget
 from memgate.units import format_size
 
 #: CUDA context and libraries: the least, the usual and the most
@@ -48,6 +48,11 @@ class Verdict:
     upper_bound_bytes: int
     #: what is left above the bound; below zero if nothing is
     headroom_bytes: int
+
+
+def left_for_segments(target: GpuTarget) -> int:
+    """Return what a job's allocator can take of a GPU with the usual context."""
+    return max(0, target.gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
 
 
 def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) -> Verdict:

@@ -118,8 +118,8 @@ def why_no_runtime_can_be_built() -> str | None:
     if here == _PLATFORM:
         return None
     return (
-        f"the phantom engine needs {' on '.join(_PLATFORM)}, and this is {' on '.join(here)};"
-        " every other part of memgate works here"
+        f"running jobs needs {' on '.join(_PLATFORM)}, and this is {' on '.join(here)}; every other"
+        " part of memgate works here: memgate analyze takes what torch.profiler saw of a job"
     )
 
 

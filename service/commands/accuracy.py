@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +30,8 @@ from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
 from service.accuracy_plots import plot_accuracy, prepare_pictures
-from worker.engines.registry import ENGINE_NAMES, Engine, start_engine
+from service.commands.options import AsJson, RuntimeName
+from worker.engines.registry import Engine, check_engine, start_engine
 from worker.runtime import Runtime, find_runtime
 
 #: estimators as their authors write them
@@ -50,11 +51,9 @@ def accuracy_command(
         typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Which engine predicts: phantom or profile.")
+        str, typer.Option(help="Which engine predicts: auto, phantom or profile.")
     ] = "phantom",
-    runtime: Annotated[
-        str | None, typer.Option(help="Library versions to predict with; see: memgate runtimes.")
-    ] = None,
+    runtime: RuntimeName = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="The first N rows only.")] = None,
     plot: Annotated[
         Path | None,
@@ -62,47 +61,87 @@ def accuracy_command(
             metavar="DIR", help="Draw predicted against measured, and the errors, into DIR."
         ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of a table.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Predict every row of a truth file and print the table against the published estimators.
 
     Example: memgate accuracy peaks.csv --capped capped_runs.csv --runtime torch-2.6
     """
-    if engine not in ENGINE_NAMES:
-        raise InputError(f"engine {engine!r} is unknown; there are: {', '.join(ENGINE_NAMES)}")
-    rows = read_measured_runs(
+    check_engine(engine)
+    rows = _read_rows(peaks, capped, models, limit)
+    found = find_runtime(runtime)
+    if plot is not None:
+        prepare_pictures(plot)
+    outcomes = _Outcomes(
+        engine=engine,
+        runtime=found,
+        rows=rows,
+        said=_predict_all(rows, engine, found, silent=as_json),
+    )
+    pictures = [] if plot is None else outcomes.draw(plot)
+    if as_json:
+        failed = outcomes.failed
+        typer.echo(json.dumps(outcomes.summary() | {"runtime": found.name, "failed": failed}))
+        return
+    _print(outcomes.summary(), engine, found, outcomes.failed)
+    for path in pictures:
+        typer.echo(f"picture: {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcomes:
+    """What one engine, and the published estimators, said of measured runs."""
+
+    engine: str
+    runtime: Runtime
+    rows: list[MeasuredRun]
+    #: by the engine, of each row: a prediction, or why there is none
+    said: list[Prediction | str]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        return {
+            row.run: said
+            for row, said in zip(self.rows, self.said, strict=True)
+            if isinstance(said, str)
+        }
+
+    @property
+    def made(self) -> list[tuple[MeasuredRun, Prediction]]:
+        return [
+            (row, said)
+            for row, said in zip(self.rows, self.said, strict=True)
+            if isinstance(said, Prediction)
+        ]
+
+    def published(self, name: str) -> list[Prediction]:
+        return [published_prediction(row, name) for row in self.rows]
+
+    def summary(self) -> dict[str, Any]:
+        rows, said = [row for row, _ in self.made], [said for _, said in self.made]
+        return {self.engine: summarize(rows, said, is_published=False)} | {
+            name: summarize(self.rows, self.published(name), is_published=True)
+            for name in PUBLISHED
+        }
+
+    def draw(self, directory: Path) -> list[Path]:
+        ours = f"{self.engine}, {self.runtime.name}"
+        published = {
+            _SPELLED[name]: list(zip(self.rows, self.published(name), strict=True))
+            for name in PUBLISHED
+        }
+        drawn = {ours: self.made} | published
+        return plot_accuracy(drawn, directory, compared=(ours, _SPELLED["xmem"]))
+
+
+def _read_rows(
+    peaks: Path, capped: Path | None, models: Path | None, limit: int | None
+) -> list[MeasuredRun]:
+    return read_measured_runs(
         _rows(peaks)[:limit],
         _rows(capped) if capped else [],
         json.loads(_read(models or peaks.with_name("models.json"))),
     )
-    found = find_runtime(runtime)
-    if plot is not None:
-        prepare_pictures(plot)
-    predictions = _predict_all(rows, engine, found, silent=as_json)
-    outcomes = list(zip(rows, predictions, strict=True))
-    failed = {row.run: said for row, said in outcomes if isinstance(said, str)}
-    made = [(row, said) for row, said in outcomes if isinstance(said, Prediction)]
-    result: dict[str, Any] = {
-        engine: summarize([row for row, _ in made], [said for _, said in made], is_published=False)
-    }
-    said_by = {name: [published_prediction(row, name) for row in rows] for name in PUBLISHED}
-    for name, said_of_all in said_by.items():
-        result[name] = summarize(rows, said_of_all, is_published=True)
-    pictures: list[Path] = []
-    if plot is not None:
-        ours = f"{engine}, {found.name}"
-        published = {
-            _SPELLED[name]: list(zip(rows, said, strict=True)) for name, said in said_by.items()
-        }
-        pictures = plot_accuracy({ours: made} | published, plot, compared=(ours, _SPELLED["xmem"]))
-    if as_json:
-        typer.echo(json.dumps(result | {"runtime": found.name, "failed": failed}))
-        return
-    _print(result, engine, found, failed)
-    for path in pictures:
-        typer.echo(f"picture: {path}")
 
 
 def _read(path: Path) -> str:

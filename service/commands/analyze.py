@@ -14,15 +14,18 @@ from rich.tree import Tree
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
+from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
 from memgate.layers import LayerNode, find_layers, to_document
 from memgate.pipeline import estimate, make_timeline
 from memgate.report import Estimate
 from memgate.rules import RULES, Device
+from memgate.timeline import Timeline
 from memgate.trace import Trace, read_trace
 from memgate.units import format_size
 from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu
-from service.plots import plot_replay
+from service.commands.options import AsJson, Gpu, Picture
+from service.plots import plot_timeline, prepare_picture
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
 _MAX_DEPTH = 4
@@ -33,17 +36,13 @@ def analyze_command(
     path: Annotated[
         Path, typer.Argument(metavar="TRACE", help="Trace of torch.profiler, .json or .json.gz.")
     ],
-    gpu: Annotated[str, typer.Option(help="The GPU; see: memgate gpus.")],
+    gpu: Gpu,
     allocator: Annotated[str, typer.Option(help="A PYTORCH_ALLOC_CONF string.")] = "",
     without: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="A rule to leave out; repeatable.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    plot: Picture = None,
+    as_json: AsJson = False,
 ) -> None:
     """Would the job of this CPU trace fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
@@ -56,6 +55,7 @@ def analyze_command(
     for name in without or []:
         if name not in names:
             raise InputError(f"rule {name!r} is unknown; there are: {', '.join(sorted(names))}")
+    plot = prepare_picture(plot) if plot is not None else None
     start = time.perf_counter()
     target = read_gpu(gpu)
     device = Device(compute_capability=target.gpu.compute_capability)
@@ -71,8 +71,8 @@ def analyze_command(
     ample = replay(timeline, parse_alloc_conf(allocator), AMPLE_BYTES)
     layers = find_layers(timeline, ample)
     if plot is not None:
-        plot_replay(ample, title=path.name, capacity_bytes=target.gpu.memory_bytes, path=plot)
-    _tell(answer, layers, as_json=as_json)
+        plot_timeline(timeline, parse_alloc_conf(allocator), target, title=path.name, path=plot)
+    _tell(answer, timeline, layers, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
@@ -86,12 +86,14 @@ def _read(path: Path) -> Trace:
         raise type(error)(f"{path}: {error.message}") from None
 
 
-def _tell(answer: Estimate, layers: LayerNode, *, as_json: bool) -> None:
+def _tell(answer: Estimate, timeline: Timeline, layers: LayerNode, *, as_json: bool) -> None:
     if as_json:
-        document = answer.model_dump() | {"layers": to_document(layers)}
-        typer.echo(json.dumps(document))
+        more = {"layers": to_document(layers), "diagnostics": count_problems(timeline)}
+        typer.echo(json.dumps(answer.model_dump() | more))
         return
     print_estimate(answer)
+    if unexplained := tell_diagnostics(timeline):
+        Console(highlight=False).print(f"not explained: {unexplained}")
     tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")
     _grow(tree, layers, layers.size_bytes * _MIN_SHARE, _MAX_DEPTH)
     Console(highlight=False).print(tree)

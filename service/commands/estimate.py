@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import yaml
@@ -16,15 +16,26 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from memgate.errors import InputError
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.pipeline import estimate
 from memgate.report import Estimate
 from memgate.units import GIB, format_size
-from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
+from service.commands.options import (
+    Arguments,
+    AsJson,
+    Gpu,
+    HostMemory,
+    Picture,
+    RuntimeName,
+    Timeout,
+)
+from service.plots import plot_timeline, prepare_picture
+from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from worker.engines.phantom.engine import PhantomEngine
-from worker.engines.registry import start_engine
+from worker.engines.registry import check_engine, start_engine
 from worker.engines.traced import TracedJob
 from worker.runtime import find_runtime
 
@@ -40,35 +51,17 @@ def estimate_command(
             help="Job spec, JSON or YAML ('-': from stdin), or a training script (.py).",
         ),
     ],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Given to the script.")
-    ] = None,
-    gpu: Annotated[
-        str,
-        typer.Option(
-            help="A GPU of the catalogue (see: memgate gpus), or"
-            """ '{"memory_bytes": N, "compute_capability": "8.6"}'."""
-        ),
-    ] = ...,  # type: ignore[assignment]  # typer's word for "must be given"
+    arguments: Arguments = None,
+    gpu: Gpu = ...,  # type: ignore[assignment]  # typer's word for "must be given"
     engine: Annotated[str, typer.Option(help="auto, phantom or profile.")] = "auto",
-    runtime: Annotated[
-        str | None,
-        typer.Option(
-            help="Library versions to run with, before the spec's; see: memgate runtimes."
-        ),
-    ] = None,
+    runtime: RuntimeName = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Optimizer steps after which a script is stopped.")
     ] = 4,
-    timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Longest that the job may run.")
-    ] = DEFAULT_TIMEOUT_SECONDS,
-    host_memory: Annotated[
-        float, typer.Option(min=0.1, metavar="GIB", help="Most memory of this machine it may take.")
-    ] = DEFAULT_HOST_MEMORY_BYTES / GIB,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead of text.")
-    ] = False,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
+    plot: Picture = None,
+    as_json: AsJson = False,
 ) -> None:
     """Will this job fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
@@ -80,37 +73,77 @@ def estimate_command(
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
     target = read_gpu(gpu)
-    limits: dict[str, Any] = {
-        "timeout_seconds": timeout,
-        "host_memory_bytes": int(host_memory * GIB),
-    }
+    plot = prepare_picture(plot) if plot is not None else None
+    limits: Limits = {"timeout_seconds": timeout, "host_memory_bytes": int(host_memory * GIB)}
     start = time.perf_counter()
     if job.suffix == ".py":
-        if not job.is_file():
-            raise InputError(f"{job}: there is no such script")
-        if engine not in ("auto", "phantom"):
-            raise InputError(f"engine {engine!r}: a script is run by the phantom engine")
-        engine = "phantom"
-        with (
-            PhantomEngine(find_runtime(runtime)) as phantom,
-            show_steps(job, steps, silent=as_json) as on_step,
-        ):
-            traced = phantom.trace_script(
-                job, arguments or [], target.gpu, num_steps=steps, on_step=on_step, **limits
-            )
+        script = _Script(path=job, arguments=arguments or [], num_steps=steps)
+        traced = _trace_script(script, target, engine, runtime, limits, silent=as_json)
+    elif arguments:
+        raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
     else:
-        if arguments:
-            raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is none")
-        spec = read_spec(job)
-        with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
-            traced = started.trace(spec, target.gpu, **limits)
-            engine = started.name
-    answer = _answer(traced, target, engine, start)
+        traced = _trace_spec(read_spec(job), target, engine, runtime, limits)
+    answer = _answer(traced, target, start)
+    if plot is not None:
+        config = parse_alloc_conf(traced.alloc_conf)
+        plot_timeline(traced.timeline, config, target, title=job.name, path=plot)
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
         print_estimate(answer)
     raise typer.Exit(EXIT_STATUS[answer.decision])
+
+
+class _Script(NamedTuple):
+    """A training script, and how it is started."""
+
+    path: Path
+    arguments: list[str]
+    num_steps: int
+
+
+def _trace_script(
+    script: _Script,
+    target: GpuTarget,
+    engine: str,
+    runtime: str | None,
+    limits: Limits,
+    *,
+    silent: bool,
+) -> TracedJob:
+    """Run a script on the phantom."""
+    if not script.path.is_file():
+        raise InputError(f"{script.path}: there is no such script")
+    check_engine(engine)
+    instead = (
+        f"profile the script: memgate profile {script.path} -o TRACE,"
+        f" then: memgate analyze TRACE --gpu {target.gpu.name}"
+    )
+    if engine == "profile":
+        raise InputError(f"--engine profile runs job specs; {instead}")
+    try:
+        with (
+            PhantomEngine(find_runtime(runtime)) as phantom,
+            show_steps(script.path, script.num_steps, silent=silent) as on_step,
+        ):
+            return phantom.trace_script(
+                script.path,
+                script.arguments,
+                target.gpu,
+                num_steps=script.num_steps,
+                on_step=on_step,
+                **limits,
+            )
+    except NotModelledError as error:
+        raise NotModelledError(f"{error.message}; {instead}") from None
+
+
+def _trace_spec(
+    spec: JobSpec, target: GpuTarget, engine: str, runtime: str | None, limits: Limits
+) -> TracedJob:
+    """Run the loop of a job spec."""
+    with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
+        return started.trace(spec, target.gpu, **limits)
 
 
 def read_gpu(text: str) -> GpuTarget:
@@ -156,16 +189,17 @@ def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
         yield on_step
 
 
-def _answer(traced: TracedJob, target: GpuTarget, engine: str, start: float) -> Estimate:
+def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
     traced_at = time.perf_counter()
     answer = estimate(
         traced.timeline,
         target,
         alloc_conf=traced.alloc_conf,
-        engine=engine,
+        engine=traced.engine,
         runtime=traced.runtime,
         versions=traced.versions,
         notes=traced.notes,
+        doubts=traced.doubts,
     )
     now = time.perf_counter()
     timings = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
@@ -193,5 +227,5 @@ def print_estimate(answer: Estimate) -> None:
     if answer.oom is not None:
         console.print(f"PyTorch would say: {answer.oom.message}")
     console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
-    with_what = answer.runtime or answer.engine
+    with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")

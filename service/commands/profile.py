@@ -10,6 +10,7 @@ import typer
 from memgate.errors import InputError
 from memgate.units import GIB, format_size
 from service.commands.estimate import show_steps
+from service.commands.options import HostMemory, RuntimeName, Timeout
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
 from worker.engines.profile.engine import ProfileEngine
 from worker.runtime import find_runtime
@@ -26,15 +27,9 @@ def profile_command(
     steps: Annotated[
         int, typer.Option(min=1, help="Optimizer steps after which it is stopped.")
     ] = 3,
-    runtime: Annotated[
-        str | None, typer.Option(help="Library versions to run with; see: memgate runtimes.")
-    ] = None,
-    timeout: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="Longest that it may run.")
-    ] = DEFAULT_TIMEOUT_SECONDS,
-    host_memory: Annotated[
-        float, typer.Option(min=0.1, metavar="GIB", help="Most memory of this machine it may take.")
-    ] = DEFAULT_HOST_MEMORY_BYTES / GIB,
+    runtime: RuntimeName = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
 ) -> None:
     """Run a training script, unchanged, on the CPU for a few steps and save what a profiler sees.
 

@@ -23,7 +23,7 @@ from memgate.allocator.replay import Replay
 from memgate.allocator.vectors import Vector, read_vectors
 from memgate.errors import AllocatorConfigError, InputError, TimelineError
 from memgate.units import clip, format_size
-from service.plots import plot_replay
+from service.plots import name_picture, plot_replay
 
 #: mismatches shown to a person; ``--json`` gives all
 _MAX_SHOWN = 20
@@ -89,7 +89,7 @@ def replay_command(
     """
     summary = _replay_file(vectors, record, allocator, silent=as_json)
     if plot is not None:
-        plot = plot if plot.suffix else plot.with_suffix(".png")
+        plot = name_picture(plot)
         _plot(*summary.first, plot)
     if as_json:
         typer.echo(_to_json(summary))

@@ -101,9 +101,23 @@ def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
 def test_an_engine_is_found_by_name() -> None:
     """And an unknown one answered with those there are."""
     with start_engine("auto", RUNTIME) as engine:
-        assert engine.name == "phantom"
+        assert engine.name == "auto"
     with pytest.raises(InputError, match="engine 'x' is unknown; there are: auto, phantom, profil"):
         start_engine("x", RUNTIME)
+
+
+def test_what_the_phantom_refuses_is_profiled() -> None:
+    """FNet calls cuFFT, which has no stand-in; the answer says whose it is and why."""
+    config = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 99}
+    model = {"source": "transformers", "class": "FNetForMaskedLM", "config": config}
+
+    with start_engine("auto", RUNTIME) as engine:
+        traced = engine.trace(parse_job_spec(GPT2 | {"model": model}), find_gpu("a100-40"))
+
+    assert traced.engine == "profile"
+    (doubt,) = traced.doubts
+    assert doubt.code == "PROFILE_INSTEAD"
+    assert "cufft" in doubt.message
 
 
 def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TypedDict
 
 import msgspec
 
-from memgate.errors import EngineError, InputError
+from memgate.errors import EngineError, InputError, NotModelledError
 from memgate.units import GIB
 from worker.engines.messages import Answer, BadJob, Crash, Profiled, Progress, Request
 from worker.runtime import Runtime
@@ -18,6 +19,13 @@ from worker.runtime import Runtime
 #: what a job's process may take of this machine unless the caller says otherwise
 DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
+
+
+class Limits(TypedDict):
+    """What a job may take of this machine, as engines take it."""
+
+    timeout_seconds: float
+    host_memory_bytes: int
 
 
 class Host:
@@ -50,7 +58,8 @@ class Host:
         """Have a job run; ``on_step`` hears how many optimizer steps a script has made.
 
         Raises:
-            InputError: if the job cannot be run as it is written, or needs what the engine lacks.
+            InputError: if the job cannot be run as it is written.
+            NotModelledError: if it needs what the phantom engine lacks.
             EngineError: if it fails for another reason.
         """
         self._send(request)
@@ -60,7 +69,7 @@ class Host:
             raise InputError(answer.message)
         if isinstance(answer, Crash):
             if answer.unmodelled:
-                raise InputError(
+                raise NotModelledError(
                     "the phantom engine cannot know this job's memory: it calls"
                     f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from memgate.timeline import Label, TimelineEvent
+from memgate.timeline import Label, PhaseStart, TimelineEvent
 
 
 class JobRun(Struct, frozen=True, kw_only=True, tag="job"):
@@ -66,6 +66,7 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     labels: tuple[Label, ...]
     #: ids of blocks that the job can do without, see ``Timeline``
     dispensable: frozenset[int]
+    phases: tuple[PhaseStart, ...]
     #: what the real allocator counted, under the keys of ``torch.cuda.memory_stats()``
     memory_stats: dict[str, int]
     #: the allocator's settings in this run

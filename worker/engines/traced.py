@@ -13,6 +13,8 @@ class TracedJob:
     """A job's timeline, and how it was obtained."""
 
     timeline: Timeline
+    #: that made it, as people name it
+    engine: str
     runtime: str
     versions: dict[str, str]
     #: the allocator's settings in the run: a script may have set them itself
@@ -20,5 +22,7 @@ class TracedJob:
     num_parameters: int
     #: what a caller should know of how far this can be trusted
     notes: tuple[Reason, ...]
+    #: why it may be far off: no job is admitted upon it
+    doubts: tuple[Reason, ...] = ()
     #: from asking to being told
     seconds: float

@@ -114,6 +114,7 @@ def test_a_backward_call_without_a_forward_call_is_counted() -> None:
 
     assert _link().diagnostics[LinkProblem.NO_FORWARD] == 0
     assert _link(ops=ops).diagnostics[LinkProblem.NO_FORWARD] == 1
+    assert _link(ops=ops).shares[LinkProblem.NO_FORWARD] == 1 / 2
 
 
 def test_blocks_belong_to_the_call_that_was_running() -> None:
@@ -127,6 +128,7 @@ def test_blocks_belong_to_the_call_that_was_running() -> None:
         (3, False),
     ]
     assert linked.diagnostics[LinkProblem.NO_OPERATOR] == 1
+    assert linked.shares[LinkProblem.NO_OPERATOR] == 4 / 32
 
 
 def test_a_thread_without_modules_has_no_layers() -> None:

@@ -12,7 +12,7 @@ from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.rules import RULES, Device
-from memgate.timeline import Alloc, Category, Free, Phase, Timeline
+from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent
 from memgate.units import MIB
 from tests.builders import TINY_TRACES, read_tiny_trace
@@ -61,6 +61,22 @@ def test_the_model_comes_first_and_the_rest_in_the_order_of_time() -> None:
 
     assert timeline.events == (Alloc(0, 7), Alloc(1, 8), Alloc(2, 100), Alloc(3, 50), Free(2))
     assert [label.category for label in timeline.labels[:2]] == [Category.PARAMETERS] * 2
+
+
+def test_phases_begin_where_their_first_block_does() -> None:
+    """The model comes before all; a phase that touches no memory has no place."""
+    phases = (Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BETWEEN, Phase.OPTIMIZER)
+    calls = [_call(10 * at, "aten::add", phase=phase) for at, phase in enumerate(phases, 1)]
+    linked = _linked(calls, (100, 11, 39, 0), (50, 31, None, 2), (50, 51, None, 4))
+
+    timeline = orchestrate(linked, [7, 8], AMPERE)
+
+    assert timeline.phases == (
+        PhaseStart(0, Phase.BETWEEN),
+        PhaseStart(2, Phase.FORWARD),
+        PhaseStart(3, Phase.BACKWARD),
+        PhaseStart(5, Phase.OPTIMIZER),
+    )
 
 
 def test_what_a_call_keeps_to_itself_is_the_cpus_own() -> None:
@@ -112,6 +128,14 @@ def test_a_dropout_mask_takes_a_byte_an_element() -> None:
     assert _sizes(_orchestrate(_linked([dropout], (160, 11, 99, 0)), only="dropout_masks")) == [160]
     unknown = _linked([_call(10, "aten::dropout")], (160, 11, 99, 0), (160, 12, 99, 0))
     assert _sizes(_orchestrate(unknown, only="dropout_masks")) == [160, 160]
+
+
+def test_batch_norm_makes_the_gradient_of_its_input_first() -> None:
+    """The largest block of its backward pass comes at the moment of the first."""
+    backward = _call(10, "aten::native_batch_norm_backward", phase=Phase.BACKWARD)
+    linked = _linked([backward], (8, 11, 99, 0), (500, 12, 99, 0), (9, 13, 99, 0))
+
+    assert _sizes(_orchestrate(linked, only="batch_norm_order")) == [500, 9, 8]
 
 
 def test_attention_keeps_whole_rows() -> None:
@@ -273,7 +297,8 @@ def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
     """What multiplies matrices keeps scaled ones instead; the newest blocks of their sizes are."""
     shapes = ((1, 1, 8, 8), (1, 1, 8, 8), (1, 1, 8, 8))
     attention = _call(10, "aten::scaled_dot_product_attention", *shapes)
-    attention = attention._replace(op=msgspec.structs.replace(attention.op, input_types=("float",) * 3))
+    op = msgspec.structs.replace(attention.op, input_types=("float",) * 3)
+    attention = attention._replace(op=op)
     before = [_call(at, "aten::linear") for at in (1, 2, 3)]
     after = _call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=3)
     linked = _linked(

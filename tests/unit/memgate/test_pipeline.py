@@ -11,7 +11,7 @@ from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.pipeline import estimate
-from memgate.report import Estimate
+from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
 from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, Decision, decide
@@ -64,6 +64,31 @@ def test_a_large_job_is_rejected_with_where_it_dies() -> None:
 def test_memory_that_others_use_counts() -> None:
     """A job that fits an empty GPU need not fit a shared one."""
     assert _estimate(_timeline(4 * GIB), used=5 * GIB).decision == "reject"
+
+
+@pytest.mark.parametrize(
+    ("size", "want_decision", "want_codes"),
+    [
+        (GIB, "uncertain", ["PROFILE_INSTEAD", "FITS", "FEWER_STEPS"]),
+        (9 * GIB, "reject", ["DOES_NOT_FIT", "PROFILE_INSTEAD", "FEWER_STEPS"]),
+    ],
+)
+def test_nothing_is_admitted_upon_a_doubtful_figure(
+    size: int, want_decision: str, want_codes: list[str]
+) -> None:
+    """The first reason is the one that decided; a mere note decides nothing."""
+    answer = estimate(
+        _timeline(size),
+        GpuTarget(gpu=find_gpu("rtx-4060")),
+        engine="profile",
+        runtime="torch-2.14",
+        versions={},
+        notes=[Reason(code="FEWER_STEPS", message="")],
+        doubts=[Reason(code="PROFILE_INSTEAD", message="")],
+    )
+
+    assert answer.decision == want_decision
+    assert [reason.code for reason in answer.reasons] == want_codes
 
 
 @pytest.mark.parametrize(

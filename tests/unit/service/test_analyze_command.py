@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ def test_a_person_sees_the_layers(run: Any) -> None:
     ran = run("analyze", TRACE, "--gpu", "t4", "--allocator", "expandable_segments:True")
 
     assert "by layer" in ran.out
+    assert "not explained" not in ran.out
     assert "Linear_1" in ran.out
     assert "LayerNorm_0" not in ran.out
 
@@ -43,6 +45,26 @@ def test_a_rule_may_be_left_out(run: Any) -> None:
     without = json.loads(run(*arguments, "--without", "cublas_workspaces").out)
 
     assert without["peak_allocated_bytes"] < ours["peak_allocated_bytes"]
+
+
+def test_what_could_not_be_explained_is_told(run: Any, tmp_path: Path) -> None:
+    """A trace whose frees were lost: counts for programs, a line for people, nothing admitted."""
+    document = json.loads(gzip.decompress(TRACE.read_bytes()))
+    document["traceEvents"] = [
+        event
+        for event in document["traceEvents"]
+        if event.get("name") != "[memory]" or event["args"]["Bytes"] > 0
+    ]
+    path = tmp_path / "blind.json"
+    path.write_text(json.dumps(document))
+
+    answer = json.loads(run("analyze", path, "--gpu", "t4", "--json").out)
+    ran = run("analyze", path, "--gpu", "t4")
+
+    assert answer["diagnostics"]["free_not_seen"] > 0
+    assert answer["diagnostics"]["no_forward"] == 0
+    assert answer["reasons"][0]["code"] == "TRACE_UNEXPLAINED"
+    assert (ran.status, "not explained: " in ran.out) == (4, True)
 
 
 @pytest.mark.parametrize(

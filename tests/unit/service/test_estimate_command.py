@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from memgate.errors import NotModelledError
+from service.commands import estimate as estimate_command
+
+SCRIPT = "tests/data/scripts/plain_loop.py"
 SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '
 
 
@@ -58,6 +62,30 @@ def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
     assert "gpu 'gtx' is not in the catalogue" in ran.err
 
 
+def test_a_script_for_the_profile_engine_is_told_its_way(run: Any) -> None:
+    """The two commands that lead to an answer."""
+    ran = run("estimate", SCRIPT, "--gpu", "t4", "--engine", "profile")
+
+    assert ran.status == 2
+    assert f"memgate profile {SCRIPT} -o TRACE, then: memgate analyze TRACE --gpu t4" in ran.err
+
+
+def test_a_script_that_the_phantom_refuses_is_told_its_way(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trace of it can be analysed all the same."""
+
+    def refuse(*_: Any) -> Any:
+        raise NotModelledError("it calls cufftCreate")
+
+    monkeypatch.setattr(estimate_command, "find_runtime", refuse)
+
+    ran = run("estimate", SCRIPT, "--gpu", "t4")
+
+    assert ran.status == 2
+    assert "it calls cufftCreate; profile the script: memgate profile" in ran.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "want_message"),
     [
@@ -67,6 +95,7 @@ def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
         (["profile", "tests/conftest.py", "-o", "no/where.json"], "no/where.json: there is no"),
         (["estimate", "nowhere.py", "--gpu", "t4"], "nowhere.py: there is no such script"),
         (["accuracy", "nowhere.csv", "--engine", "x"], "engine 'x' is unknown"),
+        (["estimate", SCRIPT, "--gpu", "t4", "--engine", "x"], "engine 'x' is unknown"),
     ],
 )
 def test_missing_files_are_named(run: Any, arguments: list[str], want_message: str) -> None:

@@ -9,10 +9,11 @@ from memgate.timeline import (
     Free,
     Label,
     Phase,
+    PhaseStart,
     RecordStream,
     SetFraction,
 )
-from worker.engines.phantom.labels import label_blocks
+from worker.engines.phantom.labels import label_blocks, locate_phases
 from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation, Row, to_events
 
@@ -30,7 +31,7 @@ def test_allocations_and_frees_become_events() -> None:
         Row(ALLOC, 4096, 50, 0),
     ]
 
-    events, blocks = to_events(rows)
+    events, blocks, num_before = to_events(rows)
 
     assert events == [Alloc(0, 100, 0), Alloc(1, 200, 1), Free(0), Alloc(2, 50, 0)]
     assert blocks == [
@@ -38,6 +39,7 @@ def test_allocations_and_frees_become_events() -> None:
         Allocation(1, 8192, 2, None),
         Allocation(2, 4096, 5, None),
     ]
+    assert num_before == [0, 0, 1, 2, 3, 3, 4]
 
 
 def test_a_free_that_completes_later_waited_for_a_stream() -> None:
@@ -49,7 +51,7 @@ def test_a_free_that_completes_later_waited_for_a_stream() -> None:
         Row(COMPLETED, 4096, 100, 0),
     ]
 
-    events, _ = to_events(rows)
+    events, *_ = to_events(rows)
 
     assert isinstance(events[1], RecordStream)
     assert events[2] == Free(0)
@@ -64,7 +66,7 @@ def test_segments_given_back_mean_that_the_cache_was_emptied() -> None:
         Row(ALLOC, 8192, 100, 0),
     ]
 
-    events, _ = to_events(rows)
+    events, *_ = to_events(rows)
 
     assert events == [Alloc(0, 100), EmptyCache(), Alloc(1, 100)]
 
@@ -73,7 +75,7 @@ def test_a_limit_that_a_script_sets_has_its_place() -> None:
     """It makes no row of its own, so it comes with the position it was set at."""
     rows = [Row(ALLOC, 4096, 100, 0), Row(ALLOC, 8192, 100, 0)]
 
-    events, _ = to_events(rows, [(1, SetFraction(0.5))])
+    events, *_ = to_events(rows, [(1, SetFraction(0.5))])
 
     assert events == [Alloc(0, 100), SetFraction(0.5), Alloc(1, 100)]
 
@@ -106,6 +108,18 @@ def test_a_phase_tells_what_a_block_is_for() -> None:
     assert _label(32, 35).category is Category.TEMPORARY
     assert _label(22, None).category is Category.WORKSPACE
     assert _label(2, 5).category is Category.TEMPORARY
+
+
+def test_phases_are_found_among_events() -> None:
+    """Rows that make no event are skipped; so are phases without any event."""
+    marks = [PhaseMark(0, Phase.BETWEEN), PhaseMark(2, Phase.FORWARD), PhaseMark(5, Phase.BACKWARD)]
+
+    assert locate_phases(marks, [0, 0, 1, 2, 2, 2, 3]) == (
+        PhaseStart(0, Phase.BETWEEN),
+        PhaseStart(1, Phase.FORWARD),
+        PhaseStart(2, Phase.BACKWARD),
+    )
+    assert locate_phases(marks, [0, 0, 1, 2, 2, 2])[-1].phase is Phase.FORWARD
 
 
 def test_a_tensor_that_was_seen_is_what_it_was_seen_as() -> None:

@@ -118,11 +118,15 @@ class PhantomEngine:
         answer = self._host.ask(request, on_step)
         assert isinstance(answer, Answer)
         timeline = Timeline(
-            events=answer.events, labels=answer.labels, dispensable=answer.dispensable
+            events=answer.events,
+            labels=answer.labels,
+            dispensable=answer.dispensable,
+            phases=answer.phases,
         )
         check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
         return TracedJob(
             timeline=timeline,
+            engine=self.name,
             runtime=self._runtime.name,
             versions=answer.versions,
             alloc_conf=answer.alloc_conf,

@@ -1,4 +1,4 @@
-"""Blocks of a run, marks of its observer -> a label for each block.
+"""Blocks of a run, marks of its observer -> a label for each block, and where phases begin.
 
 A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
 the phase tells: what was put on the device before a forward pass and used in it is batch; what the
@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from memgate.timeline import Category, Label, Phase
+from memgate.timeline import Category, Label, Phase, PhaseStart, make_phases
 from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from worker.engines.phantom.tracker import Allocation
 
@@ -57,6 +57,12 @@ def _category(
     if phase is Phase.FORWARD and outlives_its_phase:
         return Category.ACTIVATIONS
     return Category.TEMPORARY
+
+
+def locate_phases(phases: Sequence[PhaseMark], num_before: Sequence[int]) -> tuple[PhaseStart, ...]:
+    """Return where phases begin among events; ``num_before`` is that of ``tracker.Events``."""
+    starts = (PhaseStart(num_before[mark.position], mark.phase) for mark in phases)
+    return make_phases(starts, num_before[-1])
 
 
 def blocks_seen_as(blocks: Sequence[Allocation], tensors: Sequence[TensorMark]) -> dict[int, Label]:

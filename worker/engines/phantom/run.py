@@ -15,7 +15,7 @@ import torch
 from memgate.jobspec import JobSpec
 from worker.engines.messages import Answer
 from worker.engines.phantom.control import Phantom
-from worker.engines.phantom.labels import blocks_seen_as, label_blocks
+from worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from worker.engines.phantom.observer import Observer
 from worker.engines.phantom.tracker import Tracker, to_events
 from worker.engines.versions import library_versions
@@ -63,7 +63,7 @@ class Recording:
         """Tell what happened so far."""
         ran = time.perf_counter()
         stats = torch.cuda.memory_stats()
-        events, blocks = to_events(self.tracker.rows(), self.tracker.fractions)
+        events, blocks, num_before = to_events(self.tracker.rows(), self.tracker.fractions)
         observer = self._observer
         workspaces = frozenset(blocks_seen_as(blocks, self._phantom.workspaces()))
         labels = label_blocks(
@@ -77,6 +77,7 @@ class Recording:
             events=tuple(events),
             labels=labels,
             dispensable=workspaces,
+            phases=locate_phases(observer.phases, num_before),
             memory_stats={name: int(value) for name, value in stats.items() if name in _COMPARED},
             alloc_conf=_alloc_conf(),
             num_parameters=observer.num_parameters,

@@ -87,9 +87,16 @@ class Allocation(NamedTuple):
     end: int | None
 
 
-def to_events(
-    rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()
-) -> tuple[list[TimelineEvent], list[Allocation]]:
+class Events(NamedTuple):
+    """What rows tell."""
+
+    events: list[TimelineEvent]
+    blocks: list[Allocation]
+    #: how many events there were before each row, and in the end
+    num_before: list[int]
+
+
+def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()) -> Events:
     """Turn rows into the events of a timeline and the list of its blocks.
 
     A free that completes later than it was asked for waited for another stream; PyTorch does not
@@ -101,7 +108,9 @@ def to_events(
     live: dict[int, int] = {}
     streams: dict[int, int] = {}
     to_come = list(reversed(fractions))
+    num_before: list[int] = []
     for position, row in enumerate(rows):
+        num_before.append(len(events))
         while to_come and to_come[-1][0] <= position:
             events.append(to_come.pop()[1])
         if row.action == _Action.ALLOC:
@@ -118,7 +127,7 @@ def to_events(
             events.append(Free(block_id))
         elif row.action in _GIVES_BACK and not (events and isinstance(events[-1], EmptyCache)):
             events.append(EmptyCache())
-    return events, blocks
+    return Events(events, blocks, [*num_before, len(events)])
 
 
 def _completes_at_once(rows: Sequence[Row], position: int) -> bool:

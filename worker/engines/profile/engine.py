@@ -101,6 +101,7 @@ class ProfileEngine:
         )
         return TracedJob(
             timeline=orchestrate(linked, first.model_bytes, device, without=without),
+            engine=self.name,
             runtime=self._runtime.name,
             versions=first.told.versions,
             alloc_conf=spec.allocator,

@@ -1,0 +1,61 @@
+"""Timeline, Replay -> what each category held after each event: a picture's layers.
+
+Drawing them is the business of the doors.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+
+from memgate.allocator.replay import Replay
+from memgate.timeline import Alloc, Category, Free, Phase, Timeline
+
+
+def stack_categories(timeline: Timeline, replayed: Replay) -> Mapping[Category, Sequence[int]]:
+    """Return the bytes of each category that occurs, after each event of a replay.
+
+    They add up to ``allocated_series``: what an event changes there is its block's, rounding
+    included, and a request that failed changes nothing.
+    """
+    held = dict.fromkeys(Category, 0)
+    series = {category: array("q") for category in Category}
+    before = 0
+    for event, after in zip(timeline.events, replayed.allocated_series, strict=False):
+        if isinstance(event, Alloc | Free):
+            held[timeline.labels[event.block_id].category] += after - before
+        before = after
+        for category, size in held.items():
+            series[category].append(size)
+    return {category: sizes for category, sizes in series.items() if any(sizes)}
+
+
+def pick_events(sizes: Sequence[int], most: int) -> list[int]:
+    """Return the events that a picture with room for ``most`` points shows, all if there is room.
+
+    Of each stretch of events that is the one with the least and the one with the most, so that no
+    peak is lost; the first and the last event are always among them.
+    """
+    num_events = len(sizes)
+    if num_events <= most:
+        return list(range(num_events))
+    num_stretches = max(1, most // 2 - 1)
+    chosen = {0, num_events - 1}
+    for number in range(num_stretches):
+        stretch = range(
+            number * num_events // num_stretches, (number + 1) * num_events // num_stretches
+        )
+        chosen.add(min(stretch, key=sizes.__getitem__))
+        chosen.add(max(stretch, key=sizes.__getitem__))
+    return sorted(chosen)
+
+
+def phase_spans(timeline: Timeline, num_events: int) -> Iterator[tuple[Phase, int, int]]:
+    """Return each phase with its first event and the one after its last, of the events there are.
+
+    Nothing, if nothing is known of phases.
+    """
+    begins = [start.event_index for start in timeline.phases]
+    for start, end in zip(timeline.phases, [*begins[1:], num_events], strict=False):
+        if start.event_index < min(end, num_events):
+            yield start.phase, start.event_index, min(end, num_events)

@@ -1,0 +1,33 @@
+"""Options that more than one command has: each is written once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Gpu = Annotated[
+    str,
+    typer.Option(
+        help="A GPU of the catalogue (see: memgate gpus), or"
+        """ '{"memory_bytes": N, "compute_capability": "8.6"}'."""
+    ),
+]
+RuntimeName = Annotated[
+    str | None,
+    typer.Option(help="Library versions, not the default or the spec's; see: memgate runtimes."),
+]
+Timeout = Annotated[
+    float, typer.Option(min=1, metavar="SECONDS", help="Longest that the job may run.")
+]
+HostMemory = Annotated[
+    float, typer.Option(min=0.1, metavar="GIB", help="Most memory of this machine it may take.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Given to the script.")
+]
+Picture = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
+]
