@@ -3,7 +3,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 # what to install: everything for development by default, one extra in the container images
-INSTALL ?= --editable '.[plot,service]' --group dev
+INSTALL ?= --editable '.[plot,service,up,client]' --group dev
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
 # library versions that jobs are run with; one of worker/runtimes/
@@ -17,7 +17,6 @@ PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
 # a trace for `make bench-traces`; none: some are made
 TRACE   ?=
-RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
 .PHONY: help install runtime run test test-slow lint format bench bench-traces breadth compare rules constraints clean
@@ -37,9 +36,8 @@ $(STAMP): pyproject.toml constraints.txt
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
 	@$(BIN)/python -m worker.runtime_setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 
-run: install ## replay a real training run through the allocator simulator, with a picture
-	@mkdir -p build
-	@$(BIN)/memgate replay tests/data/training_dev.jsonl.gz --record '$(RECORD)' --plot build/replay.png
+run: install runtime ## start everything on this machine: queue, workers, HTTP service; Ctrl-C ends it
+	@$(BIN)/memgate up
 
 test: install runtime ## run the tests
 	@$(BIN)/python -m tests.cudnn_runtime
@@ -80,7 +78,7 @@ constraints: ## renew constraints.txt: newest versions that pyproject.toml allow
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python -m pip install --quiet --upgrade pip
-	build/constraints/bin/python -m pip install --quiet '.[plot,service]' --group dev
+	build/constraints/bin/python -m pip install --quiet '.[plot,service,up,client]' --group dev
 	build/constraints/bin/python -m pip freeze --all --exclude memgate --exclude setuptools > constraints.txt
 
 clean: ## remove what make made

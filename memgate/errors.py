@@ -11,6 +11,7 @@
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
+    |  `- ProcessLostError        its process was killed: another try may do
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
@@ -88,6 +89,12 @@ class EngineError(MemgateError):
     """A job failed while an engine ran it."""
 
     code = "JOB_FAILED"
+
+
+class ProcessLostError(EngineError):
+    """The process that ran a job was killed from outside; the job may do better another time."""
+
+    code = "PROCESS_LOST"
 
 
 class SimulationError(MemgateError):

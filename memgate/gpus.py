@@ -33,6 +33,16 @@ class GpuSpec:
     #: taken to be that of the RTX 3060
     library_bytes: int
 
+    @property
+    def generation(self) -> str:
+        """GPUs of one generation run the same kernels: Volta and Turing differ, 8.x do not."""
+        major, minor = self.compute_capability
+        return f"{major}.{minor}" if major < _FIRST_UNIFORM else str(major)
+
+
+#: from Ampere on, PyTorch chooses kernels by the major compute capability
+_FIRST_UNIFORM = 8
+
 
 def _gpu(
     name: str,

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from memgate.gpus import GpuSpec
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -46,7 +48,52 @@ class Estimate(_Part):
     reasons: list[Reason]
     oom: Oom | None
     fits_on: list[str]
+    largest_batch_size: int | None = None
+    """That would be admitted, if this one is not and it could be found out in time."""
     timings_ms: dict[str, int]
     """Filled in by who has a clock."""
     runtime: str
     versions: dict[str, str]
+
+
+class FitEntry(_Part):
+    """One GPU of the catalogue."""
+
+    gpu: str
+    capacity_bytes: int
+    decision: Literal["admit", "uncertain", "reject", "unknown"]
+    upper_bound_bytes: int | None
+    headroom_bytes: int | None
+    reason: Reason
+
+    @classmethod
+    def of(cls, gpu: GpuSpec, said: Estimate) -> FitEntry:
+        """Keep of an estimate what a table shows."""
+        return cls(
+            gpu=gpu.name,
+            capacity_bytes=gpu.memory_bytes,
+            decision=said.decision,
+            upper_bound_bytes=said.upper_bound_bytes,
+            headroom_bytes=said.headroom_bytes,
+            reason=said.reasons[0],
+        )
+
+    @classmethod
+    def unknown(cls, gpu: GpuSpec, reason: Reason) -> FitEntry:
+        """Say why nothing is known of a GPU."""
+        return cls(
+            gpu=gpu.name,
+            capacity_bytes=gpu.memory_bytes,
+            decision="unknown",
+            upper_bound_bytes=None,
+            headroom_bytes=None,
+            reason=reason,
+        )
+
+
+class Fit(_Part):
+    """Every GPU of the catalogue, the smallest first."""
+
+    gpus: list[FitEntry]
+    smallest: str | None
+    """The smallest that admits the job."""

@@ -4,6 +4,18 @@ import uvicorn
 
 from service.app import create_app
 from service.settings import ServiceSettings
+from worker.logs import set_up_logs
 
 settings = ServiceSettings.from_environment()
-uvicorn.run(create_app(settings), host=settings.host, port=settings.port)
+set_up_logs()
+uvicorn.run(
+    create_app(settings),
+    host=settings.host,
+    port=settings.port,
+    log_config=None,
+    access_log=False,
+    server_header=False,
+    ssl_certfile=settings.tls_certificate,
+    ssl_keyfile=settings.tls_key,
+    timeout_graceful_shutdown=30,
+)

@@ -1,36 +1,74 @@
-"""The HTTP service, assembled. START READING HERE for a request's way through memgate.
-
-Today it answers probes; estimates come with the engines.
-"""
+"""The HTTP service, assembled. START READING HERE for a request's way through memgate."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from cachetools import LRUCache
 from fastapi import FastAPI
 
+from service.access import Gatekeeper
+from service.errors import add_error_handlers
+from service.metrics import Metrics
+from service.middleware import Envelope
+from service.openapi import describe
+from service.parts import Parts
+from service.routes.catalogue import catalogue
+from service.routes.estimates import estimates
+from service.routes.jobs import jobs
+from service.routes.outcomes import outcomes
 from service.routes.probes import probes
 from service.settings import ServiceSettings
-from worker.client import QueueClient
+from service.waiting import Waiters
+from worker.client import Listener, QueueClient
+from worker.keys import KeyRing
+from worker.watchdog import Watchdog
+
+#: answers kept in this process; one is about a kilobyte
+_NUM_ANSWERS = 20_000
 
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
-    queue = QueueClient(str(settings.redis_url))
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        yield
-        queue.close()
-
+    queue = QueueClient(settings)
+    waiters = Waiters(settings.max_waiting)
+    parts = Parts(
+        settings=settings,
+        queue=queue,
+        waiters=waiters,
+        gatekeeper=Gatekeeper(settings, KeyRing(queue.store)),
+        metrics=Metrics(queue),
+        answers=LRUCache(_NUM_ANSWERS),
+    )
     app = FastAPI(
         title="memgate",
         version=version("memgate"),
-        description="Will this training job fit on that GPU?",
-        lifespan=lifespan,
+        description="Will this training job fit on that GPU? Errors are problem documents"
+        " (RFC 9457) with a stable `code`.",
+        lifespan=_lifespan,
+        redoc_url=None,
     )
-    app.state.queue = queue
-    app.include_router(probes)
+    app.state.parts = parts
+    for router in (estimates, jobs, catalogue, outcomes, probes):
+        app.include_router(router)
+    add_error_handlers(app)
+    describe(app)
+    app.add_middleware(Envelope, settings=settings, metrics=parts.metrics)
     return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    parts: Parts = app.state.parts
+    parts.waiters.use_loop(asyncio.get_running_loop())
+    listener = Listener(parts.settings, parts.waiters.tell_over)
+    watchdog = Watchdog(parts.queue.store, parts.settings)
+    listener.start()
+    watchdog.start()
+    yield
+    watchdog.stop()
+    listener.stop()
+    parts.queue.close()

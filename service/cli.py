@@ -19,6 +19,7 @@ from service.commands.estimate import estimate_command
 from service.commands.listings import gpus_command, runtimes_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
+from service.commands.up import up_command
 
 app = typer.Typer(
     name="memgate",
@@ -27,6 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Will this training job fit on that GPU? Answered before it is scheduled, on CPUs alone.",
 )
+app.command("up")(up_command)
 app.command("estimate")(estimate_command)
 app.command("analyze")(analyze_command)
 app.command("profile", context_settings={"ignore_unknown_options": True})(profile_command)

@@ -2,16 +2,56 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
 from redis import Redis
 from redis.exceptions import RedisError
+from rq import SimpleWorker
+from rq.serializers import JSONSerializer
+
+from memgate.gpus import parse_gpu
+from worker.contract import (
+    JobRecord,
+    JobState,
+    Priority,
+    QueueFullError,
+    Work,
+    WorkKind,
+)
+from worker.queues import Speed, enqueue, queue_depths, queue_names
+from worker.runtime import DEFAULT_RUNTIME
+from worker.settings import QueueSettings
+from worker.store import DONE_CHANNEL, JobStore
+from worker.timelines import run_name
+
+#: what every call may raise: the queue cannot be reached
+QueueError = RedisError
+
+#: short: whoever asks waits for the answer
+_TIMEOUT_SECONDS = 2.0
+
+#: how many records are looked at to fill a page of a filtered list
+_MAX_SCANNED = 5_000
 
 
 class QueueClient:
     """A connection to the queue, opened when it is first used."""
 
-    def __init__(self, redis_url: str) -> None:
-        # Short: whoever asks waits for the answer.
-        self._redis: Redis = Redis.from_url(redis_url, socket_connect_timeout=2, socket_timeout=2)
+    def __init__(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self._redis: Redis = Redis.from_url(
+            settings.redis_url,
+            socket_connect_timeout=_TIMEOUT_SECONDS,
+            socket_timeout=_TIMEOUT_SECONDS,
+        )
+        self.store = JobStore(self._redis, settings)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._redis.close()
 
     def unreachable_because(self) -> str | None:
         """Return why the queue cannot be reached, None if it can. Never shows the password."""
@@ -21,6 +61,104 @@ class QueueClient:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def close(self) -> None:
-        """Give the connections back."""
-        self._redis.close()
+    def submit(self, work: Work, priority: Priority = Priority.NORMAL) -> JobRecord:
+        """Ask a question; one that was asked before is joined, or answered already.
+
+        Raises:
+            QueueFullError: if too much is waiting.
+        """
+        job_id = work.id()
+        if self.store.num_open() >= self._settings.max_queued and not self._is_known(job_id):
+            raise QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
+        if self.store.create(job_id, work, priority):
+            enqueue(self._redis, job_id, self._speed(work), priority)
+        return self.store.read(job_id)
+
+    def _is_known(self, job_id: str) -> bool:
+        return bool(self.store.read_many([job_id]))
+
+    def _speed(self, work: Work) -> Speed:
+        """Fast is what needs no run: its timeline is there."""
+        if work.kind is not WorkKind.ESTIMATE or work.job is None or work.gpu is None:
+            return Speed.SLOW
+        gpu = parse_gpu(work.gpu.model_dump(exclude_none=True)).gpu
+        name = run_name(work.job, gpu, work.engine, work.job.runtime or DEFAULT_RUNTIME)
+        return Speed.FAST if self.store.has_timeline(name) else Speed.SLOW
+
+    def read(self, job_id: str) -> JobRecord:
+        """Return a job. Raises UnknownJobError."""
+        return self.store.read(job_id)
+
+    def cancel(self, job_id: str) -> JobRecord:
+        """End a job unless it is over. Raises UnknownJobError."""
+        self.store.read(job_id)
+        self.store.cancel(job_id)
+        return self.store.read(job_id)
+
+    def list(
+        self,
+        *,
+        offset: int,
+        count: int,
+        state: JobState | None = None,
+        kind: WorkKind | None = None,
+    ) -> list[JobRecord]:
+        """Return jobs, the newest first; with filters, of the newest few thousand."""
+        if state is None and kind is None:
+            return self.store.read_many(self.store.newest(offset, count))
+        found = [
+            record
+            for record in self.store.read_many(self.store.newest(0, _MAX_SCANNED))
+            if (state is None or record.state is state) and (kind is None or record.kind is kind)
+        ]
+        return found[offset : offset + count]
+
+    def depths(self) -> dict[str, int]:
+        """Return how many jobs wait in each queue."""
+        return queue_depths(self._redis)
+
+    def num_workers(self, speed: Speed = Speed.SLOW) -> int:
+        """Return how many workers that do such work have reported in lately."""
+        names = set(queue_names([speed]))
+        workers = SimpleWorker.all(connection=self._redis, serializer=JSONSerializer)
+        return sum(bool(names & set(worker.queue_names())) for worker in workers)
+
+    def oldest_age_seconds(self) -> float:
+        """Return for how long the oldest job that is not over has waited."""
+        open_jobs = self.store.open_jobs()
+        if not open_jobs:
+            return 0.0
+        return max(0.0, datetime.now(UTC).timestamp() - min(open_jobs.values()))
+
+
+class Listener:
+    """Hears when jobs are over, on a thread of its own."""
+
+    def __init__(self, settings: QueueSettings, on_over: Callable[[str], None]) -> None:
+        self._url = settings.redis_url
+        self._on_over = on_over
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
+
+    def start(self) -> None:
+        """Listen from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while not self._stopped.is_set():
+            with suppress(RedisError):  # the server is away: waiting callers look for themselves
+                self._hear()
+            self._stopped.wait(0.5)
+
+    def _hear(self) -> None:
+        with Redis.from_url(self._url, socket_timeout=None) as redis, redis.pubsub() as channel:
+            channel.subscribe(DONE_CHANNEL)
+            while not self._stopped.is_set():
+                message = channel.get_message(ignore_subscribe_messages=True, timeout=0.5)
+                if message is not None:
+                    self._on_over(message["data"].decode())

@@ -32,9 +32,7 @@ def worker_is_alive(redis_url: str, *, now: datetime) -> bool:
 def main() -> None:
     """Exit 0 if a worker of this host is alive, else 1."""
     try:
-        alive = worker_is_alive(
-            str(QueueSettings.from_environment().redis_url), now=datetime.now(UTC)
-        )
+        alive = worker_is_alive(QueueSettings.from_environment().redis_url, now=datetime.now(UTC))
     except RedisError as error:
         sys.exit(f"the queue cannot be reached: {type(error).__name__}")
     sys.exit(None if alive else "no worker of this host reported in lately")

@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import sys
-from typing import Self
+from typing import Annotated, Any, Self
 
-from pydantic import RedisDsn, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from memgate.units import GIB, MIB
 
 
 class QueueSettings(BaseSettings):
-    """Where the queue is."""
+    """Where the queue is, and what it may hold. The same for service and workers."""
 
     model_config = SettingsConfigDict(env_prefix="MEMGATE_")
 
-    redis_url: RedisDsn = RedisDsn("redis://127.0.0.1:6379/0")
+    redis_url: str = "redis://127.0.0.1:6379/0"
     """Redis or Valkey; ``MEMGATE_REDIS_URL``. All machines that share it form one memgate."""
+
+    result_ttl_seconds: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
+    """How long answers are kept; ``MEMGATE_RESULT_TTL_SECONDS``."""
+
+    trace_ttl_seconds: Annotated[int, Field(ge=60)] = 3600
+    """How long uploaded traces are kept; ``MEMGATE_TRACE_TTL_SECONDS``."""
+
+    max_jobs: Annotated[int, Field(ge=1)] = 100_000
+    """How many jobs are remembered, the newest; ``MEMGATE_MAX_JOBS``."""
+
+    max_queued: Annotated[int, Field(ge=1)] = 10_000
+    """How many jobs may wait; ``MEMGATE_MAX_QUEUED``."""
+
+    max_timelines_bytes: Annotated[int, Field(ge=1)] = 512 * MIB
+    """How much the cache of timelines may hold; ``MEMGATE_MAX_TIMELINES_BYTES``."""
+
+    lease_seconds: Annotated[float, Field(ge=1)] = 10.0
+    """A worker that is silent for so long is lost, and its job goes to another;
+    ``MEMGATE_LEASE_SECONDS``."""
+
+    max_attempts: Annotated[int, Field(ge=1)] = 5
+    """How many workers may be lost over one job before it counts as failed;
+    ``MEMGATE_MAX_ATTEMPTS``."""
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        if not url.startswith(("redis://", "rediss://", "unix://")):
+            # Not the value: it may hold a password.
+            raise ValueError("begins with redis://, rediss:// (TLS) or unix:// (a socket)")
+        return url
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -23,10 +56,30 @@ class QueueSettings(BaseSettings):
         try:
             return cls()
         except ValidationError as error:
-            sys.exit(
-                "\n".join(
-                    f"MEMGATE_{str(problem['loc'][0]).upper()} is {problem['input']!r}:"
-                    f" {problem['msg']}"
-                    for problem in error.errors()
-                )
-            )
+            sys.exit("\n".join(map(_sentence, error.errors())))
+
+
+def _sentence(problem: Any) -> str:
+    """Name the variable and the rule; the value too, unless there may be a password in it."""
+    if not problem["loc"]:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    name = str(problem["loc"][0])
+    value = "wrong" if name == "redis_url" else repr(problem["input"])
+    return f"MEMGATE_{name.upper()} is {value}: {problem['msg']}"
+
+
+class WorkerSettings(QueueSettings):
+    """What a worker may take of its machine."""
+
+    queues: str = "fast,slow"
+    """What it works on, ``fast``, ``slow`` or both; ``MEMGATE_QUEUES``."""
+
+    job_timeout_seconds: Annotated[float, Field(ge=1)] = 600.0
+    """Longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
+
+    job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8 * GIB
+    """Most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
+
+    advice_seconds: Annotated[float, Field(ge=0)] = 2.0
+    """How long to look for a batch size that fits when a job is rejected;
+    ``MEMGATE_ADVICE_SECONDS``."""

@@ -1,43 +1,39 @@
-"""``/healthz`` and ``/readyz``: is the process alive, and can it do its work?"""
+"""``/healthz``, ``/readyz`` and ``/metrics``: is it alive, can it do its work, how much?"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
 
-from fastapi import APIRouter, Depends, Request
-from fastapi.responses import JSONResponse
-
-from worker.client import QueueClient
+from service.errors import problem
+from service.parts import TheParts
+from service.schemas import Problem
 
 probes = APIRouter(tags=["probes"])
 
 
-def _queue(request: Request) -> QueueClient:
-    queue = request.app.state.queue
-    assert isinstance(queue, QueueClient)
-    return queue
-
-
 @probes.get("/healthz")
-def read_health() -> dict[str, str]:
+async def read_health() -> dict[str, str]:
     """Answer as long as the process lives."""
     return {"status": "ok"}
 
 
-@probes.get("/readyz", responses={503: {"description": "Something is missing; says what."}})
-def read_readiness(queue: Annotated[QueueClient, Depends(_queue)]) -> JSONResponse:
+@probes.get(
+    "/readyz",
+    responses={503: {"model": Problem, "description": "Something is missing; says what."}},
+)
+def read_readiness(parts: TheParts) -> Response:
     """Answer 200 if requests can be served, else 503 and what is missing."""
-    problem = queue.unreachable_because()
-    if problem is None:
-        return JSONResponse({"status": "ready"})
-    return JSONResponse(
-        {
-            "type": "about:blank",
-            "title": "Not ready",
-            "status": 503,
-            "code": "QUEUE_UNREACHABLE",
-            "detail": f"the queue cannot be reached ({problem}); check MEMGATE_REDIS_URL",
-        },
-        status_code=503,
-        media_type="application/problem+json",
-    )
+    if (missing := parts.queue.unreachable_because()) is not None:
+        detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
+        return problem(503, "QUEUE_UNREACHABLE", detail)
+    if not parts.queue.num_workers():
+        detail = "no worker is there; start one with: python -m worker"
+        return problem(503, "NO_WORKER", detail)
+    return JSONResponse({"status": "ready"})
+
+
+@probes.get("/metrics", response_class=Response)
+def read_metrics(parts: TheParts) -> Response:
+    """Answer Prometheus."""
+    return Response(parts.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

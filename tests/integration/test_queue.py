@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import RedisDsn
 from redis import Redis
 from rq import Queue
 from rq.serializers import JSONSerializer
@@ -26,7 +25,7 @@ from worker.main import QUEUE_NAME, make_worker
 
 def test_with_a_queue_the_service_is_ready(redis_url: str) -> None:
     """The queue is asked, not assumed."""
-    with TestClient(create_app(ServiceSettings(redis_url=RedisDsn(redis_url)))) as client:
+    with TestClient(create_app(ServiceSettings(redis_url=redis_url))) as client:
         answer = client.get("/readyz")
 
     assert (answer.status_code, answer.json()) == (200, {"status": "ready"})

@@ -6,6 +6,7 @@ too. No torch here.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import signal
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 import psutil
 
 from memgate.units import format_size
+
+#: of Linux's prctl
+_PR_SET_PDEATHSIG = 1
 
 #: how often limits are looked at
 _LOOK_SECONDS = 0.1
@@ -64,9 +68,16 @@ def run_in_child(
         _end_group(child)
 
 
+def die_with_parent() -> None:
+    """Let this process be killed as soon as the one that started it is gone, however that ends."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _be_the_child(work: Callable[[], None]) -> None:
     code = 1
     try:
+        die_with_parent()
         os.setsid()  # so that what it starts can be ended with it
         work()
         code = 0

@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import msgspec
 
-from memgate.errors import EngineError, InputError, NotModelledError
+from memgate.errors import EngineError, InputError, NotModelledError, ProcessLostError
 from memgate.units import GIB
 from worker.engines.messages import Answer, BadJob, Crash, Profiled, Progress, Request
 from worker.runtime import Runtime
@@ -26,6 +26,10 @@ class Limits(TypedDict):
 
     timeout_seconds: float
     host_memory_bytes: int
+
+
+#: how long a host may take to end
+_ENDING_SECONDS = 2.0
 
 
 class Host:
@@ -44,12 +48,17 @@ class Host:
         )
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and a job in it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it died with a request half written
+            self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait()
+        try:
+            self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:  # it waits for a job that nobody waits for
+            self._process.kill()
+            self._process.wait()
         self._said.close()
 
     def ask(
@@ -73,7 +82,8 @@ class Host:
                     "the phantom engine cannot know this job's memory: it calls"
                     f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
                 )
-            raise EngineError(f"the job failed: {answer.message}")
+            failed = ProcessLostError if answer.was_killed else EngineError
+            raise failed(f"the job failed: {answer.message}")
         return answer
 
     def _send(self, request: Request) -> None:
@@ -86,7 +96,7 @@ class Host:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise EngineError(self._why_it_died())
+            raise ProcessLostError(self._why_it_died())
         return msgspec.json.decode(line, type=Progress | Answer | Profiled | BadJob | Crash)
 
     def _why_it_died(self) -> str:

@@ -22,7 +22,7 @@ import msgspec
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
-from worker.engines.child import LimitError, Limits, run_in_child
+from worker.engines.child import LimitError, Limits, die_with_parent, run_in_child
 from worker.engines.messages import (
     Answer,
     BadJob,
@@ -78,7 +78,8 @@ class _Job:
         except LimitError as error:
             return msgspec.json.encode(Crash(message=str(error)))
         if code != 0:
-            return msgspec.json.encode(Crash(message=f"{_ended(code)}: {self._last_line_said()}"))
+            message = f"{_ended(code)}: {self._last_line_said()}"
+            return msgspec.json.encode(Crash(message=message, was_killed=code == -signal.SIGKILL))
         self._answer.seek(0)
         return self._answer.read()
 
@@ -158,6 +159,7 @@ def _preload(request: Request) -> None:
 
 def main() -> None:
     """Serve standard input."""
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Answers go out on a channel of their own: libraries print to standard output.
     answers = os.fdopen(os.dup(1), "wb")

@@ -100,3 +100,5 @@ class Crash(Struct, frozen=True, kw_only=True, tag="crash"):
     message: str
     #: calls of NVIDIA's libraries that the phantom refused before
     unmodelled: tuple[str, ...] = ()
+    #: from outside, or by the system for want of memory
+    was_killed: bool = False

@@ -6,14 +6,13 @@ import subprocess
 import sys
 
 from fastapi.testclient import TestClient
-from pydantic import RedisDsn
 
 from service.app import create_app
 from service.settings import ServiceSettings
 
 
 def _client() -> TestClient:
-    nobody = RedisDsn("redis://:secret@127.0.0.1:1/0")
+    nobody = "redis://:secret@127.0.0.1:1/0"
     return TestClient(create_app(ServiceSettings(redis_url=nobody)))
 
 

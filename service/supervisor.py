@@ -1,0 +1,105 @@
+"""Keeps a few programs running: starts them, starts them again when they die, ends them together.
+
+For ``memgate up``. On a cluster, an init system or Kubernetes does this.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.engines.child import die_with_parent
+
+#: a program that dies at once is started again after a while, not in a frenzy
+_FIRST_DELAY_SECONDS = 0.2
+_MAX_DELAY_SECONDS = 5.0
+_STABLE_SECONDS = 10.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """A program that should run."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: how long it may take to end
+    grace_seconds: float = 10.0
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    delay_seconds: float = _FIRST_DELAY_SECONDS
+    num_deaths: int = 0
+
+
+class Supervisor:
+    """Runs programs until it is told to stop; they end in the reverse order."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._programs: list[Program] = []
+
+    def start(self, program: Program) -> None:
+        """Start a program, and look after it from now on."""
+        self._programs.append(program)
+        self._start(program)
+
+    def _start(self, program: Program) -> None:
+        with (self._logs / f"{program.name}.log").open("ab") as log:
+            program.process = subprocess.Popen(
+                program.command,
+                env=os.environ | program.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # of its own group: Ctrl-C is ours to hear, and theirs to be told in order
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+        program.started_at = time.monotonic()
+
+    def look(self) -> None:
+        """Start again what died."""
+        now = time.monotonic()
+        for program in self._programs:
+            assert program.process is not None
+            if program.process.poll() is None:
+                if now - program.started_at > _STABLE_SECONDS:
+                    program.delay_seconds = _FIRST_DELAY_SECONDS
+            elif now - program.started_at >= program.delay_seconds:
+                program.num_deaths += 1
+                program.delay_seconds = min(2 * program.delay_seconds, _MAX_DELAY_SECONDS)
+                self._start(program)
+
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Look after the programs until it is over."""
+        while not is_over():
+            self.look()
+            time.sleep(0.1)
+
+    def deaths(self, name: str) -> int:
+        """Return how often a program died."""
+        return sum(program.num_deaths for program in self._programs if program.name == name)
+
+    def stop(self) -> None:
+        """End all programs: what depends on others first."""
+        for program in reversed(self._programs):
+            process = program.process
+            if process is None or process.poll() is not None:
+                continue
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(program.grace_seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def last_words(self, name: str) -> str:
+        """Return the last line of a program's log."""
+        path = self._logs / f"{name}.log"
+        lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
+        return lines[-1] if lines else "it said nothing"

@@ -1,0 +1,61 @@
+"""Clients that wait for jobs: a future each, woken when the queue says that a job is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from service.errors import ProblemError
+
+#: a message may be lost with the server's connection: look for yourself now and then
+_LOOK_SECONDS = 2.0
+
+
+class Waiters:
+    """Everybody who waits, by job."""
+
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self.num_waiting = 0
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say where those who wait live."""
+        self._loop = loop
+
+    def tell_over(self, job_id: str) -> None:
+        """A job is over; called from the thread that listens."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, job_id)
+
+    def _wake(self, job_id: str) -> None:
+        for event in self._waiting.get(job_id, ()):
+            event.set()
+
+    async def wait(self, job_id: str, seconds: float) -> None:
+        """Wait until a job may be over, at most for so long.
+
+        Raises:
+            ProblemError: if too many wait already.
+        """
+        if self.num_waiting >= self._max_waiting:
+            raise ProblemError(
+                503,
+                f"{self._max_waiting} clients wait already; ask without 'Prefer: wait'",
+                code="TOO_MANY_WAITING",
+                headers={"Retry-After": "5"},
+            )
+        event = asyncio.Event()
+        self._waiting[job_id].add(event)
+        self.num_waiting += 1
+        try:
+            async with asyncio.timeout(min(seconds, _LOOK_SECONDS)):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self.num_waiting -= 1
+            self._waiting[job_id].discard(event)
+            if not self._waiting[job_id]:
+                del self._waiting[job_id]

@@ -1,0 +1,218 @@
+"""Work -> its answer: the engines, kept warm, and the timelines that earlier questions left.
+
+Nothing here knows of queues; ``tasks`` does.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
+
+from pydantic import BaseModel
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.capacity import AMPLE_BYTES
+from memgate.errors import EngineError, InputError
+from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, parse_gpu
+from memgate.jobspec import JobSpec
+from memgate.max_batch import MaxBatch, find_max_batch
+from memgate.pipeline import estimate, make_timeline
+from memgate.report import Estimate, Fit, FitEntry, Reason
+from memgate.rules import Device
+from memgate.trace import read_trace
+from memgate.views import TimelineView, view_timeline
+from worker.contract import Work, WorkKind
+from worker.engines.registry import Engine, start_engine
+from worker.engines.traced import TracedJob
+from worker.runtime import find_runtime
+from worker.settings import WorkerSettings
+from worker.store import JobStore
+from worker.timelines import pack, run_name, unpack
+
+
+class Answer(BaseModel):
+    """What a caller gets, and the picture of it."""
+
+    result: Estimate | Fit | MaxBatch
+    view: TimelineView | None = None
+
+
+class Answerer:
+    """Answers questions one by one. A context manager: it holds processes."""
+
+    def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._engines: dict[tuple[str, str], Engine] = {}
+        self._started = ExitStack()
+
+    def __enter__(self) -> Answerer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the engines; they are started again when they are needed."""
+        self._engines.clear()
+        self._started.close()
+
+    def warm_up(self, job: JobSpec) -> None:
+        """Run a small job, so that the next one finds everything imported."""
+        self._run(job, CATALOGUE["a100-40"], "auto")
+
+    def answer(self, work: Work) -> Answer:
+        """Answer a question.
+
+        Raises:
+            InputError: if the caller must change something.
+            EngineError: if the job fails for another reason.
+        """
+        if work.kind is WorkKind.FIT:
+            return Answer(result=self._fit(work))
+        if work.kind is WorkKind.MAX_BATCH:
+            return Answer(result=self._max_batch(work, _target(work)))
+        return self._estimate(work, _target(work))
+
+    def _estimate(self, work: Work, target: GpuTarget) -> Answer:
+        start = time.perf_counter()
+        traced = self._trace(work, target.gpu)
+        traced_at = time.perf_counter()
+        said = _estimate(traced, target)
+        if said.decision == "reject" and work.job is not None:
+            said = self._advise(work, target, said)
+        now = time.perf_counter()
+        seconds = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
+        timings = {name: round(value * 1000) for name, value in seconds.items()}
+        ample = replay(traced.timeline, parse_alloc_conf(traced.alloc_conf), AMPLE_BYTES)
+        return Answer(
+            result=said.model_copy(update={"timings_ms": timings}),
+            view=view_timeline(traced.timeline, ample),
+        )
+
+    def _advise(self, work: Work, target: GpuTarget, said: Estimate) -> Estimate:
+        """Say which batch would be admitted, if that can be found out in time."""
+        deadline = time.monotonic() + self._settings.advice_seconds
+        found = self._largest(work, target, lambda: time.monotonic() < deadline)
+        if found is None or found.batch_size is None:
+            return said
+        note = Reason(
+            code="SMALLER_BATCH_FITS",
+            message=f"batch size {found.batch_size} would be admitted on {target.gpu.name}",
+        )
+        reasons = [*said.reasons, note]
+        return said.model_copy(update={"reasons": reasons, "largest_batch_size": found.batch_size})
+
+    def _max_batch(self, work: Work, target: GpuTarget) -> MaxBatch:
+        if work.job is None:
+            raise InputError("max-batch needs a job spec: a trace has the batch size it has")
+        found = self._largest(work, target, lambda: True)
+        assert found is not None
+        return found
+
+    def _largest(
+        self, work: Work, target: GpuTarget, goes_on: Callable[[], bool]
+    ) -> MaxBatch | None:
+        job = work.job
+        assert job is not None
+
+        def ask(batch_size: int) -> Estimate:
+            other = job.model_copy(update={"batch_size": batch_size})
+            return _estimate(
+                self._trace(work.model_copy(update={"job": other}), target.gpu), target
+            )
+
+        return find_max_batch(ask, job.batch_size, goes_on)
+
+    def _fit(self, work: Work) -> Fit:
+        entries = [
+            entry
+            for gpus in _generations(CATALOGUE.values())
+            for entry in self._fit_generation(work, gpus)
+        ]
+        entries.sort(key=lambda entry: entry.capacity_bytes)
+        fitting = [entry.gpu for entry in entries if entry.decision == "admit"]
+        return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
+
+    def _fit_generation(self, work: Work, gpus: list[GpuSpec]) -> Iterable[FitEntry]:
+        """Ask about GPUs that share a run."""
+        try:
+            traced = self._trace(work, gpus[0])
+        except EngineError as error:  # this PyTorch has no kernels for so old a GPU
+            for gpu in gpus:
+                reason = Reason(code=error.code, message=error.message)
+                yield FitEntry.unknown(gpu, reason)
+            return
+        for gpu in gpus:
+            yield FitEntry.of(gpu, _estimate(traced, GpuTarget(gpu=gpu)))
+
+    def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
+        if work.job is None:
+            return self._analyze(work, gpu)
+        runtime = find_runtime(work.job.runtime).name
+        name = run_name(work.job, gpu, work.engine, runtime)
+        packed = self._store.load_timeline(name)
+        self._store.count("timelines", "no" if packed is None else "yes")
+        if packed is not None:
+            return replace(unpack(packed), alloc_conf=work.job.allocator, seconds=0.0)
+        traced = self._run(work.job, gpu, work.engine)
+        self._store.save_timeline(name, pack(traced))
+        return traced
+
+    def _run(self, job: JobSpec, gpu: GpuSpec, engine: str) -> TracedJob:
+        runtime = find_runtime(job.runtime)
+        key = (engine, runtime.name)
+        if key not in self._engines:
+            self._engines[key] = self._started.enter_context(start_engine(engine, runtime))
+        return self._engines[key].trace(
+            job,
+            gpu,
+            timeout_seconds=self._settings.job_timeout_seconds,
+            host_memory_bytes=self._settings.job_memory_bytes,
+        )
+
+    def _analyze(self, work: Work, gpu: GpuSpec) -> TracedJob:
+        assert work.trace is not None
+        start = time.perf_counter()
+        data = self._store.load_trace(work.trace)
+        if data is None:
+            raise InputError("the uploaded trace is no longer there; upload it again")
+        trace = read_trace(io.BytesIO(data))
+        device = Device(compute_capability=gpu.compute_capability)
+        return TracedJob(
+            timeline=make_timeline(trace, device),
+            engine="profile",
+            runtime="",
+            versions={},
+            alloc_conf=work.allocator,
+            num_parameters=0,
+            notes=(),
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _target(work: Work) -> GpuTarget:
+    if work.gpu is None:
+        raise InputError("gpu is missing: name one of the catalogue, or describe it")
+    return parse_gpu(work.gpu.model_dump(exclude_none=True))
+
+
+def _estimate(traced: TracedJob, target: GpuTarget) -> Estimate:
+    return estimate(
+        traced.timeline,
+        target,
+        alloc_conf=traced.alloc_conf,
+        engine=traced.engine,
+        runtime=traced.runtime,
+        versions=traced.versions,
+        notes=traced.notes,
+        doubts=traced.doubts,
+    )
+
+
+def _generations(gpus: Iterable[GpuSpec]) -> Iterable[list[GpuSpec]]:
+    found: dict[str, list[GpuSpec]] = {}
+    for gpu in gpus:
+        found.setdefault(gpu.generation, []).append(gpu)
+    return found.values()

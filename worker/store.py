@@ -1,0 +1,325 @@
+"""What is kept between service and workers, in Redis or Valkey: jobs, timelines, traces, outcomes.
+
+Every key is made by ``_key`` and has a time to live, except the indexes, whose entries are removed
+with what they point to. Values are JSON, or bytes that nothing ever unpickles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from pydantic import BaseModel, ConfigDict
+from redis import Redis
+
+from worker.contract import (
+    JobError,
+    JobRecord,
+    JobState,
+    Priority,
+    UnknownJobError,
+    Work,
+)
+from worker.settings import QueueSettings
+
+#: told when a job is over: its id
+DONE_CHANNEL = "memgate:over"
+
+#: all jobs by the time they were created, and those that are not over
+_JOBS = "memgate:jobs"
+_OPEN = "memgate:open"
+#: timelines by when they were last used, and their sizes
+_TIMELINES = "memgate:timelines"
+_TIMELINE_SIZES = "memgate:timelines:sizes"
+_COUNTERS = "memgate:counters"
+_OUTCOMES = "memgate:outcomes"
+_MAX_OUTCOMES = 1_000_000
+
+#: create unless it is there and not over in vain; 1 if it was created
+_CREATE = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if state and state ~= 'canceled' and not (state == 'failed' and ARGV[6] == '1') then return 0 end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
+           'created_at', ARGV[4], 'priority', ARGV[5], 'attempts', 0)
+redis.call('EXPIRE', KEYS[1], ARGV[7])
+redis.call('ZADD', KEYS[2], ARGV[8], ARGV[1])
+redis.call('ZADD', KEYS[3], ARGV[8], ARGV[1])
+return 1
+"""
+
+#: the first end counts; 1 if this is it
+_END = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
+redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], ARGV[4], ARGV[5])
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('PUBLISH', KEYS[3], ARGV[1])
+return 1
+"""
+
+#: take a job that nobody holds; 1 if it is ours now
+_BEGIN = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
+if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
+redis.call('HSET', KEYS[1], 'state', 'running', 'started_at', ARGV[3], 'worker', ARGV[1])
+redis.call('HINCRBY', KEYS[1], 'attempts', 1)
+return 1
+"""
+
+#: hold a job for longer; 0 if it is over, canceled, or somebody else's
+_HOLD = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+if redis.call('HGET', KEYS[1], 'state') ~= 'running' then return 0 end
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return 1
+"""
+
+
+class Outcome(BaseModel):
+    """What a finished job really took, beside what was predicted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    model: str
+    gpu: str
+    predicted_peak_bytes: int
+    upper_bound_bytes: int
+    measured_peak_bytes: int
+    ran_out: bool
+
+
+def _key(kind: str, name: str) -> str:
+    return f"memgate:{kind}:{name}"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class JobStore:
+    """All that is remembered."""
+
+    def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+        #: Any: redis-py types each answer as one that may have to be awaited
+        self.redis: Any = redis
+        self._settings = settings
+        self._create = redis.register_script(_CREATE)
+        self._end = redis.register_script(_END)
+        self._begin = redis.register_script(_BEGIN)
+        self._hold = redis.register_script(_HOLD)
+
+    # --- jobs
+
+    def create(self, job_id: str, work: Work, priority: Priority) -> bool:
+        """Remember a job unless it is there already; tell whether it is new.
+
+        One that was canceled, or failed through no fault of the caller's, is begun anew.
+        """
+        now = _now()
+        retried = (error := self._error(job_id)) is not None and not error.is_callers
+        created = self._create(
+            keys=[_key("job", job_id), _JOBS, _OPEN],
+            args=[
+                *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
+                *(priority, int(retried), self._settings.result_ttl_seconds, now.timestamp()),
+            ],
+        )
+        if created:
+            self._forget_oldest()
+        return bool(created)
+
+    def begin(self, job_id: str, worker: str) -> bool:
+        """Take a job; False if it is over or somebody else's."""
+        lease_ms = int(self._settings.lease_seconds * 1000)
+        keys = [_key("job", job_id), _key("lease", job_id)]
+        return bool(self._begin(keys=keys, args=[worker, lease_ms, _now().isoformat()]))
+
+    def hold(self, job_id: str, worker: str) -> bool:
+        """Say that a worker is still at it; False if it should stop."""
+        lease_ms = int(self._settings.lease_seconds * 1000)
+        keys = [_key("job", job_id), _key("lease", job_id)]
+        return bool(self._hold(keys=keys, args=[worker, lease_ms]))
+
+    def release(self, job_id: str) -> None:
+        """Give a job back before the lease is over."""
+        self.redis.delete(_key("lease", job_id))
+
+    def is_held(self, job_id: str) -> bool:
+        """Tell whether a worker is at it."""
+        return bool(self.redis.exists(_key("lease", job_id)))
+
+    def finish(self, job_id: str, result: str) -> bool:
+        """Store an answer, JSON; the first one counts."""
+        return self._over(job_id, JobState.DONE, "result", result)
+
+    def fail(self, job_id: str, error: JobError) -> bool:
+        """Store why there is no answer."""
+        return self._over(job_id, JobState.FAILED, "error", error.model_dump_json())
+
+    def cancel(self, job_id: str) -> bool:
+        """End a job that nobody wants any more; False if it was over."""
+        error = JobError(code="CANCELED", message="the job was canceled", is_callers=True)
+        return self._over(job_id, JobState.CANCELED, "error", error.model_dump_json())
+
+    def _over(self, job_id: str, state: JobState, field: str, value: str) -> bool:
+        ttl = self._settings.result_ttl_seconds
+        return bool(
+            self._end(
+                keys=[_key("job", job_id), _OPEN, DONE_CHANNEL],
+                args=[job_id, state, _now().isoformat(), field, value, ttl],
+            )
+        )
+
+    def read(self, job_id: str) -> JobRecord:
+        """Return a job.
+
+        Raises:
+            UnknownJobError: if there is none.
+        """
+        fields = self.redis.hgetall(_key("job", job_id))
+        if not fields:
+            raise UnknownJobError(f"there is no job {job_id!r}; it may have been long ago")
+        return _record(job_id, fields)
+
+    def read_many(self, job_ids: Sequence[str]) -> list[JobRecord]:
+        """Return those jobs that there are."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for job_id in job_ids:
+                pipeline.hgetall(_key("job", job_id))
+            found = pipeline.execute()
+        return [
+            _record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True) if fields
+        ]
+
+    def newest(self, offset: int, count: int) -> list[str]:
+        """Return ids of jobs, the newest first."""
+        found = self.redis.zrevrange(_JOBS, offset, offset + count - 1)
+        return [job_id.decode() for job_id in found]
+
+    def num_jobs(self) -> int:
+        """Return how many are remembered."""
+        return int(self.redis.zcard(_JOBS))
+
+    def open_jobs(self) -> dict[str, float]:
+        """Return the jobs that are not over, and when they were created."""
+        found = self.redis.zrange(_OPEN, 0, -1, withscores=True)
+        return {job_id.decode(): created for job_id, created in found}
+
+    def num_open(self) -> int:
+        """Return how many jobs are not over."""
+        return int(self.redis.zcard(_OPEN))
+
+    def forget_open(self, job_id: str) -> None:
+        """Drop what expired from the list of open jobs."""
+        self.redis.zrem(_OPEN, job_id)
+
+    def _error(self, job_id: str) -> JobError | None:
+        text = self.redis.hget(_key("job", job_id), "error")
+        return None if text is None else JobError.model_validate_json(text)
+
+    def _forget_oldest(self) -> None:
+        """Keep the index of jobs within bounds: what it drops expires by itself."""
+        excess = self.num_jobs() - self._settings.max_jobs
+        for job_id in self.redis.zrange(_JOBS, 0, excess - 1) if excess > 0 else ():
+            if self.redis.zscore(_OPEN, job_id) is None:
+                self.redis.delete(_key("job", job_id.decode()))
+                self.redis.zrem(_JOBS, job_id)
+
+    def claim_rescue(self, job_id: str) -> bool:
+        """Tell whether we are the first of the watchdogs to see that a job was lost."""
+        lease_ms = int(self._settings.lease_seconds * 1000)
+        return bool(self.redis.set(_key("rescue", job_id), "1", nx=True, px=lease_ms))
+
+    # --- what pages show
+
+    def save_view(self, job_id: str, view: str) -> None:
+        """Keep a job's memory curve, JSON."""
+        packed = zlib.compress(view.encode(), 1)
+        self.redis.set(_key("view", job_id), packed, ex=self._settings.result_ttl_seconds)
+
+    def load_view(self, job_id: str) -> bytes | None:
+        """Return a job's memory curve, JSON, if there is one."""
+        packed = self.redis.get(_key("view", job_id))
+        return None if packed is None else zlib.decompress(packed)
+
+    # --- outcomes: kept for good, the newest million
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Keep what a finished job really took."""
+        fields = {"outcome": outcome.model_dump_json()}
+        self.redis.xadd(_OUTCOMES, fields, maxlen=_MAX_OUTCOMES, approximate=True)
+
+    def outcomes(self, count: int = 100_000) -> list[Outcome]:
+        """Return what jobs really took, the newest first."""
+        found = self.redis.xrevrange(_OUTCOMES, count=count)
+        return [Outcome.model_validate_json(fields[b"outcome"]) for _, fields in found]
+
+    # --- counters of all programs together
+
+    def count(self, name: str, label: str, by: float = 1) -> None:
+        """Add to a counter."""
+        self.redis.hincrbyfloat(_COUNTERS, f"{name}/{label}", by)
+
+    def counters(self) -> dict[str, float]:
+        """Return all counters, as ``name/label``."""
+        return {key.decode(): float(n) for key, n in self.redis.hgetall(_COUNTERS).items()}
+
+    # --- timelines
+
+    def save_timeline(self, name: str, packed: bytes) -> None:
+        """Keep a timeline; the ones that were not used for longest go if there are too many."""
+        self.redis.set(_key("timeline", name), packed, ex=self._settings.result_ttl_seconds)
+        self.redis.zadd(_TIMELINES, {name: _now().timestamp()})
+        self.redis.hset(_TIMELINE_SIZES, name, len(packed))
+        sizes = self.redis.hgetall(_TIMELINE_SIZES)
+        excess = sum(map(int, sizes.values())) - self._settings.max_timelines_bytes
+        while excess > 0 and (oldest := self.redis.zpopmin(_TIMELINES)):
+            ((old, _),) = oldest
+            excess -= int(sizes.get(old, 0))
+            self.redis.delete(_key("timeline", old.decode()))
+            self.redis.hdel(_TIMELINE_SIZES, old)
+
+    def load_timeline(self, name: str) -> bytes | None:
+        """Return a timeline, if it is there."""
+        packed = self.redis.get(_key("timeline", name))
+        if packed is None:
+            self.redis.zrem(_TIMELINES, name)
+            self.redis.hdel(_TIMELINE_SIZES, name)
+        else:
+            self.redis.zadd(_TIMELINES, {name: _now().timestamp()})
+        return packed if packed is None else bytes(packed)
+
+    def has_timeline(self, name: str) -> bool:
+        """Tell whether a timeline is there."""
+        return bool(self.redis.exists(_key("timeline", name)))
+
+    # --- traces
+
+    def save_trace(self, data: bytes) -> str:
+        """Keep an uploaded trace for a while; return the digest that names it."""
+        name = hashlib.sha256(data).hexdigest()
+        self.redis.set(_key("trace", name), data, ex=self._settings.trace_ttl_seconds)
+        return name
+
+    def load_trace(self, name: str) -> bytes | None:
+        """Return an uploaded trace, if it is still there."""
+        data = self.redis.get(_key("trace", name))
+        return None if data is None else bytes(data)
+
+
+def _record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord:
+    texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
+    documents = {
+        name: msgspec.json.decode(texts.pop(name))
+        for name in ("work", "result", "error")
+        if name in texts
+    }
+    return JobRecord.model_validate({"id": job_id} | texts | documents)

@@ -1,0 +1,166 @@
+"""What a worker does with an id off the queue: take the job, answer it, store the answer.
+
+Only the worker that holds a job's lease may be at it, and only the first answer counts, so being
+told of a job twice does no harm. A lease runs out when nobody renews it: ``watchdog`` then gives
+the job to somebody else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from memgate.errors import InputError, MemgateError, ProcessLostError
+from memgate.report import Estimate
+from worker.answers import Answer, Answerer
+from worker.contract import JobError, JobRecord, UnknownJobError
+from worker.queues import Speed, enqueue
+from worker.settings import WorkerSettings
+from worker.store import JobStore
+
+_log = structlog.get_logger("memgate.worker")
+
+
+class _StopWorkError(BaseException):
+    """Nobody wants the answer any more. No ``Exception``: no handler on the way may catch it."""
+
+
+class Desk:
+    """Where a worker works: its engines and its store. There is one in a process."""
+
+    def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._answerer = Answerer(store, settings)
+        self.name = f"{socket.gethostname()}-{os.getpid()}"
+
+    def close(self) -> None:
+        """End the engines."""
+        self._answerer.__exit__()
+
+    @property
+    def answerer(self) -> Answerer:
+        """What answers."""
+        return self._answerer
+
+    def run(self, job_id: str) -> None:
+        """Work on a job, unless it is over or somebody else's."""
+        if not self._store.begin(job_id, self.name):
+            return
+        start = time.perf_counter()
+        try:
+            record = self._store.read(job_id)
+            with self._leased(job_id):
+                outcome = self._answer(record)
+        except _StopWorkError:
+            self._answerer.__exit__()  # what runs in an engine is of no use
+            outcome = "stopped"
+        except UnknownJobError:
+            outcome = "expired"
+        finally:
+            self._store.release(job_id)
+        seconds = time.perf_counter() - start
+        _log.info("job", job=job_id, outcome=outcome, seconds=round(seconds, 3), worker=self.name)
+
+    def _answer(self, record: JobRecord) -> str:
+        """Answer, and store what comes of it; tell what that was."""
+        try:
+            answer = self._answerer.answer(record.work)
+        except ProcessLostError as error:
+            return self._try_again(record, error)
+        except InputError as error:
+            return self._fail(record, error, is_callers=True)
+        except MemgateError as error:
+            return self._fail(record, error, is_callers=False)
+        except Exception as error:
+            # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
+            message = f"memgate failed: {type(error).__name__}"
+            unknown = JobError(code="INTERNAL", message=message, is_callers=False)
+            self._store.fail(record.id, unknown)
+            raise
+        if answer.view is not None:
+            self._store.save_view(record.id, answer.view.model_dump_json())
+        self._store.finish(record.id, answer.result.model_dump_json())
+        self._count(record, answer)
+        return "done"
+
+    def _count(self, record: JobRecord, answer: Answer) -> None:
+        self._store.count("jobs", f"{record.kind}:done")
+        said = answer.result
+        if not isinstance(said, Estimate):
+            return
+        gpu = record.work.gpu.name if record.work.gpu else None
+        self._store.count("verdicts", f"{said.decision}:{gpu or 'described'}")
+        for stage in ("trace", "replay"):
+            label = f"{said.engine}:{stage}"
+            self._store.count("stage_seconds", label, said.timings_ms[stage] / 1000)
+            self._store.count("stage_jobs", label)
+
+    def _try_again(self, record: JobRecord, error: MemgateError) -> str:
+        self._answerer.__exit__()
+        self._store.count("lost", "process")
+        if record.attempts >= self._settings.max_attempts:
+            return self._fail(record, error, is_callers=False)
+        self._store.release(record.id)
+        enqueue(self._store.redis, record.id, Speed.SLOW, record.priority)
+        return "again"
+
+    def _fail(self, record: JobRecord, error: MemgateError, *, is_callers: bool) -> str:
+        failed = JobError(code=error.code, message=error.message, is_callers=is_callers)
+        self._store.fail(record.id, failed)
+        self._store.count("jobs", f"{record.kind}:failed")
+        return error.code
+
+    @contextmanager
+    def _leased(self, job_id: str) -> Iterator[None]:
+        """Hold a job as long as the block runs; end the block if it is canceled."""
+        over = threading.Event()
+
+        def renew() -> None:
+            while not over.wait(self._settings.lease_seconds / 4):
+                try:
+                    is_ours = self._store.hold(job_id, self.name)
+                except RedisError:  # the server is away: it says later whether the job is ours
+                    continue
+                if not is_ours and not over.is_set():
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    return
+
+        before = signal.signal(signal.SIGUSR1, _stop_work)
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            signal.signal(signal.SIGUSR1, before)
+
+
+def _stop_work(*_: Any) -> None:
+    raise _StopWorkError
+
+
+#: rq calls ``run`` by name, so the desk of the process has to be found from there
+_desk: Desk | None = None
+
+
+def take_seat(desk: Desk) -> None:
+    """Make a desk the one of this process."""
+    global _desk
+    _desk = desk
+
+
+def run(job_id: str) -> None:
+    """Called by rq."""
+    assert _desk is not None, "a worker takes its seat before it works"
+    _desk.run(job_id)

@@ -1,0 +1,84 @@
+"""Gives jobs that nobody is at to somebody: after a worker, a queue entry or a server was lost.
+
+A job that is not over is either in a queue or held by a worker. One that is neither, for longer
+than a lease, was lost, whatever the reason, and is put on the queue again. Every worker and every
+service runs a watchdog; a lock lets one of them look at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import structlog
+from redis.exceptions import RedisError
+
+from worker.contract import JobError, UnknownJobError
+from worker.queues import Speed, enqueue, queued_ids
+from worker.settings import QueueSettings
+from worker.store import JobStore
+
+_log = structlog.get_logger("memgate.watchdog")
+
+
+class Watchdog:
+    """A thread that looks again and again."""
+
+    def __init__(self, store: JobStore, settings: QueueSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._over = threading.Event()
+        #: jobs that nobody was at when we last looked, and since when
+        self._missing: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Look now and then from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._settings.lease_seconds / 4):
+            try:
+                self.sweep(time.monotonic())
+            except RedisError as error:  # it comes back, or the probes tell
+                _log.warning("watchdog", error=type(error).__name__)
+
+    def sweep(self, now: float) -> int:
+        """Look once; return how many jobs were given to somebody."""
+        waiting = queued_ids(self._store.redis)
+        missing = {
+            job_id
+            for job_id in self._store.open_jobs()
+            if job_id not in waiting and not self._store.is_held(job_id)
+        }
+        # Between queue and worker a job is in neither for a moment: it must be missing for a while.
+        self._missing = {job_id: self._missing.get(job_id, now) for job_id in missing}
+        lost = [
+            job_id
+            for job_id, since in self._missing.items()
+            if now - since >= self._settings.lease_seconds / 2
+        ]
+        return sum(self._rescue(job_id) for job_id in lost)
+
+    def _rescue(self, job_id: str) -> bool:
+        del self._missing[job_id]
+        try:
+            record = self._store.read(job_id)
+        except UnknownJobError:
+            self._store.forget_open(job_id)
+            return False
+        if not record.state.is_open or not self._store.claim_rescue(job_id):
+            return False
+        self._store.count("lost", "worker")
+        if record.attempts >= self._settings.max_attempts:
+            message = f"{record.attempts} workers were lost over this job"
+            error = JobError(code="WORKERS_LOST", message=message, is_callers=False)
+            return self._store.fail(job_id, error)
+        enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)
+        _log.info("rescued", job=job_id, attempts=record.attempts)
+        return True
