@@ -54,6 +54,8 @@ _LISTS_OF_STEP = {
 }
 #: by what it first calls, decay of weights can be told in the loop of SGD: it takes a list
 _FIRST_OF_DECAY = "aten::add"
+#: where the batch stands among the inputs of the first call, if it is not the first of them
+_BATCH_INPUT = {"aten::embedding": 1}
 _ON_LISTS = ("aten::_foreach_", "aten::_fused_")
 #: more indices than this, and the backward pass of an embedding sorts them
 _SORTED_FROM_INDICES = 3072
@@ -89,6 +91,34 @@ def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
     if phase is Phase.BETWEEN:
         return block.category is Category.TEMPORARY
     return phase is Phase.OPTIMIZER and block.size_bytes <= _SCALAR_BYTES
+
+
+def missing_batches(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+    """Add the batch to iterations in which the trace shows none being made.
+
+    A loader in another process, or a batch that is older than the trace, leaves no mark; but what
+    the first call of the forward pass reads is known, and on a GPU it is a copy of the batch, there
+    until the next one is.
+    """
+    del device
+    firsts: dict[int, int] = {}
+    for position, call in enumerate(linked.calls):
+        if call.phase is Phase.FORWARD:
+            firsts.setdefault(call.iteration, position)
+    begins = [linked.calls[position].op.begin_us for position in firsts.values()]
+    shown = [(block.alloc_us, block.free_us) for block in plan if block.category is Category.BATCH]
+    added = []
+    for number, (position, begin_us) in enumerate(zip(firsts.values(), begins, strict=True)):
+        op = linked.calls[position].op
+        size = input_bytes(op, _BATCH_INPUT.get(op.name, 0))
+        is_shown = any(
+            alloc_us < begin_us and (free_us is None or free_us > begin_us)
+            for alloc_us, free_us in shown
+        )
+        if size and not is_shown:
+            until = begins[number + 1] if number + 1 < len(begins) else None
+            added.append(PlannedBlock(size, begin_us, until, position, Category.BATCH))
+    return plan + added
 
 
 def listed_steps(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
@@ -333,6 +363,7 @@ Rule = Callable[[LinkedSet, Plan, Device], Plan]
 RULES: Sequence[Rule] = (
     without_internals,
     without_host_memory,
+    missing_batches,
     listed_steps,
     dropout_masks,
     batch_norm_order,

@@ -314,3 +314,39 @@ def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
 
     freed = [event.block_id for event in timeline.events if isinstance(event, Free)]
     assert freed == [3, 2, 4, 0, 5, 1], "query and rows with the backward pass, key after it"
+
+
+def _first_calls(name: str, *dims: tuple[int, ...], types: tuple[str, ...]) -> list[Call]:
+    """Two iterations, each with one call in its forward pass."""
+    calls = [_call(at, name, *dims, iteration=number) for number, at in enumerate((10, 30))]
+    return [call._replace(op=msgspec.structs.replace(call.op, input_types=types)) for call in calls]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "want"),
+    [
+        ("aten::conv2d", ((2, 3, 4, 4), (8, 3, 1, 1)), ("float", "float"), [384, 384]),
+        ("aten::embedding", ((1000, 16), (2, 5)), ("float", "long int"), [80, 80]),
+        ("aten::conv2d", ((2, 3, 4, 4),), (), []),
+    ],
+    ids=["images", "tokens", "unknown"],
+)
+def test_a_batch_that_left_no_mark_is_what_the_first_call_reads(
+    name: str, dims: tuple[tuple[int, ...], ...], types: tuple[str, ...], want: list[int]
+) -> None:
+    """The next one is there before it goes."""
+    timeline = _orchestrate(_linked(_first_calls(name, *dims, types=types)), only="missing_batches")
+
+    assert _sizes(timeline) == want
+    if want:
+        assert timeline.events == (Alloc(0, want[0]), Alloc(1, want[0]), Free(0))
+        assert timeline.labels[0].category is Category.BATCH
+
+
+def test_a_batch_that_the_trace_shows_is_not_added_again() -> None:
+    """Made between two iterations, and still there in the forward pass."""
+    first, second = _first_calls("aten::conv2d", (2, 3, 4, 4), types=("float",))
+    made = _call(1, "aten::stack", phase=Phase.BETWEEN)
+    linked = _linked([made, first, second], (384, 2, None, 0))
+
+    assert _sizes(_orchestrate(linked, only="missing_batches")) == [384]
