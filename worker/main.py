@@ -37,7 +37,7 @@ from worker.watchdog import Watchdog
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
     "input": {"shape": [3, 32, 32]},
-    "batch_size": 1,
+    "batch_size": 2,
     "iterations": 1,
 }
 

@@ -22,6 +22,7 @@ from memgate.errors import InputError, MemgateError, ProcessLostError
 from memgate.report import Estimate
 from worker.answers import Answer
 from worker.contract import JobError, JobRecord, UnknownJobError, Work
+from worker.engines.client import HostLostError
 from worker.queues import Speed, enqueue
 from worker.settings import WorkerSettings
 from worker.store import JobStore
@@ -111,7 +112,8 @@ class Desk:
             self._store.count("stage_jobs", label)
 
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
-        self._answerer.__exit__()
+        if isinstance(error, HostLostError):  # it is started again when it is needed
+            self._answerer.__exit__()
         self._store.count("lost", "process")
         if record.attempts >= self._settings.max_attempts:
             return self._fail(record, error, is_callers=False)

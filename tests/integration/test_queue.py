@@ -23,6 +23,7 @@ from worker.contract import (
     Work,
     WorkKind,
 )
+from worker.engines.client import HostLostError
 from worker.queues import Speed, enqueue
 from worker.store import JobStore
 from worker.tasks import Desk, take_seat
@@ -142,9 +143,14 @@ def test_another_failure_is_begun_anew(
     assert len(place.stub.asked) == 2
 
 
-def test_a_lost_process_is_tried_again_until_it_is_enough(make_place: MakePlace) -> None:
-    """The job's process was killed: once more, in a fresh engine, but not for ever."""
-    place = make_place(_raise(ProcessLostError("killed")), max_attempts=3)
+@pytest.mark.parametrize(
+    ("lost", "want_num_closed"), [(ProcessLostError, 0), (HostLostError, 3)], ids=["job", "host"]
+)
+def test_a_lost_process_is_tried_again_until_it_is_enough(
+    make_place: MakePlace, lost: type[ProcessLostError], want_num_closed: int
+) -> None:
+    """Not for ever; and an engine is started again only if it is its host that was lost."""
+    place = make_place(_raise(lost("killed")), max_attempts=3)
     place.submit()
 
     place.work()
@@ -152,7 +158,7 @@ def test_a_lost_process_is_tried_again_until_it_is_enough(make_place: MakePlace)
     record = place.read()
     assert record.error is not None
     assert (record.error.code, record.attempts) == ("PROCESS_LOST", 3)
-    assert place.stub.num_closed == 3
+    assert place.stub.num_closed == want_num_closed
 
 
 def test_a_canceled_job_is_not_run(place: Place) -> None:

@@ -22,6 +22,10 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
 
 
+class HostLostError(ProcessLostError):
+    """Not a job's process but its host is gone: the engine must be started again."""
+
+
 class Limits(TypedDict):
     """What a job may take of this machine, as engines take it."""
 
@@ -106,7 +110,7 @@ class Host:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):  # nothing, or half an answer
-            raise ProcessLostError(self._why_it_died())
+            raise HostLostError(self._why_it_died())
         return msgspec.json.decode(line, type=Progress | Answer | Profiled | BadJob | Crash)
 
     def _why_it_died(self) -> str:
