@@ -6,6 +6,7 @@ For ``memgate up``. On a cluster, an init system or Kubernetes does this.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +109,7 @@ def _end(programs: Sequence[Program]) -> None:
         try:
             process.wait(max(0.0, start + program.grace_seconds - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # each has a group of its own
             process.wait()
 
 

@@ -117,6 +117,7 @@ class Whole:
         while time.monotonic() < deadline:
             if victims := self.processes()[kind]:
                 with suppress(psutil.NoSuchProcess):
+                    time.sleep(chance.random() * 0.3)  # not just as it begins
                     chance.choice(victims).kill()
                     return True
             time.sleep(0.005)
