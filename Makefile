@@ -19,7 +19,7 @@ CAPPED  ?=
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow lint format bench bench-traces breadth compare rules constraints clean
+.PHONY: help install runtime run test test-slow faults lint format bench bench-traces breadth compare rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -46,6 +46,9 @@ test: install runtime ## run the tests
 test-slow: install runtime ## run the exhaustive tests as well
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
+
+faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
+	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py
 
 lint: install ## check style, docstrings, types, spelling, containers
 	$(BIN)/ruff format --check .

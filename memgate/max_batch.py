@@ -1,8 +1,9 @@
 """Estimates at some batch sizes -> the largest batch size that is admitted.
 
 What a job needs is nearly a line in the batch size, so the next size to try is read off the line
-through the two nearest ones that are known, and what is left between is halved. Asking is the
-caller's business; so is how long it may take.
+through the two known ones that are nearest to the capacity. Where the line leads nowhere, sizes are
+doubled, and then what is left between is halved: whatever the need is like, there are at most a few
+dozen questions. Asking is the caller's business; so is how long it may take.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from memgate.report import Estimate
 
 #: no job has more samples in a batch
 MAX_BATCH_SIZE = 1 << 24
+
+#: a line through two small batches says little of batches that are much larger
+_MAX_GROWTH = 16
+
+#: how often the line is believed before what is left is halved
+_MAX_GUESSES = 2
 
 
 class TriedBatch(BaseModel):
@@ -49,17 +56,27 @@ def find_max_batch(
     said: dict[int, Estimate] = {}
     low, high = 0, None  # admitted, not admitted
     next_size = start
+    num_guesses = 0
     while high is None or high - low > 1:
         if not goes_on():
             return None
         said[next_size] = ask(next_size)
         if said[next_size].decision == "admit":
-            low = max(low, next_size)
+            low = next_size
             if low >= MAX_BATCH_SIZE:
                 break
         else:
-            high = next_size if high is None else min(high, next_size)
-        next_size = _choose(said, low, high)
+            high = next_size
+        guess = _read_off_line(said)
+        if high is None:
+            next_size = _grow(low, guess)
+        elif guess is not None and num_guesses < _MAX_GUESSES:
+            # What the line says, and then the one beside it, which should be on the other side.
+            next_size = min(max(guess, low + 1), high - 1)
+            num_guesses += 1
+        else:
+            next_size = (low + high) // 2
+            num_guesses = 0
     tried = [
         TriedBatch(
             batch_size=size,
@@ -77,22 +94,18 @@ def find_max_batch(
     )
 
 
-def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
-    """Choose what to ask about next: where the line says, between what is known."""
-    guess = _read_off_line(said)
-    if high is None:
-        grown = min(MAX_BATCH_SIZE, max(2 * low, 1))
-        return grown if guess is None else min(MAX_BATCH_SIZE, max(low + 1, guess))
-    middle = (low + high) // 2
-    # The line first; where it was asked about already, beside it, then halves.
-    for size in (guess, None if guess is None else guess + 1):
-        if size is not None and low < size < high and size not in said:
-            return size
-    return middle
+def _grow(low: int, guess: int | None) -> int:
+    """Choose a larger size, as all so far were admitted."""
+    if guess is None or guess <= low:
+        return min(MAX_BATCH_SIZE, 2 * low)
+    return min(MAX_BATCH_SIZE, _MAX_GROWTH * low, guess)
 
 
 def _read_off_line(said: dict[int, Estimate]) -> int | None:
-    """Return the batch size at which the line through the two largest would pass the capacity."""
+    """Return the batch size at which a line would pass the capacity, None if it does not fall.
+
+    It goes through the two sizes that are nearest to the capacity.
+    """
     if len(said) < 2:
         return None
     (size, one), (other_size, other) = sorted(

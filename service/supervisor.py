@@ -28,6 +28,8 @@ class Program:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: what needs others is of a higher level than they are, and is ended before
+    level: int = 0
     #: how long it may take to end
     grace_seconds: float = 10.0
     process: subprocess.Popen[bytes] | None = None
@@ -37,7 +39,7 @@ class Program:
 
 
 class Supervisor:
-    """Runs programs until it is told to stop; they end in the reverse order."""
+    """Runs programs until it is told to stop; those of the highest level end first."""
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
@@ -58,7 +60,7 @@ class Supervisor:
                 stderr=log,
                 # of its own group: Ctrl-C is ours to hear, and theirs to be told in order
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=_die_with(os.getpid()),
             )
         program.started_at = time.monotonic()
 
@@ -75,10 +77,11 @@ class Supervisor:
                 program.delay_seconds = min(2 * program.delay_seconds, _MAX_DELAY_SECONDS)
                 self._start(program)
 
-    def run(self, is_over: Callable[[], bool]) -> None:
-        """Look after the programs until it is over."""
+    def run(self, is_over: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
+        """Look after the programs until it is over; ``meanwhile`` is called again and again."""
         while not is_over():
             self.look()
+            meanwhile()
             time.sleep(0.1)
 
     def deaths(self, name: str) -> int:
@@ -86,20 +89,34 @@ class Supervisor:
         return sum(program.num_deaths for program in self._programs if program.name == name)
 
     def stop(self) -> None:
-        """End all programs: what depends on others first."""
-        for program in reversed(self._programs):
-            process = program.process
-            if process is None or process.poll() is not None:
-                continue
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(program.grace_seconds)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End all programs, level by level; those of a level together."""
+        for level in sorted({program.level for program in self._programs}, reverse=True):
+            _end([program for program in self._programs if program.level == level])
 
     def last_words(self, name: str) -> str:
         """Return the last line of a program's log."""
         path = self._logs / f"{name}.log"
         lines = path.read_text(errors="replace").strip().splitlines() if path.is_file() else []
         return lines[-1] if lines else "it said nothing"
+
+
+def _end(programs: Sequence[Program]) -> None:
+    start = time.monotonic()
+    running = [(program, process) for program in programs if (process := program.process)]
+    for _, process in running:
+        process.terminate()  # does nothing if it has ended
+    for program, process in running:
+        try:
+            process.wait(max(0.0, start + program.grace_seconds - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # each has a group of its own
+            process.wait()
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    def tie() -> None:
+        die_with_parent()
+        if os.getppid() != parent:  # it was gone before we were tied to it
+            os._exit(1)
+
+    return tie

@@ -8,7 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from redis import Redis
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import RedisError
+from redis.retry import Retry
 from rq import SimpleWorker
 from rq.serializers import JSONSerializer
 
@@ -17,7 +19,6 @@ from worker.contract import (
     JobRecord,
     JobState,
     Priority,
-    QueueFullError,
     Work,
     WorkKind,
 )
@@ -30,8 +31,9 @@ from worker.timelines import run_name
 #: what every call may raise: the queue cannot be reached
 QueueError = RedisError
 
-#: short: whoever asks waits for the answer
+#: short: whoever asks waits for the answer. Long enough for a server that is started again
 _TIMEOUT_SECONDS = 2.0
+_NUM_RETRIES = 4
 
 #: how many records are looked at to fill a page of a filtered list
 _MAX_SCANNED = 5_000
@@ -41,11 +43,11 @@ class QueueClient:
     """A connection to the queue, opened when it is first used."""
 
     def __init__(self, settings: QueueSettings) -> None:
-        self._settings = settings
         self._redis: Redis = Redis.from_url(
             settings.redis_url,
             socket_connect_timeout=_TIMEOUT_SECONDS,
             socket_timeout=_TIMEOUT_SECONDS,
+            retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
         )
         self.store = JobStore(self._redis, settings)
 
@@ -68,14 +70,9 @@ class QueueClient:
             QueueFullError: if too much is waiting.
         """
         job_id = work.id()
-        if self.store.num_open() >= self._settings.max_queued and not self._is_known(job_id):
-            raise QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
         if self.store.create(job_id, work, priority):
             enqueue(self._redis, job_id, self._speed(work), priority)
         return self.store.read(job_id)
-
-    def _is_known(self, job_id: str) -> bool:
-        return bool(self.store.read_many([job_id]))
 
     def _speed(self, work: Work) -> Speed:
         """Fast is what needs no run: its timeline is there."""
@@ -156,7 +153,12 @@ class Listener:
             self._stopped.wait(0.5)
 
     def _hear(self) -> None:
-        with Redis.from_url(self._url, socket_timeout=None) as redis, redis.pubsub() as channel:
+        # No retries: we come back ourselves, and stop() waits for us.
+        no_retry = Retry(NoBackoff(), 0)
+        with (
+            Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,
+            redis.pubsub() as channel,
+        ):
             channel.subscribe(DONE_CHANNEL)
             while not self._stopped.is_set():
                 message = channel.get_message(ignore_subscribe_messages=True, timeout=0.5)

@@ -13,8 +13,10 @@ from rq.serializers import JSONSerializer
 
 from worker.settings import QueueSettings
 
-#: rq's workers report in at least this often while they wait for work, with room to spare
-MAX_SILENCE = timedelta(minutes=10)
+#: how long a worker is remembered after it reported in; it does so four times in that time
+WORKER_TTL_SECONDS = 40
+
+MAX_SILENCE = timedelta(seconds=WORKER_TTL_SECONDS)
 
 
 def worker_is_alive(redis_url: str, *, now: datetime) -> bool:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
+from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 from redis import Redis
@@ -18,9 +21,12 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import SimpleWorker
 from rq.serializers import JSONSerializer
+from rq.worker_registration import register
 
 from memgate.errors import MemgateError
 from memgate.jobspec import parse_job_spec
+from worker.answers import Answerer
+from worker.health import WORKER_TTL_SECONDS
 from worker.logs import set_up_logs
 from worker.queues import Speed, make_queue, queue_names
 from worker.settings import WorkerSettings
@@ -31,24 +37,59 @@ from worker.watchdog import Watchdog
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
     "input": {"shape": [3, 32, 32]},
-    "batch_size": 1,
+    "batch_size": 2,
     "iterations": 1,
 }
 
 
-def make_worker(settings: WorkerSettings) -> SimpleWorker:
+class SteadyWorker(SimpleWorker):
+    """A worker that reports in all the time, at work or not, and is forgotten soon after its end.
+
+    rq's own forgets to while a task runs: its entry is valid for as long as the task may take, a
+    day, even if the worker is killed the next moment.
+    """
+
+    #: rq would wait up to a minute after the server is back
+    max_connection_wait_time = 1.0
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Report in; whatever rq says, for the usual time."""
+        del timeout
+        super().heartbeat(WORKER_TTL_SECONDS, pipeline)
+
+    def subscribe(self) -> None:
+        """Take no orders over the queue: signals are enough, and end us a second sooner."""
+
+    def unsubscribe(self) -> None:
+        """Nothing was subscribed to."""
+
+    def report_in(self) -> None:
+        """Report in from a thread of its own, also after the server has forgotten us."""
+        if not self.connection.exists(self.key):
+            self.connection.hset(self.key, mapping=self.serialize())
+            register(self)
+        self.heartbeat()
+
+
+def make_worker(settings: WorkerSettings) -> SteadyWorker:
     """Make a worker on its queues. Payloads are JSON: nothing off the queue is ever unpickled."""
-    # Blocking reads wait for work as long as it takes, so there is no socket time-out. A server that
-    # is away for a moment is waited for: an answer that was worked out must not be lost.
+    # A server that is away for a moment is waited for: an answer that was worked out must not be
+    # lost. rq sets the time-out of the socket to a little more than it waits for work.
     connection = Redis.from_url(
         settings.redis_url,
         socket_timeout=None,
-        retry=Retry(ExponentialBackoff(cap=2.0, base=0.05), retries=30),
+        retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), retries=30),
     )
     speeds = [Speed(name.strip()) for name in settings.queues.split(",")]
     queues = [make_queue(name, connection) for name in queue_names(speeds)]
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-    return SimpleWorker(queues, name=name, connection=connection, serializer=JSONSerializer)
+    return SteadyWorker(
+        queues,
+        name=name,
+        connection=connection,
+        serializer=JSONSerializer,
+        worker_ttl=WORKER_TTL_SECONDS,
+    )
 
 
 def main() -> None:
@@ -57,22 +98,31 @@ def main() -> None:
     set_up_logs()
     worker = make_worker(settings)
     store = JobStore(worker.connection, settings)
-    desk = Desk(store, settings)
-    take_seat(desk)
+    answerer = Answerer(store, settings)
+    take_seat(Desk(store, settings, answerer))
     watchdog = Watchdog(store, settings)
+    over = threading.Event()
     try:
         if Speed.SLOW in settings.queues:
-            _warm_up(desk)
+            _warm_up(answerer)
         watchdog.start()
+        threading.Thread(target=_report_in, args=(worker, over), daemon=True).start()
         worker.work(logging_level="WARNING")
     except RedisError as error:
         sys.exit(f"the queue cannot be reached ({type(error).__name__}); check MEMGATE_REDIS_URL")
     finally:
-        desk.close()
+        over.set()
+        answerer.__exit__()
 
 
-def _warm_up(desk: Desk) -> None:
+def _report_in(worker: SteadyWorker, over: threading.Event) -> None:
+    while not over.wait(WORKER_TTL_SECONDS / 4):
+        with suppress(RedisError):
+            worker.report_in()
+
+
+def _warm_up(answerer: Answerer) -> None:
     try:
-        desk.answerer.warm_up(parse_job_spec(_WARM_UP))
+        answerer.warm_up(parse_job_spec(_WARM_UP))
     except MemgateError as error:  # jobs that need it are told the same; traces need no engine
         sys.stderr.write(f"memgate worker: {error.message}\n")

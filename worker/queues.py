@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from uuid import uuid4
 
 from redis import Redis
 from rq import Queue
@@ -45,17 +46,23 @@ def make_queue(name: str, connection: Redis) -> Queue:
 def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) -> None:
     """Have a worker look at a job. It may be told twice: the second finds nothing to do."""
     make_queue(_name(speed, priority), connection).enqueue(
-        _TASK, job_id, job_timeout=_TASK_TIMEOUT_SECONDS, result_ttl=0, failure_ttl=3600
+        _TASK,
+        job_id,
+        # Unlike ours, an id of rq's is of one use. Ours is read off it, see queued_ids.
+        job_id=f"{job_id}-{uuid4().hex}",
+        job_timeout=_TASK_TIMEOUT_SECONDS,
+        result_ttl=0,
+        failure_ttl=3600,
     )
 
 
 def queued_ids(connection: Redis) -> set[str]:
-    """Return the ids of all jobs that wait in a queue."""
-    found: set[str] = set()
-    for name in queue_names(Speed):
-        for job in make_queue(name, connection).get_jobs():
-            found.update(map(str, job.args))
-    return found
+    """Return the ids of all jobs that wait in a queue; cheap, as nothing else of them is read."""
+    return {
+        task_id.partition("-")[0]
+        for name in queue_names(Speed)
+        for task_id in make_queue(name, connection).job_ids
+    }
 
 
 def queue_depths(connection: Redis) -> dict[str, int]:

@@ -1,7 +1,8 @@
 """What is kept between service and workers, in Redis or Valkey: jobs, timelines, traces, outcomes.
 
 Every key is made by ``_key`` and has a time to live, except the indexes, whose entries are removed
-with what they point to. Values are JSON, or bytes that nothing ever unpickles.
+with what they point to, or after it. Values are JSON, or bytes that nothing ever unpickles. What
+must not be seen half done is in ``scripts``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import msgspec
 from pydantic import BaseModel, ConfigDict
 from redis import Redis
 
+from worker import scripts
 from worker.contract import (
     JobError,
     JobRecord,
     JobState,
     Priority,
+    QueueFullError,
     UnknownJobError,
     Work,
 )
@@ -32,54 +35,11 @@ DONE_CHANNEL = "memgate:over"
 #: all jobs by the time they were created, and those that are not over
 _JOBS = "memgate:jobs"
 _OPEN = "memgate:open"
-#: timelines by when they were last used, and their sizes
-_TIMELINES = "memgate:timelines"
-_TIMELINE_SIZES = "memgate:timelines:sizes"
+#: timelines and views by when they were last used, their sizes, and the sum of these
+_TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
-
-#: create unless it is there and not over in vain; 1 if it was created
-_CREATE = """
-local state = redis.call('HGET', KEYS[1], 'state')
-if state and state ~= 'canceled' and not (state == 'failed' and ARGV[6] == '1') then return 0 end
-redis.call('DEL', KEYS[1])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
-           'created_at', ARGV[4], 'priority', ARGV[5], 'attempts', 0)
-redis.call('EXPIRE', KEYS[1], ARGV[7])
-redis.call('ZADD', KEYS[2], ARGV[8], ARGV[1])
-redis.call('ZADD', KEYS[3], ARGV[8], ARGV[1])
-return 1
-"""
-
-#: the first end counts; 1 if this is it
-_END = """
-local state = redis.call('HGET', KEYS[1], 'state')
-if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
-redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], ARGV[4], ARGV[5])
-redis.call('EXPIRE', KEYS[1], ARGV[6])
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('PUBLISH', KEYS[3], ARGV[1])
-return 1
-"""
-
-#: take a job that nobody holds; 1 if it is ours now
-_BEGIN = """
-local state = redis.call('HGET', KEYS[1], 'state')
-if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
-if not redis.call('SET', KEYS[2], ARGV[1], 'NX', 'PX', ARGV[2]) then return 0 end
-redis.call('HSET', KEYS[1], 'state', 'running', 'started_at', ARGV[3], 'worker', ARGV[1])
-redis.call('HINCRBY', KEYS[1], 'attempts', 1)
-return 1
-"""
-
-#: hold a job for longer; 0 if it is over, canceled, or somebody else's
-_HOLD = """
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
-if redis.call('HGET', KEYS[1], 'state') ~= 'running' then return 0 end
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
-return 1
-"""
 
 
 class Outcome(BaseModel):
@@ -111,10 +71,14 @@ class JobStore:
         #: Any: redis-py types each answer as one that may have to be awaited
         self.redis: Any = redis
         self._settings = settings
-        self._create = redis.register_script(_CREATE)
-        self._end = redis.register_script(_END)
-        self._begin = redis.register_script(_BEGIN)
-        self._hold = redis.register_script(_HOLD)
+        self._create = redis.register_script(scripts.CREATE)
+        self._end = redis.register_script(scripts.END)
+        self._begin = redis.register_script(scripts.BEGIN)
+        self._hold = redis.register_script(scripts.HOLD)
+        self._release = redis.register_script(scripts.RELEASE)
+        self._forget = redis.register_script(scripts.FORGET)
+        self._cache = redis.register_script(scripts.CACHE)
+        self._look_up = redis.register_script(scripts.LOOK_UP)
 
     # --- jobs
 
@@ -122,39 +86,48 @@ class JobStore:
         """Remember a job unless it is there already; tell whether it is new.
 
         One that was canceled, or failed through no fault of the caller's, is begun anew.
+
+        Raises:
+            QueueFullError: if too many are not over.
         """
         now = _now()
-        retried = (error := self._error(job_id)) is not None and not error.is_callers
+        settings = self._settings
         created = self._create(
-            keys=[_key("job", job_id), _JOBS, _OPEN],
+            keys=[_key("job", job_id), _JOBS, _OPEN, _key("lease", job_id)],
             args=[
                 *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
-                *(priority, int(retried), self._settings.result_ttl_seconds, now.timestamp()),
+                *(priority, settings.result_ttl_seconds, now.timestamp(), settings.max_queued),
             ],
         )
+        if created == -1:
+            raise QueueFullError(f"{settings.max_queued} jobs are waiting; try again later")
         if created:
-            self._forget_oldest()
+            self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, _key("job", "")])
         return bool(created)
 
     def begin(self, job_id: str, worker: str) -> bool:
         """Take a job; False if it is over or somebody else's."""
-        lease_ms = int(self._settings.lease_seconds * 1000)
         keys = [_key("job", job_id), _key("lease", job_id)]
-        return bool(self._begin(keys=keys, args=[worker, lease_ms, _now().isoformat()]))
+        return bool(self._begin(keys=keys, args=[worker, self._lease_ms(), _now().isoformat()]))
 
     def hold(self, job_id: str, worker: str) -> bool:
         """Say that a worker is still at it; False if it should stop."""
-        lease_ms = int(self._settings.lease_seconds * 1000)
         keys = [_key("job", job_id), _key("lease", job_id)]
-        return bool(self._hold(keys=keys, args=[worker, lease_ms]))
+        return bool(self._hold(keys=keys, args=[worker, self._lease_ms()]))
 
-    def release(self, job_id: str) -> None:
-        """Give a job back before the lease is over."""
-        self.redis.delete(_key("lease", job_id))
+    def release(self, job_id: str, worker: str) -> None:
+        """Give a job back before the lease is over, unless it is somebody else's by now."""
+        self._release(keys=[_key("job", job_id), _key("lease", job_id)], args=[worker])
 
-    def is_held(self, job_id: str) -> bool:
-        """Tell whether a worker is at it."""
-        return bool(self.redis.exists(_key("lease", job_id)))
+    def not_held(self, job_ids: Sequence[str]) -> list[str]:
+        """Return those that no worker is at."""
+        if not job_ids:
+            return []
+        holders = self.redis.mget([_key("lease", job_id) for job_id in job_ids])
+        return [job_id for job_id, holder in zip(job_ids, holders, strict=True) if holder is None]
+
+    def _lease_ms(self) -> int:
+        return int(self._settings.lease_seconds * 1000)
 
     def finish(self, job_id: str, result: str) -> bool:
         """Store an answer, JSON; the first one counts."""
@@ -221,33 +194,19 @@ class JobStore:
         """Drop what expired from the list of open jobs."""
         self.redis.zrem(_OPEN, job_id)
 
-    def _error(self, job_id: str) -> JobError | None:
-        text = self.redis.hget(_key("job", job_id), "error")
-        return None if text is None else JobError.model_validate_json(text)
-
-    def _forget_oldest(self) -> None:
-        """Keep the index of jobs within bounds: what it drops expires by itself."""
-        excess = self.num_jobs() - self._settings.max_jobs
-        for job_id in self.redis.zrange(_JOBS, 0, excess - 1) if excess > 0 else ():
-            if self.redis.zscore(_OPEN, job_id) is None:
-                self.redis.delete(_key("job", job_id.decode()))
-                self.redis.zrem(_JOBS, job_id)
-
     def claim_rescue(self, job_id: str) -> bool:
         """Tell whether we are the first of the watchdogs to see that a job was lost."""
-        lease_ms = int(self._settings.lease_seconds * 1000)
-        return bool(self.redis.set(_key("rescue", job_id), "1", nx=True, px=lease_ms))
+        return bool(self.redis.set(_key("rescue", job_id), "1", nx=True, px=self._lease_ms()))
 
     # --- what pages show
 
     def save_view(self, job_id: str, view: str) -> None:
-        """Keep a job's memory curve, JSON."""
-        packed = zlib.compress(view.encode(), 1)
-        self.redis.set(_key("view", job_id), packed, ex=self._settings.result_ttl_seconds)
+        """Keep a job's memory curve, JSON, as long as there is room."""
+        self.save_timeline(f"view:{job_id}", zlib.compress(view.encode(), 1))
 
     def load_view(self, job_id: str) -> bytes | None:
         """Return a job's memory curve, JSON, if there is one."""
-        packed = self.redis.get(_key("view", job_id))
+        packed = self.load_timeline(f"view:{job_id}")
         return None if packed is None else zlib.decompress(packed)
 
     # --- outcomes: kept for good, the newest million
@@ -276,26 +235,16 @@ class JobStore:
 
     def save_timeline(self, name: str, packed: bytes) -> None:
         """Keep a timeline; the ones that were not used for longest go if there are too many."""
-        self.redis.set(_key("timeline", name), packed, ex=self._settings.result_ttl_seconds)
-        self.redis.zadd(_TIMELINES, {name: _now().timestamp()})
-        self.redis.hset(_TIMELINE_SIZES, name, len(packed))
-        sizes = self.redis.hgetall(_TIMELINE_SIZES)
-        excess = sum(map(int, sizes.values())) - self._settings.max_timelines_bytes
-        while excess > 0 and (oldest := self.redis.zpopmin(_TIMELINES)):
-            ((old, _),) = oldest
-            excess -= int(sizes.get(old, 0))
-            self.redis.delete(_key("timeline", old.decode()))
-            self.redis.hdel(_TIMELINE_SIZES, old)
+        settings = self._settings
+        ttl, most = settings.result_ttl_seconds, settings.max_timelines_bytes
+        args: list[Any] = [name, packed, _now().timestamp(), ttl, most, _key("timeline", "")]
+        self._cache(keys=_TIMELINES, args=args)
 
     def load_timeline(self, name: str) -> bytes | None:
         """Return a timeline, if it is there."""
-        packed = self.redis.get(_key("timeline", name))
-        if packed is None:
-            self.redis.zrem(_TIMELINES, name)
-            self.redis.hdel(_TIMELINE_SIZES, name)
-        else:
-            self.redis.zadd(_TIMELINES, {name: _now().timestamp()})
-        return packed if packed is None else bytes(packed)
+        args: list[Any] = [name, _now().timestamp(), _key("timeline", "")]
+        packed = self._look_up(keys=_TIMELINES, args=args)
+        return None if packed is None else bytes(packed)
 
     def has_timeline(self, name: str) -> bool:
         """Tell whether a timeline is there."""

@@ -12,17 +12,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from secrets import token_hex
+from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError
 
 from memgate.errors import InputError, MemgateError, ProcessLostError
 from memgate.report import Estimate
-from worker.answers import Answer, Answerer
-from worker.contract import JobError, JobRecord, UnknownJobError
+from worker.answers import Answer
+from worker.contract import JobError, JobRecord, UnknownJobError, Work
+from worker.engines.client import HostLostError
 from worker.queues import Speed, enqueue
 from worker.settings import WorkerSettings
 from worker.store import JobStore
@@ -34,23 +34,25 @@ class _StopWorkError(BaseException):
     """Nobody wants the answer any more. No ``Exception``: no handler on the way may catch it."""
 
 
-class Desk:
-    """Where a worker works: its engines and its store. There is one in a process."""
+class Answers(Protocol):
+    """What a desk needs of an ``Answerer``."""
 
-    def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
+    def __exit__(self, *_: object) -> None:
+        """End what it started; it is started again when it is needed."""
+
+    def answer(self, work: Work) -> Answer:
+        """Answer a question."""
+
+
+class Desk:
+    """Where a worker works: what answers, and the store. There is one in a process."""
+
+    def __init__(self, store: JobStore, settings: WorkerSettings, answerer: Answers) -> None:
         self._store = store
         self._settings = settings
-        self._answerer = Answerer(store, settings)
-        self.name = f"{socket.gethostname()}-{os.getpid()}"
-
-    def close(self) -> None:
-        """End the engines."""
-        self._answerer.__exit__()
-
-    @property
-    def answerer(self) -> Answerer:
-        """What answers."""
-        return self._answerer
+        self._answerer = answerer
+        # Of one process, ever: a lease must not be taken for that of a namesake.
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
 
     def run(self, job_id: str) -> None:
         """Work on a job, unless it is over or somebody else's."""
@@ -58,29 +60,32 @@ class Desk:
             return
         start = time.perf_counter()
         try:
-            record = self._store.read(job_id)
-            with self._leased(job_id):
-                outcome = self._answer(record)
+            outcome = self._work(self._store.read(job_id))
         except _StopWorkError:
             self._answerer.__exit__()  # what runs in an engine is of no use
+            # We may have been stopped between a command and its answer.
+            self._store.redis.connection_pool.disconnect(inuse_connections=False)
             outcome = "stopped"
         except UnknownJobError:
             outcome = "expired"
         finally:
-            self._store.release(job_id)
+            self._store.release(job_id, self.name)
         seconds = time.perf_counter() - start
         _log.info("job", job=job_id, outcome=outcome, seconds=round(seconds, 3), worker=self.name)
 
-    def _answer(self, record: JobRecord) -> str:
+    def _work(self, record: JobRecord) -> str:
         """Answer, and store what comes of it; tell what that was."""
         try:
-            answer = self._answerer.answer(record.work)
+            with _Lease(self._store, record.id, self.name, self._settings.lease_seconds):
+                answer = self._answerer.answer(record.work)
         except ProcessLostError as error:
             return self._try_again(record, error)
         except InputError as error:
             return self._fail(record, error, is_callers=True)
         except MemgateError as error:
             return self._fail(record, error, is_callers=False)
+        except RedisError:  # no word on the job: whoever finds it lost begins anew
+            raise
         except Exception as error:
             # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
             message = f"memgate failed: {type(error).__name__}"
@@ -89,7 +94,8 @@ class Desk:
             raise
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
-        self._store.finish(record.id, answer.result.model_dump_json())
+        if not self._store.finish(record.id, answer.result.model_dump_json()):
+            return "too late"
         self._count(record, answer)
         return "done"
 
@@ -106,11 +112,12 @@ class Desk:
             self._store.count("stage_jobs", label)
 
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
-        self._answerer.__exit__()
+        if isinstance(error, HostLostError):  # it is started again when it is needed
+            self._answerer.__exit__()
         self._store.count("lost", "process")
         if record.attempts >= self._settings.max_attempts:
             return self._fail(record, error, is_callers=False)
-        self._store.release(record.id)
+        self._store.release(record.id, self.name)
         enqueue(self._store.redis, record.id, Speed.SLOW, record.priority)
         return "again"
 
@@ -120,34 +127,43 @@ class Desk:
         self._store.count("jobs", f"{record.kind}:failed")
         return error.code
 
-    @contextmanager
-    def _leased(self, job_id: str) -> Iterator[None]:
-        """Hold a job as long as the block runs; end the block if it is canceled."""
-        over = threading.Event()
 
-        def renew() -> None:
-            while not over.wait(self._settings.lease_seconds / 4):
-                try:
-                    is_ours = self._store.hold(job_id, self.name)
-                except RedisError:  # the server is away: it says later whether the job is ours
-                    continue
-                if not is_ours and not over.is_set():
-                    os.kill(os.getpid(), signal.SIGUSR1)
-                    return
+class _Lease:
+    """Holds a job while a block runs, and ends the block if the job is not ours any more.
 
-        before = signal.signal(signal.SIGUSR1, _stop_work)
-        thread = threading.Thread(target=renew, name="lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
-            signal.signal(signal.SIGUSR1, before)
+    A thread renews; what is to be ended is what the main thread does, so it is sent a signal. It is
+    heard inside the block only.
+    """
 
+    def __init__(self, store: JobStore, job_id: str, worker: str, seconds: float) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._worker = worker
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
-def _stop_work(*_: Any) -> None:
-    raise _StopWorkError
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGUSR1, self._stop_work)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        while not self._over.wait(self._seconds / 4):
+            try:
+                is_ours = self._store.hold(self._job_id, self._worker)
+            except RedisError:  # the server is away: it says later whether the job is ours
+                continue
+            if not is_ours:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                return
+
+    def _stop_work(self, *_: object) -> None:
+        if not self._over.is_set():
+            raise _StopWorkError
 
 
 #: rq calls ``run`` by name, so the desk of the process has to be found from there

@@ -2,7 +2,8 @@
 
 A job that is not over is either in a queue or held by a worker. One that is neither, for longer
 than a lease, was lost, whatever the reason, and is put on the queue again. Every worker and every
-service runs a watchdog; a lock lets one of them look at a time.
+service runs a watchdog, so that there is one as long as anything is there; the first to see that a
+job was lost rescues it. A rescue too many does no harm: only one worker can hold a job.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ class Watchdog:
             try:
                 self.sweep(time.monotonic())
             except RedisError as error:  # it comes back, or the probes tell
+                # Workers could not renew their leases meanwhile; they need a moment to do so.
+                self._missing.clear()
                 _log.warning("watchdog", error=type(error).__name__)
 
     def sweep(self, now: float) -> int:
         """Look once; return how many jobs were given to somebody."""
+        # Queues first: what is begun after that is held when we ask.
         waiting = queued_ids(self._store.redis)
-        missing = {
-            job_id
-            for job_id in self._store.open_jobs()
-            if job_id not in waiting and not self._store.is_held(job_id)
-        }
+        elsewhere = [job_id for job_id in self._store.open_jobs() if job_id not in waiting]
+        missing = self._store.not_held(elsewhere)
         # Between queue and worker a job is in neither for a moment: it must be missing for a while.
         self._missing = {job_id: self._missing.get(job_id, now) for job_id in missing}
         lost = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 from urllib.error import URLError
@@ -27,6 +28,9 @@ from service.supervisor import Program, Supervisor
 
 #: how long the first start may take: a worker imports torch
 _START_SECONDS = 120.0
+
+#: how much of the queue a power cut may cost
+_FLUSH_SECONDS = 1.0
 
 #: of a path to a socket
 _MAX_SOCKET_PATH = 100
@@ -75,7 +79,7 @@ def up_command(
     _refuse_taken(settings.host, port)
     supervisor = Supervisor(logs)
     console = Console(stderr=True, highlight=False)
-    with _told_to_stop() as is_over, _socket_directory(data) as sockets:
+    with _told_to_stop() as is_over, _alone_in(data), _socket_directory(data) as sockets:
         try:
             queue_url = _start_queue(supervisor, data, sockets)
             environment = {"MEMGATE_REDIS_URL": queue_url, "MEMGATE_PORT": str(port)}
@@ -84,7 +88,7 @@ def up_command(
             base = f"{'https' if settings.tls_certificate else 'http'}://{settings.host}:{port}"
             if _wait_until_ready(supervisor, base, is_over):
                 _print_where_to_look(base, settings)
-                supervisor.run(is_over)
+                supervisor.run(is_over, meanwhile=_flusher(data / "valkey"))
         finally:
             console.print("stopping")
             supervisor.stop()
@@ -104,7 +108,8 @@ def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:
             command=[
                 *(str(get_binary_path()), "--port", "0", "--unixsocket", str(path)),
                 *("--unixsocketperm", "700", "--dir", str(store), "--save", ""),
-                *("--appendonly", "yes", "--appendfsync", "everysec"),
+                # Note [Flushing]
+                *("--appendonly", "yes", "--appendfsync", "no"),
             ],
         )
     )
@@ -123,6 +128,7 @@ def _start_programs(supervisor: Supervisor, environment: dict[str, str], workers
                 name=f"worker-{number}",
                 command=[sys.executable, "-m", "worker"],
                 environment=environment,
+                level=1,
             )
         )
     # One for what needs no run, so that it never waits behind what does.
@@ -131,10 +137,16 @@ def _start_programs(supervisor: Supervisor, environment: dict[str, str], workers
             name="worker-fast",
             command=[sys.executable, "-m", "worker"],
             environment=environment | {"MEMGATE_QUEUES": "fast"},
+            level=1,
         )
     )
     supervisor.start(
-        Program(name="service", command=[sys.executable, "-m", "service"], environment=environment)
+        Program(
+            name="service",
+            command=[sys.executable, "-m", "service"],
+            environment=environment,
+            level=2,
+        )
     )
 
 
@@ -155,6 +167,42 @@ def _told_to_stop() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _alone_in(data: Path) -> Iterator[None]:
+    """Refuse to share a directory: two servers on the same files would spoil them."""
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"memgate is up in {data} already; end it first, or choose another with --data"
+            ) from None
+        yield
+
+
+def _flusher(store: Path) -> Callable[[], None]:
+    """Return what has the queue's log written to the disk, once a second. Note [Flushing].
+
+    Valkey's own ``appendfsync everysec`` holds back what it writes while the disk is busy with the
+    last second, and yet answers its clients: killed in that moment, it loses jobs that were
+    accepted (seen in 2 of 25 kills). With ``no`` it writes before it answers, always, so that a
+    kill loses nothing; and what is written we flush, so that a power cut loses about a second.
+    ``always`` does both at the price of 4 ms for each command, here.
+    """
+    flushed_at = 0.0
+
+    def flush() -> None:
+        nonlocal flushed_at
+        if time.monotonic() - flushed_at < _FLUSH_SECONDS:
+            return
+        for path in (store / "appendonlydir").glob("*.aof"):
+            with suppress(FileNotFoundError), path.open("rb") as log:  # it was replaced
+                os.fsync(log.fileno())
+        flushed_at = time.monotonic()
+
+    return flush
 
 
 @contextmanager

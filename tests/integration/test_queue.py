@@ -1,107 +1,389 @@
-"""Service, queue and worker on a real Valkey."""
+"""Questions through the queue, on a real Valkey: asked once or often, answered once."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
+import threading
 import time
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
 
 import pytest
-from fastapi.testclient import TestClient
-from redis import Redis
-from rq import Queue
-from rq.serializers import JSONSerializer
 
-from service.app import create_app
-from service.settings import ServiceSettings
-from worker import health
-from worker.health import MAX_SILENCE, worker_is_alive
-from worker.main import QUEUE_NAME, make_worker
+from memgate.errors import EngineError, InputError, ProcessLostError
+from memgate.gpus import GpuRequest
+from memgate.jobspec import parse_job_spec
+from tests.integration.desks import Place, Stub, make_work
+from worker.answers import Answerer
+from worker.client import Listener
+from worker.contract import (
+    JobError,
+    JobState,
+    Priority,
+    QueueFullError,
+    UnknownJobError,
+    Work,
+    WorkKind,
+)
+from worker.engines.client import HostLostError
+from worker.queues import Speed, enqueue
+from worker.store import JobStore
+from worker.tasks import Desk, take_seat
 
-
-def test_with_a_queue_the_service_is_ready(redis_url: str) -> None:
-    """The queue is asked, not assumed."""
-    with TestClient(create_app(ServiceSettings(redis_url=redis_url))) as client:
-        answer = client.get("/readyz")
-
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready"})
-
-
-def test_a_worker_takes_json_jobs(redis_url: str) -> None:
-    """What is put on the queue as JSON is run, and its result can be read back."""
-    with Redis.from_url(redis_url) as connection:
-        queue = Queue(QUEUE_NAME, connection=connection, serializer=JSONSerializer)
-        job = queue.enqueue("operator.add", 20, 22)
-
-        make_worker(redis_url).work(burst=True)
-
-        assert job.return_value(refresh=True) == 42
+MakePlace = Callable[..., Place]
 
 
-def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> None:
-    """It reports in while it waits, and SIGTERM ends it cleanly."""
-    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url}
-    process = subprocess.Popen([sys.executable, "-m", "worker"], env=environment)
-    try:
-        deadline = time.monotonic() + 30
-        while not worker_is_alive(redis_url, now=datetime.now(UTC)):
-            assert time.monotonic() < deadline, "the worker never reported in"
-            time.sleep(0.1)
-        check = [sys.executable, "-m", "worker.health"]
-        assert subprocess.run(check, env=environment, check=False).returncode == 0
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
-    finally:
-        process.kill()
-        process.wait()
-    assert not worker_is_alive(redis_url, now=datetime.now(UTC))
+def _raise(error: BaseException) -> Stub:
+    def answer(_: Work) -> str:
+        raise error
+
+    return Stub(answer)
 
 
-def test_a_silent_worker_counts_as_dead(redis_url: str) -> None:
-    """A heartbeat that is too old is no sign of life."""
-    worker = make_worker(redis_url)
-    worker.register_birth()  # type: ignore[no-untyped-call]
-    try:
-        now = datetime.now(UTC)
-        assert worker_is_alive(redis_url, now=now)
-        assert not worker_is_alive(redis_url, now=now + MAX_SILENCE + timedelta(seconds=5))
-    finally:
-        worker.register_death()  # type: ignore[no-untyped-call]
+def _job(batch_size: int = 1) -> Work:
+    document = {
+        "model": {"source": "torchvision", "name": "squeezenet1_1"},
+        "input": {"shape": [3, 64, 64]},
+        "batch_size": batch_size,
+        "iterations": 1,
+    }
+    return Work(
+        kind=WorkKind.ESTIMATE, job=parse_job_spec(document), gpu=GpuRequest(name="a100-40")
+    )
 
 
-@pytest.mark.parametrize("reachable", [True, False])
-def test_the_health_check_fails_without_a_worker(
-    redis_url: str, reachable: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_job_goes_through_the_queue_to_a_result(make_place: MakePlace) -> None:
+    """Asked, queued, worked on, answered; times and attempts are noted."""
+    place = make_place(Stub(lambda _: "t4"))
+
+    before = place.submit()
+    place.work()
+    after = place.read()
+
+    assert (before.state, before.attempts, before.result) == (JobState.QUEUED, 0, None)
+    assert (after.state, after.attempts) == (JobState.DONE, 1)
+    assert after.result == {"gpus": [], "smallest": "t4"}
+    assert after.started_at is not None
+    assert after.finished_at is not None
+    assert before.created_at <= after.started_at <= after.finished_at
+    assert place.store.num_open() == 0
+
+
+def test_the_engine_answers_through_the_queue(place: Place) -> None:
+    """The phantom for real; the same run on another GPU is fast work, and is not run again."""
+    with Answerer(JobStore(place.worker.connection, place.settings), place.settings) as answerer:
+        take_seat(Desk(place.store, place.settings, answerer))
+        first = place.client.submit(_job())
+        place.work()
+        other = _job().model_copy(update={"gpu": GpuRequest(name="a100-80")})
+        second = place.client.submit(other)
+        depths = place.client.depths()
+        place.work()
+
+    answers = [place.client.read(record.id).result for record in (first, second)]
+    assert all(answer is not None and answer["decision"] == "admit" for answer in answers)
+    assert depths["memgate-fast-normal"] == 1
+    assert place.store.counters()["timelines/yes"] == 1
+    assert place.store.load_view(first.id) is not None
+
+
+def test_the_same_question_joins_the_one_that_is_open(place: Place) -> None:
+    """One job, one run, however often it is asked."""
+    ids = {place.submit().id for _ in range(3)}
+    place.work()
+
+    assert len(ids) == 1
+    assert len(place.stub.asked) == 1
+
+
+def test_a_question_that_was_answered_is_not_run_again(place: Place) -> None:
+    """The store answers."""
+    place.submit()
+    place.work()
+
+    again = place.submit()
+    place.work()
+
+    assert again.state is JobState.DONE
+    assert len(place.stub.asked) == 1
+
+
+def test_a_failure_of_the_callers_is_remembered(make_place: MakePlace) -> None:
+    """Asking again without a change is of no use."""
+    place = make_place(_raise(InputError("batch_size is 0")))
+    place.submit()
+    place.work()
+
+    again = place.submit()
+    place.work()
+
+    assert again.state is JobState.FAILED
+    assert again.error == JobError(code="BAD_INPUT", message="batch_size is 0", is_callers=True)
+    assert len(place.stub.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "want_code"),
+    [(EngineError("no kernel"), "JOB_FAILED"), (KeyError("ours"), "INTERNAL")],
+    ids=["the engine's", "unknown"],
+)
+def test_another_failure_is_begun_anew(
+    make_place: MakePlace, error: Exception, want_code: str
 ) -> None:
-    """No worker, or no queue: unhealthy, with the reason."""
-    monkeypatch.setenv("MEMGATE_REDIS_URL", redis_url if reachable else "redis://127.0.0.1:1/0")
+    """What failed through no fault of the caller's may do better the next time."""
+    place = make_place(_raise(error))
+    place.submit()
+    place.work()
+    failed = place.read()
 
-    with pytest.raises(SystemExit) as exited:
-        health.main()
+    again = place.submit()
+    place.work()
 
-    reason = "no worker of this host" if reachable else "the queue cannot be reached"
-    assert reason in str(exited.value.code)
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.is_callers) == (want_code, False)
+    assert (again.state, again.error, again.attempts) == (JobState.QUEUED, None, 0)
+    assert len(place.stub.asked) == 2
 
 
-def test_the_service_program_answers(redis_url: str) -> None:
-    """``python -m service`` listens where its settings say."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": port}
-    process = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
+@pytest.mark.parametrize(
+    ("lost", "want_num_closed"), [(ProcessLostError, 0), (HostLostError, 3)], ids=["job", "host"]
+)
+def test_a_lost_process_is_tried_again_until_it_is_enough(
+    make_place: MakePlace, lost: type[ProcessLostError], want_num_closed: int
+) -> None:
+    """Not for ever; and an engine is started again only if it is its host that was lost."""
+    place = make_place(_raise(lost("killed")), max_attempts=3)
+    place.submit()
+
+    place.work()
+
+    record = place.read()
+    assert record.error is not None
+    assert (record.error.code, record.attempts) == ("PROCESS_LOST", 3)
+    assert place.stub.num_closed == want_num_closed
+
+
+def test_a_canceled_job_is_not_run(place: Place) -> None:
+    """It waits in the queue still, and nobody begins it."""
+    job_id = place.submit().id
+
+    canceled = place.client.cancel(job_id)
+    place.work()
+
+    assert canceled.state is JobState.CANCELED
+    assert place.read().state is JobState.CANCELED
+    assert place.stub.asked == []
+
+
+def test_a_canceled_job_may_be_asked_for_again(place: Place) -> None:
+    """Even while somebody is still at the canceled one: the lease is not in the way."""
+    job_id = place.submit().id
+    assert place.store.begin(job_id, "slow to hear")
+    place.client.cancel(job_id)
+
+    again = place.submit()
+    place.work()
+
+    assert again.state is JobState.QUEUED
+    assert place.read().state is JobState.DONE
+    assert not place.store.hold(job_id, "slow to hear")
+
+
+def test_a_job_that_is_over_cannot_be_canceled(place: Place) -> None:
+    """It stays as it is."""
+    job_id = place.submit().id
+    place.work()
+
+    assert place.client.cancel(job_id).state is JobState.DONE
+
+
+def test_canceling_stops_a_job_that_runs(make_place: MakePlace) -> None:
+    """The lease's thread hears of it and interrupts; the worker goes on to the next job."""
+    began = threading.Event()
+
+    def answer(work: Work) -> str:
+        if work == make_work(0):
+            began.set()
+            time.sleep(60)
+        return "t4"
+
+    place = make_place(Stub(answer), lease_seconds=1)
+    job_id = place.submit(0).id
+    place.submit(1)
+
+    def cancel() -> None:
+        began.wait(30)
+        place.client.cancel(job_id)
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    start = time.monotonic()
+    place.work()
+    thread.join()
+
+    assert time.monotonic() - start < 50
+    assert place.read(0).state is JobState.CANCELED
+    assert place.read(1).state is JobState.DONE
+    assert place.stub.num_closed == 1
+
+
+def test_the_first_answer_counts(place: Place) -> None:
+    """What was said once is not taken back: not by another answer, a failure or a cancel."""
+    job_id = place.submit().id
+    error = JobError(code="X", message="", is_callers=False)
+
+    ends = [
+        place.store.finish(job_id, '{"answer": 1}'),
+        place.store.finish(job_id, '{"answer": 2}'),
+        place.store.fail(job_id, error),
+        place.store.cancel(job_id),
+    ]
+
+    assert ends == [True, False, False, False]
+    assert place.read().result == {"answer": 1}
+
+
+def test_higher_priorities_come_first(place: Place) -> None:
+    """High before normal before low, whoever came first."""
+    for number, priority in enumerate(reversed(Priority)):
+        place.submit(number, priority)
+
+    place.work()
+
+    assert place.stub.asked == [make_work(2), make_work(1), make_work(0)]
+
+
+def test_fast_work_comes_before_slow_work(place: Place) -> None:
+    """Even if the slow one has the higher priority: it would keep the fast one waiting for long."""
+    place.submit(0, Priority.HIGH)
+    fast = make_work(1)
+    assert place.store.create(fast.id(), fast, Priority.LOW)
+    enqueue(place.redis, fast.id(), Speed.FAST, Priority.LOW)
+
+    place.work()
+
+    assert place.stub.asked == [fast, make_work(0)]
+
+
+def test_a_worker_may_be_for_fast_work_only(make_place: MakePlace) -> None:
+    """It leaves the rest alone."""
+    place = make_place(queues="fast")
+    place.submit()
+
+    place.work()
+
+    assert place.read().state is JobState.QUEUED
+
+
+def test_a_full_queue_refuses_what_is_new_and_joins_what_is_known(make_place: MakePlace) -> None:
+    """The bound is on open jobs, and room is made as they end."""
+    place = make_place(max_queued=2)
+    place.submit(0)
+    place.submit(1)
+
+    with pytest.raises(QueueFullError, match="2 jobs are waiting"):
+        place.submit(2)
+    assert place.submit(1).state is JobState.QUEUED
+
+    place.work()
+    assert place.submit(2).state is JobState.QUEUED
+
+
+def test_the_index_of_jobs_is_bounded(make_place: MakePlace) -> None:
+    """The oldest that are over are forgotten; an open one never."""
+    place = make_place(max_jobs=3)
+    place.submit(0)
+    assert place.store.begin(make_work(0).id(), "somebody")
+    for number in range(1, 8):
+        place.submit(number)
+        place.work()
+
+    known = [record.work for record in place.client.list(offset=0, count=10)]
+    assert known == [make_work(7), make_work(6), make_work(0)]
+    with pytest.raises(UnknownJobError):
+        place.read(1)
+
+
+def test_expired_jobs_leave_the_index(place: Place) -> None:
+    """Else pages of the newest would have holes."""
+    gone = place.submit(0).id
+    place.redis.delete(f"memgate:job:{gone}")
+
+    place.submit(1)
+
+    assert place.store.num_jobs() == 1
+
+
+def test_the_cache_of_timelines_is_bounded(make_place: MakePlace) -> None:
+    """In bytes; what was not used for longest goes, views included."""
+    place = make_place(max_timelines_bytes=1000)
+    for name in ("a", "b", "c"):
+        place.store.save_timeline(name, b"x" * 300)
+    assert place.store.load_timeline("a") is not None
+
+    place.store.save_timeline("d", b"x" * 300)
+    place.store.save_timeline("d", b"x" * 300)
+
+    assert [name for name in "abcd" if place.store.has_timeline(name)] == ["a", "c", "d"]
+    assert place.store.load_timeline("b") is None
+    assert int(place.redis.get("memgate:timelines:total")) == 900
+
+    place.store.save_timeline("large", b"x" * 2000)
+    assert int(place.redis.get("memgate:timelines:total")) == 0
+    place.store.save_view("job", "{}")
+    assert place.store.load_view("job") == b"{}"
+
+
+def test_a_timeline_that_expired_is_no_longer_counted(place: Place) -> None:
+    """The sum is of what is there."""
+    place.store.save_timeline("a", b"xyz")
+    place.redis.delete("memgate:timeline:a")
+
+    assert place.store.load_timeline("a") is None
+    assert int(place.redis.get("memgate:timelines:total")) == 0
+
+
+def test_traces_expire(make_place: MakePlace) -> None:
+    """They are large, and of use until they are read."""
+    place = make_place(trace_ttl_seconds=60)
+
+    name = place.store.save_trace(b"trace")
+
+    assert place.store.load_trace(name) == b"trace"
+    assert 0 < place.redis.ttl(f"memgate:trace:{name}") <= 60
+
+
+def test_every_key_expires_or_is_an_index(make_place: MakePlace) -> None:
+    """Nothing is left behind for ever."""
+    place = make_place(_raise(EngineError("no")))
+    place.submit(0)
+    place.work()
+    place.client.cancel(place.submit(1).id)
+    place.store.save_trace(b"trace")
+    place.store.save_view("job", "{}")
+
+    lasting = {key.decode() for key in place.redis.keys("memgate:*") if place.redis.ttl(key) < 0}
+
+    assert lasting <= {
+        *("memgate:jobs", "memgate:open", "memgate:counters"),
+        *("memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"),
+    }
+
+
+def test_whoever_listens_hears_that_a_job_is_over(place: Place) -> None:
+    """Also after the connection was lost in between."""
+    heard: set[str] = set()
+    listener = Listener(place.settings, heard.add)
+    listener.start()
     try:
-        check = f"from urllib.request import urlopen as u; u('http://127.0.0.1:{port}/healthz')"
-        deadline = time.monotonic() + 30
-        while subprocess.run(
-            [sys.executable, "-c", check], stderr=subprocess.DEVNULL, check=False
-        ).returncode:
-            assert time.monotonic() < deadline, "the service never answered"
+        for number in range(2):
+            job_id = place.submit(number).id
+            deadline = time.monotonic() + 30
+            while not place.redis.pubsub_numsub("memgate:over")[0][1]:
+                assert time.monotonic() < deadline, "nobody listens"
+                time.sleep(0.05)
+            place.work()
+            while job_id not in heard:
+                assert time.monotonic() < deadline, "not heard"
+                time.sleep(0.05)
+            place.redis.client_kill_filter(_type="pubsub")
     finally:
-        process.terminate()
-        # uvicorn closes down in order, then lets the signal end the process
-        assert process.wait(timeout=30) in (0, -signal.SIGTERM)
+        listener.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypedDict
@@ -21,6 +22,10 @@ DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
 
 
+class HostLostError(ProcessLostError):
+    """Not a job's process but its host is gone: the engine must be started again."""
+
+
 class Limits(TypedDict):
     """What a job may take of this machine, as engines take it."""
 
@@ -30,6 +35,9 @@ class Limits(TypedDict):
 
 #: how long a host may take to end
 _ENDING_SECONDS = 2.0
+
+#: how long a host may take beside what the job may; it ends the job itself, unless it hangs
+_SLACK_SECONDS = 120.0
 
 
 class Host:
@@ -71,9 +79,15 @@ class Host:
             NotModelledError: if it needs what the phantom engine lacks.
             EngineError: if it fails for another reason.
         """
-        self._send(request)
-        while isinstance(answer := self._receive(), Progress):
-            on_step(answer.num_steps)
+        guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
+        guard.daemon = True
+        guard.start()
+        try:
+            self._send(request)
+            while isinstance(answer := self._receive(), Progress):
+                on_step(answer.num_steps)
+        finally:
+            guard.cancel()
         if isinstance(answer, BadJob):
             raise InputError(answer.message)
         if isinstance(answer, Crash):
@@ -95,8 +109,8 @@ class Host:
     def _receive(self) -> Progress | Answer | Profiled | BadJob | Crash:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        if not line:
-            raise ProcessLostError(self._why_it_died())
+        if not line.endswith(b"\n"):  # nothing, or half an answer
+            raise HostLostError(self._why_it_died())
         return msgspec.json.decode(line, type=Progress | Answer | Profiled | BadJob | Crash)
 
     def _why_it_died(self) -> str:

@@ -70,3 +70,12 @@ def test_a_gpu_that_makes_no_sense_is_a_sentence(document: object, want_message:
         parse_gpu(document)
 
     assert want_message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [("p100-16", "6.0"), ("v100-16", "7.0"), ("t4", "7.5"), ("rtx-3060", "8"), ("h200", "9")],
+)
+def test_a_generation_runs_the_same_kernels(name: str, want: str) -> None:
+    """Up to Turing the minor number counts, from Ampere on it does not."""
+    assert CATALOGUE[name].generation == want

@@ -1,0 +1,85 @@
+"""A service's and a worker's end of a real queue, with something else than an engine to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redis import Redis
+
+from memgate.report import Fit
+from worker.answers import Answer
+from worker.client import QueueClient
+from worker.contract import JobRecord, Priority, Work, WorkKind
+from worker.main import SteadyWorker, make_worker
+from worker.settings import WorkerSettings
+from worker.store import JobStore
+from worker.tasks import Desk, take_seat
+from worker.watchdog import Watchdog
+
+
+class Stub:
+    """Answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self, answer: Callable[[Work], Any] = lambda _: None) -> None:
+        self._answer = answer
+        self.asked: list[Work] = []
+        self.num_closed = 0
+
+    def __exit__(self, *_: object) -> None:
+        self.num_closed += 1
+
+    def answer(self, work: Work) -> Answer:
+        """Answer a question; raise what the test wants raised."""
+        self.asked.append(work)
+        return Answer(result=Fit(gpus=[], smallest=self._answer(work)))
+
+
+class Place:
+    """A queue, and a worker of this process that works when it is told to."""
+
+    def __init__(self, redis_url: str, stub: Stub | None = None, **settings: Any) -> None:
+        self.settings = WorkerSettings(redis_url=redis_url, **settings)
+        self.client = QueueClient(self.settings)
+        self.store = self.client.store
+        self.redis: Any = Redis.from_url(redis_url)
+        self.stub = stub or Stub()
+        self.worker: SteadyWorker = make_worker(self.settings)
+        self.desk = Desk(JobStore(self.worker.connection, self.settings), self.settings, self.stub)
+        take_seat(self.desk)
+
+    def work(self) -> None:
+        """Work until there is nothing to do."""
+        self.worker.work(burst=True, logging_level="WARNING")
+
+    def submit(self, number: int = 0, priority: Priority = Priority.NORMAL) -> JobRecord:
+        """Ask a question; other numbers are other questions."""
+        return self.client.submit(make_work(number), priority)
+
+    def read(self, number: int = 0) -> JobRecord:
+        """Read what became of a question."""
+        return self.client.read(make_work(number).id())
+
+    def watchdog(self) -> Watchdog:
+        """Return one that looks when it is told to."""
+        return Watchdog(self.store, self.settings)
+
+    def lose_queue(self) -> None:
+        """Lose everything that rq keeps."""
+        for key in self.redis.keys("rq:*"):
+            self.redis.delete(key)
+
+    def run_out(self, job_id: str) -> None:
+        """Let a lease run out now."""
+        self.redis.delete(f"memgate:lease:{job_id}")
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self.client.close()
+        self.redis.close()
+        self.worker.connection.close()
+
+
+def make_work(number: int = 0) -> Work:
+    """Make a question: of a trace that nobody has, as stubs look at none."""
+    return Work(kind=WorkKind.FIT, trace=f"{number:064x}")

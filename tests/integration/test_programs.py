@@ -1,0 +1,156 @@
+"""The programs themselves: they report in, are found dead, and end when they are told to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.settings import ServiceSettings
+from tests.integration.desks import Place
+from tests.integration.whole import Whole, wait_until
+from worker import health
+from worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
+
+_ESTIMATE = {
+    "job": {
+        "model": {"source": "torchvision", "name": "squeezenet1_1"},
+        "input": {"shape": [3, 64, 64]},
+        "batch_size": 3,
+        "iterations": 1,
+    },
+    "gpu": "t4",
+}
+
+
+def test_the_service_is_ready_with_a_queue_and_a_worker(place: Place) -> None:
+    """Both are asked for, not assumed."""
+    with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
+        before = client.get("/readyz")
+        place.worker.register_birth()  # type: ignore[no-untyped-call]
+        after = client.get("/readyz")
+
+    assert (before.status_code, before.json()["code"]) == (503, "NO_WORKER")
+    assert (after.status_code, after.json()) == (200, {"status": "ready"})
+
+
+def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> None:
+    """It reports in while it waits, and SIGTERM ends it cleanly."""
+    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_QUEUES": "fast"}
+    process = subprocess.Popen([sys.executable, "-m", "worker"], env=environment)
+    try:
+        wait_until(
+            lambda: worker_is_alive(redis_url, now=datetime.now(UTC)), 60, "it never reported in"
+        )
+        check = [sys.executable, "-m", "worker.health"]
+        assert subprocess.run(check, env=environment, check=False).returncode == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert not worker_is_alive(redis_url, now=datetime.now(UTC))
+
+
+def test_a_silent_worker_counts_as_dead(place: Place) -> None:
+    """A sign of life that is too old is none."""
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    now = datetime.now(UTC)
+
+    assert worker_is_alive(place.settings.redis_url, now=now)
+    later = now + MAX_SILENCE + timedelta(seconds=5)
+    assert not worker_is_alive(place.settings.redis_url, now=later)
+
+
+def test_a_worker_that_was_killed_at_work_is_forgotten_soon(
+    make_place: Callable[..., Place],
+) -> None:
+    """Its entry is good for seconds, not for as long as the task may take."""
+    place = make_place()
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.heartbeat(24 * 3600)
+
+    assert 0 < place.redis.ttl(place.worker.key) <= WORKER_TTL_SECONDS
+    assert place.client.num_workers() == 1
+
+
+def test_a_worker_that_the_server_forgot_reports_in_again(place: Place) -> None:
+    """With its queues: else it would count for nothing."""
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.lose_queue()
+    assert place.client.num_workers() == 0
+
+    place.worker.report_in()
+
+    assert place.client.num_workers() == 1
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+def test_the_health_check_fails_without_a_worker(
+    redis_url: str, reachable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker, or no queue: unhealthy, with the reason."""
+    monkeypatch.setenv("MEMGATE_REDIS_URL", redis_url if reachable else "redis://127.0.0.1:1/0")
+
+    with pytest.raises(SystemExit) as exited:
+        health.main()
+
+    reason = "no worker of this host" if reachable else "the queue cannot be reached"
+    assert reason in str(exited.value.code)
+
+
+def test_the_service_program_answers(redis_url: str) -> None:
+    """``python -m service`` listens where its settings say."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": port}
+    process = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
+    try:
+        check = f"from urllib.request import urlopen as u; u('http://127.0.0.1:{port}/healthz')"
+        deadline = time.monotonic() + 60
+        while subprocess.run(
+            [sys.executable, "-c", check], stderr=subprocess.DEVNULL, check=False
+        ).returncode:
+            assert time.monotonic() < deadline, "the service never answered"
+    finally:
+        process.terminate()
+        # uvicorn closes down in order, then lets the signal end the process
+        assert process.wait(timeout=60) in (0, -signal.SIGTERM)
+
+
+def test_a_job_outlives_everything_and_ctrl_c_ends_all(tmp_path: Path) -> None:
+    """GIVEN a job asked for, WHEN ``memgate up`` is killed, THEN all of it is gone at once.
+
+    AND the next start in the same directory finds the job and answers it, a third start beside it
+    is refused, and Ctrl-C ends everything with status 0.
+    """
+    with Whole(tmp_path) as first:
+        status, accepted = first.ask("POST", "/estimate", _ESTIMATE)
+        first.send(signal.SIGKILL)
+        wait_until(lambda: not first.alive(), 30, "processes were left behind")
+    assert status == 202
+
+    with Whole(tmp_path) as second:
+        assert second.process is not None
+        beside = [*second.command[:-1], "0"]
+        refused = subprocess.run(beside, capture_output=True, text=True, check=False)
+        assert refused.returncode == 2
+        assert "is up in" in refused.stderr
+        path = f"/jobs/{accepted['id']}"
+        wait_until(
+            lambda: second.ask("GET", path, wait=5)[1]["state"] == "done", 180, "never answered"
+        )
+        second.send(signal.SIGINT)
+        assert second.process.wait(60) == 0
+        assert not second.alive()

@@ -1,0 +1,121 @@
+"""What the store does in one step, in Lua: nobody sees, or is killed in, the middle of it.
+
+A server that dies with its answer unsent has it asked again (redis-py does), so each script may be
+run twice with the same arguments: the second time changes nothing that matters.
+"""
+
+from __future__ import annotations
+
+#: create unless it is there and not over in vain; 1 if it was created, -1 if too many are open.
+#: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most
+CREATE = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if state == 'failed' then
+    local error = redis.call('HGET', KEYS[1], 'error')
+    if cjson.decode(error)['is_callers'] then return 0 end
+elseif state and state ~= 'canceled' then
+    return 0
+end
+if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
+redis.call('DEL', KEYS[1], KEYS[4])
+redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
+           'created_at', ARGV[4], 'priority', ARGV[5], 'attempts', 0)
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
+redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
+return 1
+"""
+
+#: the first end counts; 1 if this is it.
+#: KEYS: job, open, channel. ARGV: id, state, finished_at, field, value, ttl
+END = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
+redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], ARGV[4], ARGV[5])
+redis.call('EXPIRE', KEYS[1], ARGV[6])
+redis.call('ZREM', KEYS[2], ARGV[1])
+redis.call('PUBLISH', KEYS[3], ARGV[1])
+return 1
+"""
+
+#: take a job that nobody holds; 1 if it is ours now, or was already.
+#: KEYS: job, lease. ARGV: worker, milliseconds, started_at
+BEGIN = """
+local state = redis.call('HGET', KEYS[1], 'state')
+if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
+local holder = redis.call('GET', KEYS[2])
+if holder then return holder == ARGV[1] and 1 or 0 end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+redis.call('HSET', KEYS[1], 'state', 'running', 'started_at', ARGV[3], 'worker', ARGV[1])
+redis.call('HINCRBY', KEYS[1], 'attempts', 1)
+return 1
+"""
+
+#: hold a job for longer, also if the lease ran out and nobody took it since (the server was away);
+#: 0 if it is over, canceled, or somebody else's. KEYS: job, lease. ARGV: worker, milliseconds
+HOLD = """
+local found = redis.call('HMGET', KEYS[1], 'state', 'worker')
+if found[1] ~= 'running' or found[2] ~= ARGV[1] then return 0 end
+local holder = redis.call('GET', KEYS[2])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+#: give a job back, over or not, if it is ours. KEYS: job, lease. ARGV: worker
+RELEASE = """
+if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
+redis.call('DEL', KEYS[2])
+if redis.call('HGET', KEYS[1], 'state') == 'running' then
+    redis.call('HSET', KEYS[1], 'state', 'queued')
+end
+return 1
+"""
+
+#: drop from the index of jobs what expired, and the oldest that are over if there are too many; a
+#: few at a time. KEYS: jobs, open. ARGV: most, prefix of jobs
+FORGET = """
+local excess = redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[1])
+local oldest = redis.call('ZRANGE', KEYS[1], 0, math.min(math.max(excess, 0), 90) + 9)
+for _, id in ipairs(oldest) do
+    local is_gone = redis.call('EXISTS', ARGV[2] .. id) == 0
+    if is_gone or (excess > 0 and not redis.call('ZSCORE', KEYS[2], id)) then
+        redis.call('DEL', ARGV[2] .. id)
+        redis.call('ZREM', KEYS[1], id)
+        excess = excess - 1
+    end
+end
+"""
+
+#: keep bytes in a cache of bounded size: what was not used for longest goes.
+#: KEYS: index, sizes, total. ARGV: name, bytes, timestamp, ttl, most, prefix
+CACHE = """
+local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
+redis.call('SET', ARGV[6] .. ARGV[1], ARGV[2], 'EX', ARGV[4])
+redis.call('ZADD', KEYS[1], ARGV[3], ARGV[1])
+redis.call('HSET', KEYS[2], ARGV[1], #ARGV[2])
+local total = redis.call('INCRBY', KEYS[3], #ARGV[2] - before)
+while total > tonumber(ARGV[5]) do
+    local oldest = redis.call('ZPOPMIN', KEYS[1])[1]
+    if not oldest then return end
+    total = redis.call('DECRBY', KEYS[3], redis.call('HGET', KEYS[2], oldest) or 0)
+    redis.call('DEL', ARGV[6] .. oldest)
+    redis.call('HDEL', KEYS[2], oldest)
+end
+"""
+
+#: look into that cache, and note the use. KEYS: index, sizes, total. ARGV: name, timestamp, prefix
+LOOK_UP = """
+local found = redis.call('GET', ARGV[3] .. ARGV[1])
+if found then
+    redis.call('ZADD', KEYS[1], 'XX', ARGV[2], ARGV[1])
+    return found
+end
+local size = redis.call('HGET', KEYS[2], ARGV[1])
+if size then
+    redis.call('ZREM', KEYS[1], ARGV[1])
+    redis.call('HDEL', KEYS[2], ARGV[1])
+    redis.call('DECRBY', KEYS[3], size)
+end
+return false
+"""
