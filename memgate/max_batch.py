@@ -1,7 +1,7 @@
 """Estimates at some batch sizes -> the largest batch size that is admitted.
 
 What a job needs is nearly a line in the batch size, so the next size to try is read off the line
-through the two nearest ones that are known, and what is left between is halved. Asking is the
+through two that are known; if that does not end soon, what is left between is halved. Asking is the
 caller's business; so is how long it may take.
 """
 
@@ -13,9 +13,19 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from memgate.report import Estimate
+from memgate.verdict import MAX_CONTEXT_BYTES
 
 #: no job has more samples in a batch
 MAX_BATCH_SIZE = 1 << 24
+
+#: by how much a batch may grow at once: beyond, a line through small batches says little
+_MAX_GROWTH = 16
+
+#: how far apart two sizes must be, as a share of the one, for a line through both
+_LEAST_BASE = 1 / 16
+
+#: then lines have shown to be of no use, and halves are sure to end
+_MAX_GUESSES = 8
 
 
 class TriedBatch(BaseModel):
@@ -79,26 +89,26 @@ def find_max_batch(
 
 def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
     """Choose what to ask about next: where the line says, between what is known."""
-    guess = _read_off_line(said)
+    guess = _guess(said)
     if high is None:
-        grown = min(MAX_BATCH_SIZE, max(2 * low, 1))
-        return grown if guess is None else min(MAX_BATCH_SIZE, max(low + 1, guess))
-    middle = (low + high) // 2
-    # The line first; where it was asked about already, beside it, then halves.
-    for size in (guess, None if guess is None else guess + 1):
-        if size is not None and low < size < high and size not in said:
-            return size
-    return middle
+        return min(MAX_BATCH_SIZE, max(low + 1, min(guess, _MAX_GROWTH * low)))
+    # At the ends the neighbour is what is left to be shown.
+    if len(said) < _MAX_GUESSES:
+        return min(max(guess, low + 1), high - 1)
+    return (low + high) // 2
 
 
-def _read_off_line(said: dict[int, Estimate]) -> int | None:
-    """Return the batch size at which the line through the two largest would pass the capacity."""
-    if len(said) < 2:
-        return None
-    (size, one), (other_size, other) = sorted(
-        said.items(), key=lambda item: abs(item[1].headroom_bytes)
-    )[:2]
-    rise = (one.headroom_bytes - other.headroom_bytes) / (size - other_size)
-    if rise >= 0:
-        return None
-    return max(1, int(size - one.headroom_bytes / rise))
+def _guess(said: dict[int, Estimate]) -> int:
+    """Return the batch size at which the line through two answers passes the capacity.
+
+    Through the one nearest to it, and the next nearest that is not beside it: allocators take
+    memory in steps, so what one more sample changes says little. Without a second answer, through
+    what a job takes at no batch at all, of which the context alone is known.
+    """
+    (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
+    for other_size, other in others:
+        rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
+        if rise < 0 and abs(size - other_size) >= _LEAST_BASE * size:
+            return int(max(1, size - nearest.headroom_bytes / rise))
+    taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
+    return int(max(1, size * (1 + nearest.headroom_bytes / taken)))
