@@ -24,6 +24,9 @@ _MAX_GROWTH = 16
 #: how far apart two sizes must be, as a share of the one, for a line through both
 _LEAST_BASE = 1 / 16
 
+#: what is taken of the first guess, downwards
+_CAUTION = 0.95
+
 #: then lines have shown to be of no use, and halves are sure to end
 _MAX_GUESSES = 8
 
@@ -111,4 +114,6 @@ def _guess(said: dict[int, Estimate]) -> int:
         if rise < 0 and abs(size - other_size) >= _LEAST_BASE * size:
             return int(max(1, size - nearest.headroom_bytes / rise))
     taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
-    return int(max(1, size * (1 + nearest.headroom_bytes / taken)))
+    share = 1 + nearest.headroom_bytes / taken
+    # Downwards that is too much, and whoever has time for one try wants one that is admitted.
+    return int(max(1, size * (share if share > 1 else _CAUTION * share)))

@@ -106,6 +106,7 @@ class Answerer:
             partial(self._run_of, work),
             work.job,
             target,
+            known=said,
             goes_on=lambda: time.monotonic() < deadline,
             on_said=note,
         )

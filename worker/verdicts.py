@@ -39,15 +39,18 @@ def largest_batch(
     job: JobSpec,
     target: GpuTarget,
     *,
+    known: Estimate | None = None,
     goes_on: Callable[[], bool] = lambda: True,
     on_said: Callable[[int, Estimate], None] = lambda *_: None,
 ) -> MaxBatch | None:
     """Find the largest batch of a job that is admitted; None if ``goes_on`` ended the search.
 
-    ``on_said`` hears of each batch size that was tried.
+    ``known`` is what was said of the job as it is; ``on_said`` hears of each size that was tried.
     """
 
     def ask(batch_size: int) -> Estimate:
+        if batch_size == job.batch_size and known is not None:
+            return known
         other = job.model_copy(update={"batch_size": batch_size})
         said = judge(trace(other, target.gpu), target)
         on_said(batch_size, said)
