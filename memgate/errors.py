@@ -8,6 +8,7 @@
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- NotModelledError        a job that calls what the phantom engine has no stand-in for
+    |  |- NoKernelsError          a GPU that the runtime's PyTorch has no kernels for
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
@@ -71,6 +72,12 @@ class NotModelledError(InputError):
     """A job that calls what the phantom engine has no stand-in for."""
 
     code = "NOT_MODELLED"
+
+
+class NoKernelsError(InputError):
+    """A GPU that the PyTorch of a runtime was not built for: the job would fail there, too."""
+
+    code = "NO_KERNELS"
 
 
 class ExtrapolationError(InputError):

@@ -1,9 +1,9 @@
 """Estimates at some batch sizes -> the largest batch size that is admitted.
 
 What a job needs is nearly a line in the batch size, so the next size to try is read off the line
-through the two known ones that are nearest to the capacity. Where the line leads nowhere, sizes are
-doubled, and then what is left between is halved: whatever the need is like, there are at most a few
-dozen questions. Asking is the caller's business; so is how long it may take.
+through two that are known. Where the line leads nowhere, sizes are doubled, and then what is left
+between is halved: whatever the need is like, there are at most a few dozen questions. Asking is the
+caller's business; so is how long it may take.
 """
 
 from __future__ import annotations
@@ -14,15 +14,22 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from memgate.report import Estimate
+from memgate.verdict import MAX_CONTEXT_BYTES
 
 #: no job has more samples in a batch
 MAX_BATCH_SIZE = 1 << 24
 
-#: a line through two small batches says little of batches that are much larger
+#: by how much a batch may grow at once: beyond, a line through small batches says little
 _MAX_GROWTH = 16
 
-#: how often the line is believed before what is left is halved
-_MAX_GUESSES = 2
+#: how far apart two sizes must be, as a share of the one, for a line through both
+_LEAST_BASE = 1 / 16
+
+#: what is taken of the first guess, downwards
+_CAUTION = 0.95
+
+#: how often the line is believed before sizes are doubled or halved once
+_MAX_GUESSES = 3
 
 
 class TriedBatch(BaseModel):
@@ -67,15 +74,13 @@ def find_max_batch(
                 break
         else:
             high = next_size
-        guess = _read_off_line(said)
-        if high is None:
-            next_size = _grow(low, guess)
-        elif guess is not None and num_guesses < _MAX_GUESSES:
-            # What the line says, and then the one beside it, which should be on the other side.
-            next_size = min(max(guess, low + 1), high - 1)
+        if num_guesses < _MAX_GUESSES:
+            # What the line says, or beside what is known: that should be on the other side.
+            most = _MAX_GROWTH * low if high is None else high - 1
+            next_size = min(max(_guess(said), low + 1), most, MAX_BATCH_SIZE)
             num_guesses += 1
         else:
-            next_size = (low + high) // 2
+            next_size = min(2 * low, MAX_BATCH_SIZE) if high is None else (low + high) // 2
             num_guesses = 0
     tried = [
         TriedBatch(
@@ -94,24 +99,19 @@ def find_max_batch(
     )
 
 
-def _grow(low: int, guess: int | None) -> int:
-    """Choose a larger size, as all so far were admitted."""
-    if guess is None or guess <= low:
-        return min(MAX_BATCH_SIZE, 2 * low)
-    return min(MAX_BATCH_SIZE, _MAX_GROWTH * low, guess)
+def _guess(said: dict[int, Estimate]) -> int:
+    """Return the batch size at which the line through two answers passes the capacity.
 
-
-def _read_off_line(said: dict[int, Estimate]) -> int | None:
-    """Return the batch size at which a line would pass the capacity, None if it does not fall.
-
-    It goes through the two sizes that are nearest to the capacity.
+    Through the one nearest to it, and the next nearest that is not beside it: allocators take
+    memory in steps, so what one more sample changes says little. Without a second answer, through
+    what a job takes at no batch at all, of which the context alone is known.
     """
-    if len(said) < 2:
-        return None
-    (size, one), (other_size, other) = sorted(
-        said.items(), key=lambda item: abs(item[1].headroom_bytes)
-    )[:2]
-    rise = (one.headroom_bytes - other.headroom_bytes) / (size - other_size)
-    if rise >= 0:
-        return None
-    return max(1, int(size - one.headroom_bytes / rise))
+    (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
+    for other_size, other in others:
+        rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
+        if rise < 0 and abs(size - other_size) >= _LEAST_BASE * size:
+            return int(max(1, size - nearest.headroom_bytes / rise))
+    taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
+    share = 1 + nearest.headroom_bytes / taken
+    # Downwards that is too much, and whoever has time for one try wants one that is admitted.
+    return int(max(1, size * (share if share > 1 else _CAUTION * share)))

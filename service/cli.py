@@ -16,7 +16,9 @@ from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
 from service.commands.estimate import estimate_command
+from service.commands.fit import fit_command
 from service.commands.listings import gpus_command, runtimes_command
+from service.commands.max_batch import max_batch_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
 from service.commands.up import up_command
@@ -31,6 +33,8 @@ app = typer.Typer(
 app.command("up")(up_command)
 app.command("estimate")(estimate_command)
 app.command("analyze")(analyze_command)
+app.command("max-batch")(max_batch_command)
+app.command("fit")(fit_command)
 app.command("profile", context_settings={"ignore_unknown_options": True})(profile_command)
 app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 from pydantic import BaseModel
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import EngineError, InputError
+from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec
-from memgate.max_batch import MaxBatch, find_max_batch
-from memgate.pipeline import estimate, make_timeline
-from memgate.report import Estimate, Fit, FitEntry, Reason
+from memgate.max_batch import MaxBatch
+from memgate.pipeline import make_timeline
+from memgate.report import Estimate, Fit, Reason
 from memgate.rules import Device
 from memgate.trace import read_trace
 from memgate.views import TimelineView, view_timeline
@@ -32,6 +32,7 @@ from worker.runtime import find_runtime
 from worker.settings import WorkerSettings
 from worker.store import JobStore
 from worker.timelines import pack, run_name, unpack
+from worker.verdicts import fit_everywhere, judge, largest_batch
 
 
 class Answer(BaseModel):
@@ -79,7 +80,7 @@ class Answerer:
         start = time.perf_counter()
         traced = self._trace(work, target.gpu)
         traced_at = time.perf_counter()
-        said = _estimate(traced, target)
+        said = judge(traced, target)
         if said.decision == "reject" and work.job is not None:
             said = self._advise(work, target, said)
         now = time.perf_counter()
@@ -93,59 +94,48 @@ class Answerer:
 
     def _advise(self, work: Work, target: GpuTarget, said: Estimate) -> Estimate:
         """Say which batch would be admitted, if that can be found out in time."""
+        assert work.job is not None
         deadline = time.monotonic() + self._settings.advice_seconds
-        found = self._largest(work, target, lambda: time.monotonic() < deadline)
-        if found is None or found.batch_size is None:
-            return said
-        note = Reason(
-            code="SMALLER_BATCH_FITS",
-            message=f"batch size {found.batch_size} would be admitted on {target.gpu.name}",
+        admitted: list[int] = []
+
+        def note(batch_size: int, said: Estimate) -> None:
+            if said.decision == "admit":
+                admitted.append(batch_size)
+
+        found = largest_batch(
+            partial(self._run_of, work),
+            work.job,
+            target,
+            known=said,
+            goes_on=lambda: time.monotonic() < deadline,
+            on_said=note,
         )
-        reasons = [*said.reasons, note]
-        return said.model_copy(update={"reasons": reasons, "largest_batch_size": found.batch_size})
+        if not admitted:
+            return said
+        more = "" if found is not None else "; there was no time to look for a larger one"
+        reason = Reason(
+            code="SMALLER_BATCH_FITS",
+            message=f"batch size {max(admitted)} would be admitted on {target.gpu.name}{more}",
+        )
+        largest = None if found is None else found.batch_size
+        return said.model_copy(
+            update={"reasons": [*said.reasons, reason], "largest_batch_size": largest}
+        )
 
     def _max_batch(self, work: Work, target: GpuTarget) -> MaxBatch:
         if work.job is None:
             raise InputError("max-batch needs a job spec: a trace has the batch size it has")
-        found = self._largest(work, target, lambda: True)
+        found = largest_batch(partial(self._run_of, work), work.job, target)
         assert found is not None
         return found
 
-    def _largest(
-        self, work: Work, target: GpuTarget, goes_on: Callable[[], bool]
-    ) -> MaxBatch | None:
-        job = work.job
-        assert job is not None
-
-        def ask(batch_size: int) -> Estimate:
-            other = job.model_copy(update={"batch_size": batch_size})
-            return _estimate(
-                self._trace(work.model_copy(update={"job": other}), target.gpu), target
-            )
-
-        return find_max_batch(ask, job.batch_size, goes_on)
-
     def _fit(self, work: Work) -> Fit:
-        entries = [
-            entry
-            for gpus in _generations(CATALOGUE.values())
-            for entry in self._fit_generation(work, gpus)
-        ]
-        entries.sort(key=lambda entry: entry.capacity_bytes)
-        fitting = [entry.gpu for entry in entries if entry.decision == "admit"]
-        return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
+        if work.job is None:
+            raise InputError("fit needs a job spec; ask about a trace GPU by GPU")
+        return fit_everywhere(partial(self._run_of, work), work.job)
 
-    def _fit_generation(self, work: Work, gpus: list[GpuSpec]) -> Iterable[FitEntry]:
-        """Ask about GPUs that share a run."""
-        try:
-            traced = self._trace(work, gpus[0])
-        except EngineError as error:  # this PyTorch has no kernels for so old a GPU
-            for gpu in gpus:
-                reason = Reason(code=error.code, message=error.message)
-                yield FitEntry.unknown(gpu, reason)
-            return
-        for gpu in gpus:
-            yield FitEntry.of(gpu, _estimate(traced, GpuTarget(gpu=gpu)))
+    def _run_of(self, work: Work, job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        return self._trace(work.model_copy(update={"job": job}), gpu)
 
     def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
         if work.job is None:
@@ -196,23 +186,3 @@ def _target(work: Work) -> GpuTarget:
     if work.gpu is None:
         raise InputError("gpu is missing: name one of the catalogue, or describe it")
     return parse_gpu(work.gpu.model_dump(exclude_none=True))
-
-
-def _estimate(traced: TracedJob, target: GpuTarget) -> Estimate:
-    return estimate(
-        traced.timeline,
-        target,
-        alloc_conf=traced.alloc_conf,
-        engine=traced.engine,
-        runtime=traced.runtime,
-        versions=traced.versions,
-        notes=traced.notes,
-        doubts=traced.doubts,
-    )
-
-
-def _generations(gpus: Iterable[GpuSpec]) -> Iterable[list[GpuSpec]]:
-    found: dict[str, list[GpuSpec]] = {}
-    for gpu in gpus:
-        found.setdefault(gpu.generation, []).append(gpu)
-    return found.values()

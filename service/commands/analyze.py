@@ -16,6 +16,7 @@ from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
 from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
+from memgate.gpus import parse_gpu
 from memgate.layers import LayerNode, find_layers, to_document
 from memgate.pipeline import estimate, make_timeline
 from memgate.report import Estimate
@@ -23,8 +24,9 @@ from memgate.rules import RULES, Device
 from memgate.timeline import Timeline
 from memgate.trace import Trace, read_trace
 from memgate.units import format_size
-from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu
-from service.commands.options import AsJson, Gpu, Picture
+from service.commands.estimate import EXIT_STATUS, print_estimate, read_gpu, tell_estimate
+from service.commands.options import ApiKey, AsJson, Gpu, Picture, Server
+from service.commands.remote import connect, refuse
 from service.plots import plot_timeline, prepare_picture
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
@@ -42,22 +44,27 @@ def analyze_command(
         list[str] | None, typer.Option(metavar="RULE", help="A rule to leave out; repeatable.")
     ] = None,
     plot: Picture = None,
+    server: Server = None,
+    api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Would the job of this CPU trace fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
     The trace runs no code: it is what torch.profiler saw of a training job on a CPU, with memory,
-    stacks and shapes.
+    stacks and shapes. A server (--server) is sent the file.
 
     Example: memgate analyze tests/data/traces/tiny-torch-2.14.json.gz --gpu rtx-3060
     """
-    names = {rule.__name__ for rule in RULES}
-    for name in without or []:
-        if name not in names:
-            raise InputError(f"rule {name!r} is unknown; there are: {', '.join(sorted(names))}")
+    if server:
+        refuse(server, without=bool(without), plot=plot is not None)
+        with connect(server, api_key, silent=as_json) as client:
+            tell_estimate(
+                client.estimate(path, read_gpu(gpu), allocator=allocator), as_json=as_json
+            )
+    _check_rules(without or [])
     plot = prepare_picture(plot) if plot is not None else None
     start = time.perf_counter()
-    target = read_gpu(gpu)
+    target = parse_gpu(read_gpu(gpu))
     device = Device(compute_capability=target.gpu.compute_capability)
     timeline = make_timeline(_read(path), device, without=without or [])
     traced_at = time.perf_counter()
@@ -74,6 +81,13 @@ def analyze_command(
         plot_timeline(timeline, parse_alloc_conf(allocator), target, title=path.name, path=plot)
     _tell(answer, timeline, layers, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
+
+
+def _check_rules(wanted: list[str]) -> None:
+    names = {rule.__name__ for rule in RULES}
+    for name in wanted:
+        if name not in names:
+            raise InputError(f"rule {name!r} is unknown; there are: {', '.join(sorted(names))}")
 
 
 def _read(path: Path) -> Trace:

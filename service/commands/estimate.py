@@ -1,4 +1,4 @@
-"""``memgate estimate``: one job, in this process, no server."""
+"""``memgate estimate``: one job, in this process, or (``--server``) by a server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
 import yaml
@@ -20,24 +20,28 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
-from memgate.pipeline import estimate
 from memgate.report import Estimate
 from memgate.units import GIB, format_size
 from service.commands.options import (
+    ApiKey,
     Arguments,
     AsJson,
+    EngineChoice,
     Gpu,
     HostMemory,
     Picture,
     RuntimeName,
+    Server,
     Timeout,
 )
+from service.commands.remote import connect, engine_name, refuse, with_runtime
 from service.plots import plot_timeline, prepare_picture
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.registry import check_engine, start_engine
 from worker.engines.traced import TracedJob
 from worker.runtime import find_runtime
+from worker.verdicts import judge
 
 #: of the contract: other programs look at it
 EXIT_STATUS = {"admit": 0, "reject": 3, "uncertain": 4}
@@ -53,7 +57,7 @@ def estimate_command(
     ],
     arguments: Arguments = None,
     gpu: Gpu = ...,  # type: ignore[assignment]  # typer's word for "must be given"
-    engine: Annotated[str, typer.Option(help="auto, phantom or profile.")] = "auto",
+    engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     steps: Annotated[
         int, typer.Option(min=1, help="Optimizer steps after which a script is stopped.")
@@ -61,6 +65,8 @@ def estimate_command(
     timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
     host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
     plot: Picture = None,
+    server: Server = None,
+    api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Will this job fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
@@ -72,9 +78,15 @@ def estimate_command(
 
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
-    target = read_gpu(gpu)
-    plot = prepare_picture(plot) if plot is not None else None
     limits: Limits = {"timeout_seconds": timeout, "host_memory_bytes": int(host_memory * GIB)}
+    if server:
+        refuse(server, **{"a script": job.suffix == ".py", "plot": plot is not None})
+        spec = with_runtime(read_spec(job), runtime)
+        with connect(server, api_key, silent=as_json) as client:
+            said = client.estimate(spec, read_gpu(gpu), engine=engine_name(engine), wait=timeout)
+        tell_estimate(said, as_json=as_json)
+    target = parse_gpu(read_gpu(gpu))
+    plot = prepare_picture(plot) if plot is not None else None
     start = time.perf_counter()
     if job.suffix == ".py":
         script = _Script(path=job, arguments=arguments or [], num_steps=steps)
@@ -87,6 +99,11 @@ def estimate_command(
     if plot is not None:
         config = parse_alloc_conf(traced.alloc_conf)
         plot_timeline(traced.timeline, config, target, title=job.name, path=plot)
+    tell_estimate(answer, as_json=as_json)
+
+
+def tell_estimate(answer: Estimate, *, as_json: bool) -> NoReturn:
+    """Print an answer, and end with its exit status."""
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
@@ -146,12 +163,12 @@ def _trace_spec(
         return started.trace(spec, target.gpu, **limits)
 
 
-def read_gpu(text: str) -> GpuTarget:
+def read_gpu(text: str) -> Any:
     """Read a GPU as it is given on the command line: a name, or JSON."""
     if not text.lstrip().startswith("{"):
-        return parse_gpu(text)
+        return text
     try:
-        return parse_gpu(json.loads(text))
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"gpu {text!r} is not JSON: {error}") from None
 
@@ -191,16 +208,7 @@ def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Any]:
 
 def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
     traced_at = time.perf_counter()
-    answer = estimate(
-        traced.timeline,
-        target,
-        alloc_conf=traced.alloc_conf,
-        engine=traced.engine,
-        runtime=traced.runtime,
-        versions=traced.versions,
-        notes=traced.notes,
-        doubts=traced.doubts,
-    )
+    answer = judge(traced, target)
     now = time.perf_counter()
     timings = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
     return answer.model_copy(

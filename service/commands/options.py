@@ -31,3 +31,14 @@ Arguments = Annotated[
 Picture = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
 ]
+EngineChoice = Annotated[str, typer.Option(help="auto, phantom or profile.")]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", envvar="MEMGATE_URL", help="Ask this server, not an engine of this process."
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", envvar="MEMGATE_API_KEY", help="What to show the server."),
+]

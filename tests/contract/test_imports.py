@@ -66,6 +66,7 @@ SERVICE_MAY_USE = {
     "worker.runtime",
     "worker.settings",
     "worker.store",
+    "worker.verdicts",
     "worker.watchdog",
 }
 

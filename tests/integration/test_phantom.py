@@ -13,7 +13,7 @@ import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.errors import EngineError, InputError, SimulationError
+from memgate.errors import EngineError, InputError, NoKernelsError, SimulationError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
@@ -329,3 +329,16 @@ class TestCommands:
         for name in ("scatter.png", "errors.png"):
             assert f"picture: {tmp_path / 'new' / name}" in ran.out
             assert (tmp_path / "new" / name).stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("gpu", ["p100-16", "v100-32"])
+def test_a_gpu_without_kernels_is_refused_with_what_to_do(engine: PhantomEngine, gpu: str) -> None:
+    """As PyTorch would refuse it: the capability, why, and a runtime that may do."""
+    with pytest.raises(NoKernelsError) as raised:
+        _trace(engine, RESNET, gpu)
+
+    capability = ".".join(map(str, find_gpu(gpu).compute_capability))
+    assert f"torch-2.14 has no kernels for GPUs of compute capability {capability}" in str(
+        raised.value
+    )
+    assert "run it with another runtime (torch-2.6), or on another GPU" in raised.value.message

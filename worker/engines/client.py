@@ -12,7 +12,13 @@ from typing import TypedDict
 
 import msgspec
 
-from memgate.errors import EngineError, InputError, NotModelledError, ProcessLostError
+from memgate.errors import (
+    EngineError,
+    InputError,
+    NoKernelsError,
+    NotModelledError,
+    ProcessLostError,
+)
 from memgate.units import GIB
 from worker.engines.messages import Answer, BadJob, Crash, Profiled, Progress, Request
 from worker.runtime import Runtime
@@ -32,6 +38,9 @@ class Limits(TypedDict):
     timeout_seconds: float
     host_memory_bytes: int
 
+
+#: in what CUDA says of a GPU that a program was not built for
+_NO_KERNELS = "no kernel image is available"
 
 #: how long a host may take to end
 _ENDING_SECONDS = 2.0
@@ -77,6 +86,7 @@ class Host:
         Raises:
             InputError: if the job cannot be run as it is written.
             NotModelledError: if it needs what the phantom engine lacks.
+            NoKernelsError: if this PyTorch was not built for the GPU.
             EngineError: if it fails for another reason.
         """
         guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
@@ -96,6 +106,8 @@ class Host:
                     "the phantom engine cannot know this job's memory: it calls"
                     f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
                 )
+            if _NO_KERNELS in answer.message:
+                raise NoKernelsError(f"the job failed: {answer.message}")
             failed = ProcessLostError if answer.was_killed else EngineError
             raise failed(f"the job failed: {answer.message}")
         return answer

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.errors import SimulationError
+from memgate.errors import NoKernelsError, SimulationError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.report import Reason
@@ -24,7 +24,7 @@ from memgate.timeline import Timeline
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
 from worker.engines.messages import Answer, JobRun, Request, ScriptRun
 from worker.engines.traced import TracedJob
-from worker.runtime import Runtime
+from worker.runtime import Runtime, read_runtimes
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
@@ -66,6 +66,7 @@ class PhantomEngine:
 
         Raises:
             InputError: if the job cannot be run as it is written, or needs what the phantom lacks.
+            NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             SimulationError: if the simulator and the real allocator disagree.
             EngineError: if the job fails for another reason.
         """
@@ -79,7 +80,7 @@ class PhantomEngine:
             timeout_seconds=timeout_seconds,
             host_memory_bytes=host_memory_bytes,
         )
-        self._traced[key] = self._trace(request, lambda _: None)
+        self._traced[key] = self._trace(request, gpu, lambda _: None)
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
@@ -111,11 +112,14 @@ class PhantomEngine:
             timeout_seconds=timeout_seconds,
             host_memory_bytes=host_memory_bytes,
         )
-        return self._trace(request, on_step)
+        return self._trace(request, gpu, on_step)
 
-    def _trace(self, request: Request, on_step: Callable[[int], None]) -> TracedJob:
+    def _trace(self, request: Request, gpu: GpuSpec, on_step: Callable[[int], None]) -> TracedJob:
         start = time.perf_counter()
-        answer = self._host.ask(request, on_step)
+        try:
+            answer = self._host.ask(request, on_step)
+        except NoKernelsError:
+            raise NoKernelsError(_why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, Answer)
         timeline = Timeline(
             events=answer.events,
@@ -134,6 +138,17 @@ class PhantomEngine:
             notes=tuple(_notes(request, answer)),
             seconds=time.perf_counter() - start,
         )
+
+
+def _why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
+    """Say why a job would fail on a GPU, and what to do."""
+    capability = ".".join(map(str, gpu.compute_capability))
+    others = ", ".join(name for name in read_runtimes() if name != runtime.name)
+    return (
+        f"the PyTorch of runtime {runtime.name} has no kernels for GPUs of compute capability"
+        f" {capability}: there, the job would die of 'no kernel image is available for execution on"
+        f" the device'; run it with another runtime ({others}), or on another GPU"
+    )
 
 
 def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:

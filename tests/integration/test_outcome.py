@@ -1,0 +1,71 @@
+"""The callback of training scripts on real CUDA PyTorch, on a GPU that is not there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from memgate.gpus import find_gpu
+from memgate.units import GIB, MIB
+from tests.outcomes import take_reports
+from worker.engines.client import host_environment
+from worker.engines.phantom.engine import _device
+from worker.runtime import read_runtimes
+
+RUNTIME = read_runtimes()["torch-2.14"]
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+SCRIPT = """
+import os
+from pathlib import Path
+from worker.engines.phantom.control import Phantom
+Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
+
+import torch
+from service.outcome import report_when_done
+report_when_done("the-job")
+
+x = torch.zeros({size}, dtype=torch.uint8, device="cuda")
+del x
+"""
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "want_peak", "want_ran_out"),
+    [(100 * MIB, 100 * MIB, False), (9 * GIB, 1, True)],
+    ids=["ends-well", "runs-out"],
+)
+def test_what_the_real_allocator_reserved_is_reported(
+    tmp_path: Path, size_bytes: int, want_peak: int, want_ran_out: bool
+) -> None:
+    """On a device of 8 GiB: the peak, though it was freed; or that it was too much."""
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.format(size=size_bytes))
+    gpu = find_gpu("rtx-4060")
+    device = _device(gpu) | {"MEMGATE_PHANTOM_TOTAL_BYTES": str(8 * GIB)}
+    with take_reports() as reports:
+        environment = host_environment(RUNTIME) | device | {"MEMGATE_URL": reports.url}
+        ran = subprocess.run(
+            [RUNTIME.python, path],
+            env=environment | {"PYTHONPATH": os.getcwd()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert ran.returncode == want_ran_out, ran.stderr
+    assert reports.told == [
+        {
+            "job": "the-job",
+            "measured_peak_bytes": want_peak,
+            "is_reserved_only": True,
+            "ran_out": want_ran_out,
+            "gpu_product": gpu.product,
+        }
+    ]

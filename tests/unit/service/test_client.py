@@ -1,0 +1,328 @@
+"""The Python client, against a server that says what a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from memgate.errors import InputError
+from memgate.jobspec import parse_job_spec
+from service import exchange
+from service.client import AsyncMemgateClient, MemgateClient
+from service.exchange import AnswerError, NotDoneError, RefusedError, UnreachableError
+
+JOB = {
+    "model": {"source": "torchvision", "name": "vgg16"},
+    "input": {"shape": [3, 8, 8]},
+    "batch_size": 1,
+}
+JOB_ID = "0123456789abcdef" * 2
+ESTIMATE: dict[str, Any] = {
+    "decision": "admit",
+    "engine": "phantom",
+    **{f"peak{part}_bytes": 1 for part in ("", "_reserved", "_allocated")},
+    **{f"{part}_bytes": 1 for part in ("context", "required", "upper_bound", "capacity")},
+    "headroom_bytes": 0,
+    "breakdown": {},
+    "reasons": [{"code": "FITS", "message": "it fits"}],
+    "oom": None,
+    "fits_on": [],
+    "timings_ms": {},
+    "runtime": "torch-2.14",
+    "versions": {},
+}
+WORK = {"kind": "estimate", "job": JOB, "gpu": {"name": "t4"}}
+
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]] | Exception
+
+
+class Server:
+    """Gives the answers of a test one by one, and remembers what it was asked."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked: list[httpx2.Request] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer."""
+        request.read()
+        self.asked.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, body, *headers = answer
+        location = {"Location": f"/jobs/{JOB_ID}"}
+        return httpx2.Response(status, json=body, headers=headers[0] if headers else location)
+
+    @property
+    def is_done(self) -> bool:
+        """All answers were given."""
+        return not self._answers
+
+
+def problem(status: int, code: str, detail: str = "no", **headers: str) -> Answer:
+    """Make a refusal."""
+    body = {"type": "t", "title": "t", "status": status, "code": code, "detail": detail}
+    return status, body, {name.replace("_", "-"): text for name, text in headers.items()}
+
+
+def record(state: str, **more: Any) -> Answer:
+    """Make a job."""
+    now = datetime.now(UTC).isoformat()
+    fields = {"id": JOB_ID, "kind": "estimate", "state": state, "priority": "normal"}
+    return 200, fields | {"created_at": now, "work": WORK} | more
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Call a method of either client; pauses are taken at once and written down."""
+    pauses: list[float] = []
+
+    def blocking(server: Server, name: str, *arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(time, "sleep", pauses.append)
+        client = MemgateClient("http://memgate", transport=httpx2.MockTransport(server))
+        with client:
+            answer = getattr(client, name)(*arguments, **options)
+            return list(answer) if inspect.isgenerator(answer) else answer
+
+    def asynchronous(server: Server, name: str, *arguments: Any, **options: Any) -> Any:
+        async def pause(seconds: float) -> None:
+            pauses.append(seconds)
+
+        async def ask() -> Any:
+            client = AsyncMemgateClient("http://memgate", transport=httpx2.MockTransport(server))
+            async with client:
+                answer = getattr(client, name)(*arguments, **options)
+                if inspect.isasyncgen(answer):
+                    return [one async for one in answer]
+                return await answer
+
+        monkeypatch.setattr("service.client.anyio.sleep", pause)
+        return asyncio.run(ask())
+
+    made: Any = blocking if request.param == "sync" else asynchronous
+    made.pauses = pauses
+    return made
+
+
+@pytest.mark.parametrize("job", [JOB, parse_job_spec(JOB)], ids=["mapping", "spec"])
+def test_an_estimate_is_typed_and_knows_its_job(call: Any, job: Any) -> None:
+    """What was asked is what the server reads; the id is for outcomes."""
+    server = Server((200, ESTIMATE))
+
+    said = call(server, "estimate", job, "t4")
+
+    assert (said.decision, said.job) == ("admit", JOB_ID)
+    (asked,) = server.asked
+    assert json.loads(asked.content) == {"job": JOB, "gpu": "t4", "engine": "auto"}
+    assert asked.headers["prefer"] == "wait=30"
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_trace_is_uploaded(call: Any, tmp_path: Path, is_file: bool) -> None:
+    """As a file, or as bytes."""
+    path = tmp_path / "trace.json"
+    path.write_bytes(b"the trace")
+    server = Server((200, ESTIMATE))
+
+    call(server, "estimate", path if is_file else b"the trace", "t4", allocator="x:1")
+
+    (asked,) = server.asked
+    assert asked.headers["content-type"].startswith("multipart/form-data")
+    assert b'{"gpu": "t4", "allocator": "x:1"}' in asked.content
+    assert b"the trace" in asked.content
+
+
+def test_an_answer_that_takes_long_is_waited_for(call: Any) -> None:
+    """Accepted, still running, done: by polling, and each poll waits at the server."""
+    server = Server((202, {}), record("running"), record("done", result=ESTIMATE))
+
+    said = call(server, "estimate", JOB, "t4")
+
+    assert (said.decision, said.job) == ("admit", JOB_ID)
+    assert [asked.url.path for asked in server.asked[1:]] == [f"/jobs/{JOB_ID}"] * 2
+    assert server.asked[1].headers["prefer"] == "wait=30"
+
+
+def test_waiting_has_an_end(call: Any) -> None:
+    """The job goes on, and the error has its id."""
+    with pytest.raises(NotDoneError, match="it goes on") as raised:
+        call(Server((202, {})), "fit", JOB, wait=0)
+
+    assert raised.value.job == JOB_ID
+
+
+@pytest.mark.parametrize(
+    ("is_callers", "want"), [(True, RefusedError), (False, AnswerError)], ids=["ours", "theirs"]
+)
+def test_a_job_that_fails_says_why(call: Any, is_callers: bool, want: type) -> None:
+    """And whether asking differently would help."""
+    error = {"code": "NO_KERNELS", "message": "too old", "is_callers": is_callers}
+
+    with pytest.raises(AnswerError, match="too old") as raised:
+        call(Server((202, {}), record("failed", error=error)), "estimate", JOB, "t4")
+
+    assert type(raised.value) is want
+    assert (raised.value.code, raised.value.job) == ("NO_KERNELS", JOB_ID)
+
+
+def test_a_canceled_job_has_no_answer(call: Any) -> None:
+    """Somebody else may have ended it."""
+    with pytest.raises(AnswerError, match="is canceled"):
+        call(Server((202, {}), record("canceled")), "max_batch", JOB, "t4")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "want"),
+    [
+        (422, "BAD_INPUT", RefusedError),
+        (401, "NO_KEY", RefusedError),
+        (422, "JOB_FAILED", AnswerError),
+        (500, "INTERNAL", AnswerError),
+    ],
+)
+def test_a_problem_is_an_error_with_its_code(call: Any, status: int, code: str, want: type) -> None:
+    """It is not asked again: nothing would change."""
+    with pytest.raises(AnswerError) as raised:
+        call(Server(problem(status, code, "the detail")), "accuracy")
+
+    error = raised.value
+    assert type(error) is want
+    assert (error.status, error.code, error.detail) == (status, code, "the detail")
+    assert isinstance(error, InputError) is (want is RefusedError)
+
+
+def test_a_busy_server_is_left_alone_for_as_long_as_it_wants(call: Any) -> None:
+    """Retry-After, of 429 and 503 alike."""
+    server = Server(
+        problem(429, "QUEUE_FULL", Retry_After="7"),
+        problem(503, "QUEUE_UNREACHABLE", Retry_After="2"),
+        (200, []),
+    )
+
+    assert call(server, "gpus") == []
+    assert call.pauses == [7, 2]
+
+
+def test_a_server_that_wants_too_long_a_pause_is_not_waited_for(call: Any) -> None:
+    """The caller knows better what to do for ten minutes."""
+    with pytest.raises(AnswerError, match="later"):
+        call(Server(problem(429, "QUEUE_FULL", "later", Retry_After="600")), "gpus")
+
+
+def test_where_too_many_wait_the_client_polls(call: Any) -> None:
+    """As the server asks for."""
+    server = Server(problem(503, "TOO_MANY_WAITING", Retry_After="0"), (200, ESTIMATE))
+
+    call(server, "estimate", JOB, "t4")
+
+    assert "prefer" not in server.asked[1].headers
+
+
+def test_a_lost_connection_is_tried_again_and_given_up_in_the_end(call: Any) -> None:
+    """Pauses double."""
+    server = Server(httpx2.ReadError("gone"), httpx2.ConnectError("refused"), (200, []))
+    assert call(server, "gpus") == []
+    assert call.pauses == [0.25, 0.5]
+
+    server = Server(*[httpx2.ConnectError("refused")] * 6)
+    with pytest.raises(UnreachableError, match=r"does not answer \(refused\)"):
+        call(server, "gpus")
+    assert server.is_done
+
+
+def test_an_outcome_is_told_once(call: Any) -> None:
+    """Each counts, so a request that may have arrived is not repeated."""
+    server = Server(httpx2.ConnectError("refused"), (201, {}))
+    call(server, "report_outcome", JOB_ID, 1 << 30, is_reserved_only=True)
+    assert json.loads(server.asked[1].content)["measured_peak_bytes"] == 1 << 30
+
+    with pytest.raises(UnreachableError):
+        call(Server(httpx2.ReadError("gone")), "report_outcome", JOB_ID, 1)
+    with pytest.raises(InputError, match="measured_peak_bytes"):
+        call(Server(), "report_outcome", JOB_ID, 0)
+
+
+@pytest.mark.parametrize(
+    "answer", [(502, "<html>"), (200, {"detail": "hello"})], ids=["proxy", "other-program"]
+)
+def test_another_program_at_the_address_is_noticed(call: Any, answer: Answer) -> None:
+    """With what to look at."""
+    with pytest.raises(UnreachableError, match=r"another program|is the server"):
+        call(Server(answer), "gpus")
+
+
+def test_jobs_come_page_by_page_and_each_once(call: Any) -> None:
+    """A job that moved to the next page while the first was read is not seen again."""
+
+    def page(ids: str, next_offset: int | None) -> Answer:
+        _, fields = record("done")[:2]  # type: ignore[index]
+        return 200, {"jobs": [fields | {"id": one} for one in ids], "next_offset": next_offset}
+
+    server = Server(page("cb", 2), page("ba", None))
+
+    assert [one.id for one in call(server, "jobs", state="done")] == ["c", "b", "a"]
+    assert dict(server.asked[1].url.params) == {"state": "done", "offset": "2"}
+
+
+def test_single_jobs_can_be_read_ended_and_submitted(call: Any) -> None:
+    """Ids are put into paths with care."""
+    assert call(Server(record("queued")), "job", JOB_ID, wait=3).state == "queued"
+    server = Server(record("canceled"))
+    assert call(server, "cancel", "../gpus").state == "canceled"
+    assert server.asked[0].url.raw_path == b"/jobs/..%2Fgpus"
+    assert call(Server((202, {})), "submit", JOB, "t4") == JOB_ID
+
+
+def test_a_server_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, or by the environment."""
+    monkeypatch.delenv("MEMGATE_URL", raising=False)
+    with pytest.raises(InputError, match="MEMGATE_URL"):
+        MemgateClient()
+    with pytest.raises(InputError, match="begins with http"):
+        MemgateClient("memgate:8080")
+
+
+def test_a_key_is_shown_to_the_server_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in what is printed of a client, nor in errors."""
+    monkeypatch.setenv("MEMGATE_URL", "http://memgate")
+    monkeypatch.setenv("MEMGATE_API_KEY", "mg_secret")
+    server = Server(problem(401, "NO_KEY"))
+    with (
+        MemgateClient(transport=httpx2.MockTransport(server)) as client,
+        pytest.raises(RefusedError) as raised,
+    ):
+        client.gpus()
+
+    assert server.asked[0].headers["authorization"] == "Bearer mg_secret"
+    assert "secret" not in repr(client) + repr(raised.value) + str(raised.value)
+
+
+def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> None:
+    """Noticed before anything is sent."""
+    ask: Callable[..., Any] = exchange.ask_estimate
+    with pytest.raises(InputError, match="No such file"):
+        ask(tmp_path / "none.json", "t4", engine="auto", allocator="")
+    with pytest.raises(InputError, match="allocator is for traces"):
+        ask(JOB, "t4", engine="auto", allocator="x:1")
+
+
+def test_the_client_is_light() -> None:
+    """A training script can import it: no torch, no web framework, no queue, no terminal."""
+    heavy = ["torch", "fastapi", "starlette", "redis", "rq", "rich", "typer", "matplotlib"]
+    check = f"import sys, service.client; sys.exit(str(sorted(set({heavy}) & set(sys.modules))))"
+
+    ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+
+    assert ran.stderr.strip() == "[]"

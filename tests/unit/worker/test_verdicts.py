@@ -1,0 +1,129 @@
+"""What is said of a job, whoever runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from memgate.errors import EngineError, MemgateError, NoKernelsError, ProcessLostError
+from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, find_gpu
+from memgate.jobspec import JobSpec, parse_job_spec
+from memgate.report import FitEntry
+from memgate.timeline import Alloc, Category, Label, Timeline
+from tests.builders import mib
+from worker.engines.traced import TracedJob
+from worker.verdicts import fit_everywhere, largest_batch
+
+JOB = parse_job_spec(
+    {
+        "model": {"source": "torchvision", "name": "vgg16"},
+        "input": {"shape": [3, 8, 8]},
+        "batch_size": 8,
+    }
+)
+
+
+def _run(job: JobSpec, _: GpuSpec) -> TracedJob:
+    """Take 1000 MiB, and 100 MiB a sample."""
+    events = tuple(Alloc(number, mib(100)) for number in range(10 + job.batch_size))
+    return TracedJob(
+        timeline=Timeline(events=events, labels=(Label(Category.BATCH, ""),) * len(events)),
+        engine="phantom",
+        runtime="torch-2.14",
+        versions={},
+        alloc_conf="",
+        num_parameters=0,
+        notes=(),
+        seconds=0.0,
+    )
+
+
+def _failing(
+    is_failing: Callable[[GpuSpec], bool], error: MemgateError
+) -> Callable[..., TracedJob]:
+    def run(job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        if is_failing(gpu):
+            raise error
+        return _run(job, gpu)
+
+    return run
+
+
+@pytest.mark.parametrize("start", [1, 8, 64, 5000])
+def test_the_largest_batch_is_admitted_and_the_next_is_not(start: int) -> None:
+    """Found in a handful of runs from wherever one starts, and each of them is told."""
+    heard: dict[int, str] = {}
+    job = JOB.model_copy(update={"batch_size": start})
+    target = GpuTarget(gpu=find_gpu("rtx-3060"))
+
+    found = largest_batch(
+        _run, job, target, on_said=lambda n, said: heard.update({n: said.decision})
+    )
+
+    assert found is not None
+    assert found.batch_size is not None
+    assert heard[found.batch_size] == "admit"
+    assert heard[found.batch_size + 1] != "admit"
+    assert heard == {tried.batch_size: tried.decision for tried in found.tried}
+    assert len(heard) <= 6
+
+
+def test_a_search_that_must_end_ends() -> None:
+    """The caller says when; what was told until then is true."""
+    answers = iter([True, True, False])
+    heard: list[int] = []
+
+    found = largest_batch(
+        _run,
+        JOB,
+        GpuTarget(gpu=find_gpu("rtx-3060")),
+        goes_on=lambda: next(answers),
+        on_said=lambda size, _: heard.append(size),
+    )
+
+    assert found is None
+    assert len(heard) == 2
+
+
+def test_every_gpu_is_told_the_smallest_first() -> None:
+    """One run a generation answers for all of it."""
+    heard: list[FitEntry] = []
+
+    fit = fit_everywhere(_run, JOB, heard.extend)
+
+    assert [entry.gpu for entry in fit.gpus] == sorted(
+        CATALOGUE, key=lambda name: CATALOGUE[name].memory_bytes
+    )
+    assert fit.smallest == "rtx-4060"
+    assert {entry.gpu for entry in heard} == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("error", [NoKernelsError("none"), EngineError("no bfloat16")])
+def test_gpus_on_which_a_job_fails_are_unknown(error: MemgateError) -> None:
+    """With why; the others are told."""
+    fit = fit_everywhere(_failing(lambda gpu: gpu.compute_capability < (7, 5), error), JOB)
+
+    unknown = {entry.gpu: entry.reason for entry in fit.gpus if entry.decision == "unknown"}
+    assert set(unknown) == {"p100-16", "v100-16", "v100-32"}
+    assert {(reason.code, reason.message) for reason in unknown.values()} == {
+        (error.code, error.message)
+    }
+    assert fit.smallest == "rtx-4060"
+
+
+@pytest.mark.parametrize(
+    ("is_failing", "error"),
+    [
+        pytest.param(lambda _: True, EngineError("always"), id="fails-on-all"),
+        pytest.param(
+            lambda gpu: gpu.name == "t4", ProcessLostError("killed"), id="its-process-was-killed"
+        ),
+    ],
+)
+def test_what_is_no_answer_is_an_error(
+    is_failing: Callable[[GpuSpec], bool], error: MemgateError
+) -> None:
+    """A job that fails everywhere is broken, and one that was killed may be tried again."""
+    with pytest.raises(type(error), match=error.message):
+        fit_everywhere(_failing(is_failing, error), JOB)
