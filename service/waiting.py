@@ -1,13 +1,20 @@
-"""Clients that wait for jobs: a future each, woken when the queue says that a job is over."""
+"""Clients that wait for jobs: an event each, set when the queue says that a job is over.
+
+That message may be lost with the server's connection, so now and then somebody looks: one for all
+who wait. If each looked for itself, sixty would hold up everybody else's answers for half a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
+
+import anyio.to_thread
 
 from service.errors import ProblemError
+from worker.client import QueueClient, QueueError
 
-#: a message may be lost with the server's connection: look for yourself now and then
 _LOOK_SECONDS = 2.0
 
 
@@ -33,6 +40,16 @@ class Waiters:
         for event in self._waiting.get(job_id, ()):
             event.set()
 
+    async def keep_looking(self, queue: QueueClient) -> None:
+        """Look now and then which jobs are over, as long as the service runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._waiting:
+                continue
+            with suppress(QueueError):  # it may be back when we look again
+                for job_id in await anyio.to_thread.run_sync(queue.over, list(self._waiting)):
+                    self._wake(job_id)
+
     async def wait(self, job_id: str, seconds: float) -> None:
         """Wait until a job may be over, at most for so long.
 
@@ -50,7 +67,7 @@ class Waiters:
         self._waiting[job_id].add(event)
         self.num_waiting += 1
         try:
-            async with asyncio.timeout(min(seconds, _LOOK_SECONDS)):
+            async with asyncio.timeout(seconds):
                 await event.wait()
         except TimeoutError:
             pass
