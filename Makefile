@@ -19,7 +19,7 @@ CAPPED  ?=
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts run test test-slow lint format bench bench-traces load breadth compare rules constraints clean
+.PHONY: help install runtime parts run test test-slow lint format bench bench-traces load sizing breadth compare rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -70,6 +70,9 @@ bench-traces: install ## measure how traces are read and understood: time, memor
 
 load: install parts ## measure the service under load beside a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
+	$(BIN)/python -m tests.bench.sizing
 
 breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'

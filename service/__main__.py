@@ -1,10 +1,13 @@
 """``python -m service``: the HTTP service on its own."""
 
 from service.app import create_app
+from service.parts import Parts
 from service.serving import serve
 from service.settings import ServiceSettings
 from worker.logs import set_up_logs
 
 settings = ServiceSettings.from_environment()
 set_up_logs()
-serve(create_app(settings), settings)
+app = create_app(settings)
+parts: Parts = app.state.parts
+serve(app, settings, on_stop=parts.waiters.stop)

@@ -58,7 +58,7 @@ async def ask(
 async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord:
     """Return a job when it is over, or when the time is."""
     left = seconds
-    while record.state.is_open and left > 0:
+    while record.state.is_open and left > 0 and not parts.waiters.is_over:
         start = anyio.current_time()
         with parts.metrics.waiting.track_inprogress():
             await parts.waiters.wait(record.id, left)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import FrameType
+
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -11,9 +14,11 @@ from service.settings import ServiceSettings
 GRACE_SECONDS = 30
 
 
-def serve(app: ASGIApp, settings: ServiceSettings) -> None:
-    """Answer requests until told to stop."""
-    uvicorn.run(
+def serve(
+    app: ASGIApp, settings: ServiceSettings, on_stop: Callable[[], None] = lambda: None
+) -> None:
+    """Answer requests until told to stop; that calls ``on_stop``, while requests are still open."""
+    config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
@@ -26,3 +31,17 @@ def serve(app: ASGIApp, settings: ServiceSettings) -> None:
         ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    _Server(config, on_stop).run()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is told to stop: the app's own end comes only after its last request."""
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Hear a signal."""
+        self._on_stop()
+        super().handle_exit(sig, frame)

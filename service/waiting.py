@@ -17,6 +17,9 @@ from worker.client import QueueClient, QueueError
 
 _LOOK_SECONDS = 2.0
 
+#: how long those who wait may still do so once the service is told to stop
+_STOP_SECONDS = 5.0
+
 
 class Waiters:
     """Everybody who waits, by job."""
@@ -26,6 +29,8 @@ class Waiters:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self.num_waiting = 0
+        #: nobody waits any longer: the service ends
+        self.is_over = False
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say where those who wait live."""
@@ -39,6 +44,16 @@ class Waiters:
     def _wake(self, job_id: str) -> None:
         for event in self._waiting.get(job_id, ()):
             event.set()
+
+    def stop(self) -> None:
+        """Let nobody wait for much longer; called when the program hears a signal."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, _STOP_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self.is_over = True
+        for job_id in self._waiting:
+            self._wake(job_id)
 
     async def keep_looking(self, queue: QueueClient) -> None:
         """Look now and then which jobs are over, as long as the service runs."""
