@@ -19,7 +19,7 @@ CAPPED  ?=
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow faults lint format bench bench-traces breadth compare rules constraints clean
+.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing breadth compare rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,14 +36,17 @@ $(STAMP): pyproject.toml constraints.txt
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
 	@$(BIN)/python -m worker.runtime_setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 
+parts: install ## get the programs that tests and `make load` need: prometheus, wrk (Debian only)
+	@$(BIN)/python -m tests.parts
+
 run: install runtime ## start everything on this machine: queue, workers, HTTP service; Ctrl-C ends it
 	@$(BIN)/memgate up
 
-test: install runtime ## run the tests
+test: install runtime parts ## run the tests
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest --cov --cov-report=term --numprocesses=auto --dist=loadfile
 
-test-slow: install runtime ## run the exhaustive tests as well
+test-slow: install runtime parts ## run the exhaustive tests as well
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
@@ -67,6 +70,12 @@ bench: install ## measure the simulator: events per second, and how the cost gro
 
 bench-traces: install ## measure how traces are read and understood: time, memory (TRACE=your.json)
 	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
+
+load: install parts ## measure the service under load beside a constant FastAPI route; fails if it is too slow
+	$(BIN)/python -m tests.bench.load
+
+sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
+	$(BIN)/python -m tests.bench.sizing
 
 breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+from anyio import CapacityLimiter
 from cachetools import LRUCache
 from fastapi import FastAPI
 
@@ -16,6 +17,7 @@ from service.metrics import Metrics
 from service.middleware import Envelope
 from service.openapi import describe
 from service.parts import Parts
+from service.remembered import Remembered
 from service.routes.catalogue import catalogue
 from service.routes.estimates import estimates
 from service.routes.jobs import jobs
@@ -30,6 +32,10 @@ from worker.watchdog import Watchdog
 #: answers kept in this process; one is about a kilobyte
 _NUM_ANSWERS = 20_000
 
+#: a new question takes milliseconds of computing in a thread: with more of them at a time, answers
+#: that are known would wait for Python's lock behind them all
+_MAX_SUBMITTING = 4
+
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
@@ -42,6 +48,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         gatekeeper=Gatekeeper(settings, KeyRing(queue.store)),
         metrics=Metrics(queue),
         answers=LRUCache(_NUM_ANSWERS),
+        submitting=CapacityLimiter(_MAX_SUBMITTING),
     )
     app = FastAPI(
         title="memgate",
@@ -56,6 +63,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         app.include_router(router)
     add_error_handlers(app)
     describe(app)
+    # The one that is added last comes first.
+    app.add_middleware(
+        Remembered, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics
+    )
     app.add_middleware(Envelope, settings=settings, metrics=parts.metrics)
     return app
 
@@ -68,7 +79,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     watchdog = Watchdog(parts.queue.store, parts.settings)
     listener.start()
     watchdog.start()
+    looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
     yield
+    looking.cancel()
     watchdog.stop()
     listener.stop()
     parts.queue.close()

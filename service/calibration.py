@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from service.schemas import AccuracyGroup, AccuracyRead
-from worker.store import Outcome
+from worker.store import JobStore, Outcome
 
 
 def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:
@@ -18,6 +18,22 @@ def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:
     )
 
 
+def count_outcome(store: JobStore, outcome: Outcome, decision: str) -> None:
+    """Have Prometheus see an outcome; admitted jobs that ran out of memory are what hurts."""
+    if outcome.ran_out:
+        store.count("outcomes", f"{decision}:ran_out")
+        return
+    is_within = outcome.measured_peak_bytes <= outcome.upper_bound_bytes
+    store.count("outcomes", f"{decision}:{'within' if is_within else 'beyond'}")
+    store.count("error_ratio", decision, _relative_error(outcome))
+    store.count("error_count", decision)
+
+
+def _relative_error(outcome: Outcome) -> float:
+    off_by = abs(outcome.predicted_peak_bytes - outcome.measured_peak_bytes)
+    return off_by / outcome.measured_peak_bytes
+
+
 def _groups(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, AccuracyGroup]:
     names = sorted({key(outcome) for outcome in outcomes})
     return {
@@ -27,11 +43,7 @@ def _groups(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[
 
 def _group(outcomes: Sequence[Outcome]) -> AccuracyGroup:
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
-    errors = [
-        abs(outcome.predicted_peak_bytes - outcome.measured_peak_bytes)
-        / outcome.measured_peak_bytes
-        for outcome in lived
-    ]
+    errors = [_relative_error(outcome) for outcome in lived]
     within = [outcome.measured_peak_bytes <= outcome.upper_bound_bytes for outcome in lived]
     return AccuracyGroup(
         num_outcomes=len(outcomes),

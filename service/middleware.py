@@ -10,21 +10,19 @@ import time
 from secrets import token_hex
 from typing import Any
 
-import structlog
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import ProblemError, problem
 from service.metrics import Metrics
 from service.settings import ServiceSettings
+from worker.logs import write_line
 
-_log = structlog.get_logger("memgate.service")
-
-_HEADERS = {
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "referrer-policy": "no-referrer",
-}
+#: of every answer that does not say otherwise
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+)
 #: asked for by machines all day long: counted, not logged
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -42,8 +40,8 @@ class Envelope:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        request_id = _clean(headers.get("x-request-id")) or token_hex(8)
+        headers = dict(scope["headers"])
+        request_id = _clean(headers.get(b"x-request-id")) or token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
         start = time.perf_counter()
         status = 500
@@ -52,10 +50,10 @@ class Envelope:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                out = MutableHeaders(scope=message)
-                out["x-request-id"] = request_id
-                for name, value in _HEADERS.items():
-                    out.setdefault(name, value)
+                given = message["headers"] = list(message.get("headers", ()))
+                names = {name for name, _ in given}
+                given.append((b"x-request-id", request_id.encode()))
+                given.extend(header for header in _HEADERS if header[0] not in names)
             await send(message)
 
         try:
@@ -63,8 +61,10 @@ class Envelope:
         finally:
             self._note(scope, request_id, status, time.perf_counter() - start)
 
-    async def _limited(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        is_upload = headers.get("content-type", "").startswith("multipart/")
+    async def _limited(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
+    ) -> None:
+        is_upload = headers.get(b"content-type", b"").startswith(b"multipart/")
         settings = self._settings
         most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
         if _declared(headers) > most:
@@ -75,20 +75,22 @@ class Envelope:
 
     def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
-        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
-        self._metrics.request_seconds.labels(route).observe(seconds)
+        method = scope["method"]
+        self._metrics.note_request(method, route, status, seconds)
         if route in _QUIET:
             return
         state: dict[str, Any] = scope["state"]
-        _log.info(
-            "request",
-            request=request_id,
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(seconds * 1000, 1),
-            **{name: state[name] for name in ("job", "key") if name in state},
-        )
+        line = {
+            "request": request_id,
+            "method": method,
+            "path": scope["path"],
+            "status": status,
+            "ms": round(seconds * 1000, 1),
+        }
+        for name in ("job", "key"):
+            if name in state:
+                line[name] = state[name]
+        write_line("request", line)
 
 
 class _Body:
@@ -125,8 +127,8 @@ class _Body:
         return message
 
 
-def _declared(headers: Headers) -> int:
-    text = headers.get("content-length", "0")
+def _declared(headers: dict[bytes, bytes]) -> int:
+    text = headers.get(b"content-length", b"0")
     return int(text) if text.isdigit() else 0
 
 
@@ -138,8 +140,8 @@ def _too_large_text(most: int) -> str:
     return f"such a request may have {most:,} bytes; profile fewer iterations, or ask the operator"
 
 
-def _clean(request_id: str | None) -> str | None:
+def _clean(shown: bytes | None) -> str | None:
     """Take a caller's id if it is one: it goes into logs."""
-    if request_id and len(request_id) <= 64 and request_id.replace("-", "").isalnum():
-        return request_id
+    if shown and len(shown) <= 64 and shown.replace(b"-", b"").isalnum():
+        return shown.decode("ascii")
     return None

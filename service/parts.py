@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from anyio import CapacityLimiter
 from cachetools import LRUCache
 from fastapi import Depends, Request
 
 from service.access import Gatekeeper
 from service.metrics import Metrics
+from service.remembered import Answer
 from service.settings import ServiceSettings
 from service.waiting import Waiters
 from worker.client import QueueClient
@@ -25,10 +27,13 @@ class Parts:
     gatekeeper: Gatekeeper
     metrics: Metrics
     #: answers by the digest of the very bytes that asked; they never change
-    answers: LRUCache[bytes, tuple[str, bytes]]
+    answers: LRUCache[bytes, Answer]
+    #: how many new questions are put to the queue at a time
+    submitting: CapacityLimiter
 
 
-def _parts(request: Request) -> Parts:
+async def _parts(request: Request) -> Parts:
+    # async: FastAPI would send anything else through a thread, for every request
     parts = request.app.state.parts
     assert isinstance(parts, Parts)
     return parts

@@ -1,8 +1,10 @@
-"""Work -> an HTTP answer: from memory, from the store, or by waiting for a worker."""
+"""Work -> an HTTP answer: from the store, or by waiting for a worker.
+
+What was answered before, byte for byte, does not come here: see ``remembered``.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Annotated
 
@@ -12,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 
 from service.errors import problem_of_job
 from service.parts import Parts
+from service.remembered import Answer
 from worker.contract import JobRecord, JobState, Priority, Work
 
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?:$|[,;\s])")
@@ -20,21 +23,6 @@ Prefer = Annotated[
     str | None,
     Header(description="`wait=N`: wait up to N seconds for the answer.", examples=["wait=10"]),
 ]
-
-
-def cache_key(route: str, body: bytes) -> bytes:
-    """Name the very bytes of a question."""
-    return hashlib.sha256(route.encode() + b"\0" + body).digest()
-
-
-def from_memory(request: Request, parts: Parts, key: bytes) -> Response | None:
-    """Answer without looking at anything: the same bytes were answered before."""
-    found = parts.answers.get(key)
-    if found is None:
-        return None
-    job_id, body = found
-    parts.metrics.cache_lookups.labels("memory").inc()
-    return _answer(request, job_id, body, "memory")
 
 
 async def ask(
@@ -47,7 +35,9 @@ async def ask(
     key: bytes | None = None,
 ) -> Response:
     """Put a question to the workers, or find that it was answered."""
-    record = await anyio.to_thread.run_sync(parts.queue.submit, work, priority)
+    record = await anyio.to_thread.run_sync(
+        parts.queue.submit, work, priority, limiter=parts.submitting
+    )
     request.state.job = record.id
     found = "store" if not record.state.is_open else "nowhere"
     parts.metrics.cache_lookups.labels(found).inc()
@@ -57,23 +47,18 @@ async def ask(
         body = JSONResponse(record.result).body
         assert isinstance(body, bytes)
         if key is not None:
-            parts.answers[key] = (record.id, body)
-        return _answer(request, record.id, body, found)
+            parts.answers[key] = Answer(record.id, body)
+        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
+        return Response(body, media_type="application/json", headers=headers)
     if record.error is not None:
         return problem_of_job(record.id, record.error)
     return accepted(record, seconds)
 
 
-def _answer(request: Request, job_id: str, body: bytes, found: str) -> Response:
-    request.state.job = job_id
-    headers = {"Location": f"/jobs/{job_id}", "X-Memgate-Cache": found}
-    return Response(body, media_type="application/json", headers=headers)
-
-
 async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord:
     """Return a job when it is over, or when the time is."""
     left = seconds
-    while record.state.is_open and left > 0:
+    while record.state.is_open and left > 0 and not parts.waiters.is_over:
         start = anyio.current_time()
         with parts.metrics.waiting.track_inprogress():
             await parts.waiters.wait(record.id, left)

@@ -1,14 +1,24 @@
-"""Clients that wait for jobs: a future each, woken when the queue says that a job is over."""
+"""Clients that wait for jobs: an event each, set when the queue says that a job is over.
+
+That message may be lost with the server's connection, so now and then somebody looks: one for all
+who wait. If each looked for itself, sixty would hold up everybody else's answers for half a second.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
+
+import anyio.to_thread
 
 from service.errors import ProblemError
+from worker.client import QueueClient, QueueError
 
-#: a message may be lost with the server's connection: look for yourself now and then
 _LOOK_SECONDS = 2.0
+
+#: how long those who wait may still do so once the service is told to stop
+_STOP_SECONDS = 5.0
 
 
 class Waiters:
@@ -19,6 +29,8 @@ class Waiters:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self.num_waiting = 0
+        #: nobody waits any longer: the service ends
+        self.is_over = False
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say where those who wait live."""
@@ -32,6 +44,26 @@ class Waiters:
     def _wake(self, job_id: str) -> None:
         for event in self._waiting.get(job_id, ()):
             event.set()
+
+    def stop(self) -> None:
+        """Let nobody wait for much longer; called when the program hears a signal."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, _STOP_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self.is_over = True
+        for job_id in self._waiting:
+            self._wake(job_id)
+
+    async def keep_looking(self, queue: QueueClient) -> None:
+        """Look now and then which jobs are over, as long as the service runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._waiting:
+                continue
+            with suppress(QueueError):  # it may be back when we look again
+                for job_id in await anyio.to_thread.run_sync(queue.over, list(self._waiting)):
+                    self._wake(job_id)
 
     async def wait(self, job_id: str, seconds: float) -> None:
         """Wait until a job may be over, at most for so long.
@@ -50,7 +82,7 @@ class Waiters:
         self._waiting[job_id].add(event)
         self.num_waiting += 1
         try:
-            async with asyncio.timeout(min(seconds, _LOOK_SECONDS)):
+            async with asyncio.timeout(seconds):
                 await event.wait()
         except TimeoutError:
             pass

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -85,6 +86,12 @@ class QueueClient:
     def read(self, job_id: str) -> JobRecord:
         """Return a job. Raises UnknownJobError."""
         return self.store.read(job_id)
+
+    def over(self, job_ids: Sequence[str]) -> builtins.list[str]:
+        """Return those of these jobs that are over, or that there are not."""
+        states = self.store.states(job_ids)
+        pairs = zip(job_ids, states, strict=True)
+        return [job_id for job_id, state in pairs if state is None or not state.is_open]
 
     def cancel(self, job_id: str) -> JobRecord:
         """End a job unless it is over. Raises UnknownJobError."""

@@ -172,6 +172,14 @@ class JobStore:
             _record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True) if fields
         ]
 
+    def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
+        """Return how far jobs have come; None for those that there are not."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for job_id in job_ids:
+                pipeline.hget(_key("job", job_id), "state")
+            found = pipeline.execute()
+        return [None if state is None else JobState(state.decode()) for state in found]
+
     def newest(self, offset: int, count: int) -> list[str]:
         """Return ids of jobs, the newest first."""
         found = self.redis.zrevrange(_JOBS, offset, offset + count - 1)

@@ -91,6 +91,7 @@ class Desk:
             message = f"memgate failed: {type(error).__name__}"
             unknown = JobError(code="INTERNAL", message=message, is_callers=False)
             self._store.fail(record.id, unknown)
+            self._count_failure(record, unknown)
             raise
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
@@ -106,10 +107,18 @@ class Desk:
             return
         gpu = record.work.gpu.name if record.work.gpu else None
         self._store.count("verdicts", f"{said.decision}:{gpu or 'described'}")
-        for stage in ("trace", "replay"):
+        seconds = {stage: said.timings_ms[stage] / 1000 for stage in ("trace", "replay")}
+        if record.started_at is not None:
+            seconds["queue"] = (record.started_at - record.created_at).total_seconds()
+        for stage, value in seconds.items():
             label = f"{said.engine}:{stage}"
-            self._store.count("stage_seconds", label, said.timings_ms[stage] / 1000)
+            self._store.count("stage_seconds", label, value)
             self._store.count("stage_jobs", label)
+
+    def _count_failure(self, record: JobRecord, error: JobError) -> None:
+        outcome = "refused" if error.is_callers else "failed"
+        self._store.count("jobs", f"{record.kind}:{outcome}")
+        self._store.count("failures", error.code)
 
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
         if isinstance(error, HostLostError):  # it is started again when it is needed
@@ -124,7 +133,7 @@ class Desk:
     def _fail(self, record: JobRecord, error: MemgateError, *, is_callers: bool) -> str:
         failed = JobError(code=error.code, message=error.message, is_callers=is_callers)
         self._store.fail(record.id, failed)
-        self._store.count("jobs", f"{record.kind}:failed")
+        self._count_failure(record, failed)
         return error.code
 
 

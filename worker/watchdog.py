@@ -79,6 +79,8 @@ class Watchdog:
         if record.attempts >= self._settings.max_attempts:
             message = f"{record.attempts} workers were lost over this job"
             error = JobError(code="WORKERS_LOST", message=message, is_callers=False)
+            self._store.count("jobs", f"{record.kind}:failed")
+            self._store.count("failures", error.code)
             return self._store.fail(job_id, error)
         enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)
         _log.info("rescued", job=job_id, attempts=record.attempts)

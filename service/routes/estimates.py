@@ -17,7 +17,8 @@ from memgate.report import Estimate, Fit
 from service.access import needs
 from service.errors import ProblemError
 from service.parts import Parts, TheParts
-from service.questions import Prefer, ask, cache_key, from_memory
+from service.questions import Prefer, ask
+from service.remembered import cache_key
 from service.schemas import EstimateCreate, FitCreate, Problem, TraceEstimateCreate
 from worker.contract import WorkKind
 from worker.keys import Role
@@ -106,14 +107,11 @@ async def _from_json(
     if content_type(request) != "application/json":
         raise ProblemError(415, "send a request as application/json")
     body = await request.body()
-    key = cache_key(kind, body)
-    if (known := from_memory(request, parts, key)) is not None:
-        return known
     asked = read_json(model, body)
     work = asked.work(kind) if isinstance(asked, EstimateCreate) else asked.work()
     if work.gpu is not None:
         parse_gpu(work.gpu.model_dump(exclude_none=True))
-    return await ask(request, parts, work, asked.priority, prefer=prefer, key=key)
+    return await ask(request, parts, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
 
 
 def read_json(model: type[Any], body: bytes | str) -> Any:

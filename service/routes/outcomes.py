@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Depends
 
 from service.access import needs
-from service.calibration import compare_outcomes
+from service.calibration import compare_outcomes, count_outcome
 from service.errors import ProblemError
 from service.parts import TheParts
 from service.routes.estimates import PROBLEMS
@@ -47,6 +47,7 @@ def create_outcome(outcome: OutcomeCreate, parts: TheParts) -> Outcome:
         ran_out=outcome.ran_out,
     )
     parts.queue.store.add_outcome(stored)
+    count_outcome(parts.queue.store, stored, record.result["decision"])
     return stored
 
 

@@ -1,0 +1,107 @@
+"""Programs that are told to stop: they finish, or hand back, what they have begun."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from service.schemas import EstimateCreate
+from tests.bench.load import QUESTION
+from tests.running import answers, free_port, post, running, wait_until
+from worker.client import QueueClient
+from worker.contract import JobState, Priority
+from worker.runtime import DEFAULT_RUNTIME, read_runtimes
+from worker.settings import QueueSettings
+
+needs_runtime = pytest.mark.skipif(
+    not read_runtimes()[DEFAULT_RUNTIME].is_installed, reason="no runtime: make runtime"
+)
+
+
+@contextmanager
+def _queue(redis_url: str) -> Iterator[QueueClient]:
+    queue = QueueClient(QueueSettings(redis_url=redis_url))
+    try:
+        yield queue
+    finally:
+        queue.close()
+
+
+@needs_runtime
+def test_a_worker_that_is_told_to_stop_finishes_its_job(redis_url: str, tmp_path: Path) -> None:
+    """SIGTERM amid a job: the job is answered, then the worker is gone, and gives its place up."""
+    work = EstimateCreate.model_validate_json(QUESTION).work()
+    with (
+        _queue(redis_url) as queue,
+        running("worker", tmp_path / "worker.log", redis_url=redis_url) as worker,
+    ):
+        wait_until(lambda: queue.num_workers() == 1, "the worker reports in", 120)
+        job = queue.submit(work, Priority.NORMAL)
+        wait_until(lambda: queue.read(job.id).state is not JobState.QUEUED, "it is begun")
+
+        worker.terminate()
+
+        assert worker.wait(60) == 0
+        assert queue.read(job.id).state is JobState.DONE
+        assert queue.num_workers() == 0
+
+
+class _Waiting(threading.Thread):
+    """A client that waits for an answer."""
+
+    def __init__(self, base: str) -> None:
+        super().__init__()
+        self._base = base
+        self.status = 0
+        self.answer = b""
+
+    def run(self) -> None:
+        """Ask."""
+        self.status, self.answer = post(f"{self._base}/estimate", QUESTION, Prefer="wait=60")
+
+
+@contextmanager
+def _service_with_a_waiting_client(
+    redis_url: str, log: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], _Waiting]]:
+    port = free_port()
+    base = f"http://127.0.0.1:{port}"
+    with running("service", log, redis_url=redis_url, port=str(port)) as service:
+        wait_until(lambda: answers(f"{base}/healthz"), "the service answers")
+        client = _Waiting(base)
+        client.start()
+        yield service, client
+        client.join()
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["in time", "not in time"])
+def test_a_service_that_is_told_to_stop_answers_who_waits(
+    redis_url: str, tmp_path: Path, answered: bool
+) -> None:
+    """With the answer if there is one soon, else with where it will be; then it is gone."""
+    log = tmp_path / "service.log"
+    with (
+        _queue(redis_url) as queue,
+        _service_with_a_waiting_client(redis_url, log) as (service, client),
+    ):
+        wait_until(lambda: queue.store.num_open() == 1, "the question is there")
+        (job_id,) = queue.store.open_jobs()
+        time.sleep(0.3)  # the client waits by now
+
+        service.terminate()
+        time.sleep(0.3)
+        if answered:
+            queue.store.finish(job_id, '{"decision": "admit"}')
+        client.join(30)
+
+        assert client.status == (200 if answered else 202)
+        said = json.loads(client.answer)
+        assert said == ({"decision": "admit"} if answered else {"id": job_id, "state": "queued"})
+        service.wait(30)

@@ -1,0 +1,124 @@
+"""Answers to questions whose very bytes were answered before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.parts import Parts
+from service.remembered import Answer, cache_key
+from service.settings import ServiceSettings
+from worker.contract import WorkKind
+from worker.keys import ApiKey, Role
+
+BODY = b'{"job": {}, "gpu": "rtx-3060"}'
+NOBODY = "redis://127.0.0.1:1/0"
+JSON = {"content-type": "application/json"}
+
+
+def _client(**settings: object) -> TestClient:
+    app = create_app(ServiceSettings.model_validate({"redis_url": NOBODY} | settings))
+    parts: Parts = app.state.parts
+    parts.answers[cache_key(WorkKind.ESTIMATE, BODY)] = Answer("0" * 32, b'{"decision":"admit"}')
+    return TestClient(app)
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    """A service without a queue that remembers one answer."""
+    with _client() as client:
+        yield client
+
+
+def test_the_same_bytes_get_the_same_answer_without_a_queue(client: TestClient) -> None:
+    """With the headers of any other answer, and counted like one."""
+    answer = client.post("/estimate", content=BODY, headers=JSON | {"x-request-id": "mine-1"})
+
+    assert (answer.status_code, answer.content) == (200, b'{"decision":"admit"}')
+    assert answer.headers["location"] == f"/jobs/{'0' * 32}"
+    assert answer.headers["x-memgate-cache"] == "memory"
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    counted = client.get("/metrics").text
+    assert 'memgate_requests_total{method="POST",route="/estimate",status="200"} 1.0' in counted
+    assert 'memgate_cache_lookups_total{found="memory"} 1.0' in counted
+
+
+def test_a_body_in_pieces_is_the_same_question(client: TestClient) -> None:
+    """What counts is the whole of it."""
+    pieces = (BODY[:5], BODY[5:])
+
+    assert client.post("/estimate", content=iter(pieces), headers=JSON).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "want_status"),
+    [
+        ("/fit", BODY, JSON, 422),
+        ("/estimate", BODY + b" ", JSON, 422),
+        ("/estimate", BODY, {"content-type": "text/plain"}, 415),
+        ("/estimate", BODY, JSON | {"content-encoding": "gzip"}, 415),
+        ("/estimate", b"x" * 3_000_000, JSON, 413),
+        ("/estimate", b"", JSON, 422),
+    ],
+    ids=["another question", "other bytes", "no JSON", "packed", "too long", "empty"],
+)
+def test_all_else_goes_to_the_routes(
+    client: TestClient, path: str, body: bytes, headers: dict[str, str], want_status: int
+) -> None:
+    """They read the body that was looked at here, and refuse it in their own words."""
+    answer = client.post(path, content=body, headers=headers)
+
+    assert answer.status_code == want_status
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_a_body_that_grows_too_long_is_refused_by_the_routes(client: TestClient) -> None:
+    """A refusal while the body comes in is answered like any other."""
+    pieces = (b"x" * 600_000 for _ in range(3))
+
+    answer = client.post("/estimate", content=pieces, headers=JSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (413, "TOO_LARGE")
+
+
+def test_a_key_is_needed_where_keys_are() -> None:
+    """A known answer is for callers with a key in force, a role that may ask, and at their rate."""
+    with _client(api_keys="required", rate_limit="2/minute") as client:
+        parts: Parts = client.app.state.parts  # type: ignore[attr-defined]
+        for name, role in (("good", Role.SUBMIT), ("weak", Role.READ)):
+            parts.gatekeeper._known[name] = ApiKey(name, name, role, "2026-01-01")
+
+        def status(key: str) -> int:
+            headers = JSON | {"authorization": f"Bearer {key}"}
+            return client.post("/estimate", content=BODY, headers=headers).status_code
+
+        assert client.post("/estimate", content=BODY, headers=JSON).status_code == 401
+        assert status("weak") == 403
+        assert [status("good"), status("good"), status("good")] == [200, 200, 429]
+
+
+def test_a_request_leaves_one_line_of_json(
+    client: TestClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what a reader of logs looks for, and no line for probes."""
+    client.get("/healthz")
+    client.post("/estimate", content=BODY, headers=JSON)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    fields = json.loads(line)
+    assert fields.pop("timestamp").endswith("Z")
+    assert len(fields.pop("request")) == 16
+    assert fields.pop("ms") >= 0
+    assert fields == {
+        "event": "request",
+        "level": "info",
+        "method": "POST",
+        "path": "/estimate",
+        "status": 200,
+        "job": "0" * 32,
+    }
