@@ -48,7 +48,7 @@ def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) ->
     make_queue(_name(speed, priority), connection).enqueue(
         _TASK,
         job_id,
-        # Unlike ours, an id of rq's is of one use. Ours is read off it, see queued_ids.
+        # Unlike ours, an id of rq's is of one use. Ours is read off it, see scripts.MISSING.
         job_id=f"{job_id}-{uuid4().hex}",
         job_timeout=_TASK_TIMEOUT_SECONDS,
         result_ttl=0,
@@ -56,13 +56,9 @@ def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) ->
     )
 
 
-def queued_ids(connection: Redis) -> set[str]:
-    """Return the ids of all jobs that wait in a queue; cheap, as nothing else of them is read."""
-    return {
-        task_id.partition("-")[0]
-        for name in queue_names(Speed)
-        for task_id in make_queue(name, connection).job_ids
-    }
+def queue_keys(connection: Redis) -> list[str]:
+    """Return the names of the lists in which tasks wait."""
+    return [make_queue(name, connection).key for name in queue_names(Speed)]
 
 
 def queue_depths(connection: Redis) -> dict[str, int]:

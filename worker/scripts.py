@@ -119,3 +119,29 @@ if size then
 end
 return false
 """
+
+#: find the jobs that are open, in no queue, and held by nobody. What rq has in its queues begins
+#: with the id of our job. KEYS: open, queues. ARGV: prefix of leases
+MISSING = """
+local waiting = {}
+for number = 2, #KEYS do
+    for _, task in ipairs(redis.call('LRANGE', KEYS[number], 0, -1)) do
+        waiting[string.sub(task, 1, string.find(task, '-', 1, true) - 1)] = true
+    end
+end
+local missing = {}
+for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
+    if not waiting[id] and redis.call('EXISTS', ARGV[1] .. id) == 0 then
+        missing[#missing + 1] = id
+    end
+end
+return missing
+"""
+
+#: be the only one for a while, or for longer; 1 if we are. KEYS: lock. ARGV: name, milliseconds
+LEAD = """
+local leader = redis.call('GET', KEYS[1])
+if leader and leader ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""

@@ -32,7 +32,8 @@ class QueueSettings(BaseSettings):
     """How many jobs may wait; ``MEMGATE_MAX_QUEUED``."""
 
     max_timelines_bytes: Annotated[int, Field(ge=1)] = 512 * MIB
-    """How much the cache of timelines may hold; ``MEMGATE_MAX_TIMELINES_BYTES``."""
+    """How much the cache of timelines, and of the curves that pages show, may hold;
+    ``MEMGATE_MAX_TIMELINES_BYTES``."""
 
     lease_seconds: Annotated[float, Field(ge=1)] = 10.0
     """A worker that is silent for so long is lost, and its job goes to another;
@@ -73,6 +74,13 @@ class WorkerSettings(QueueSettings):
 
     queues: str = "fast,slow"
     """What it works on, ``fast``, ``slow`` or both; ``MEMGATE_QUEUES``."""
+
+    @field_validator("queues")
+    @classmethod
+    def _are_queues(cls, names: str) -> str:
+        if not {name.strip() for name in names.split(",")} <= {"fast", "slow"}:
+            raise ValueError("write 'fast', 'slow' or 'fast,slow'")
+        return names
 
     job_timeout_seconds: Annotated[float, Field(ge=1)] = 600.0
     """Longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""

@@ -37,6 +37,8 @@ _JOBS = "memgate:jobs"
 _OPEN = "memgate:open"
 #: timelines and views by when they were last used, their sizes, and the sum of these
 _TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
+#: which of the watchdogs looks
+_WATCHDOG = "memgate:watchdog"
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
@@ -79,6 +81,8 @@ class JobStore:
         self._forget = redis.register_script(scripts.FORGET)
         self._cache = redis.register_script(scripts.CACHE)
         self._look_up = redis.register_script(scripts.LOOK_UP)
+        self._missing = redis.register_script(scripts.MISSING)
+        self._lead = redis.register_script(scripts.LEAD)
 
     # --- jobs
 
@@ -119,12 +123,14 @@ class JobStore:
         """Give a job back before the lease is over, unless it is somebody else's by now."""
         self._release(keys=[_key("job", job_id), _key("lease", job_id)], args=[worker])
 
-    def not_held(self, job_ids: Sequence[str]) -> list[str]:
-        """Return those that no worker is at."""
-        if not job_ids:
-            return []
-        holders = self.redis.mget([_key("lease", job_id) for job_id in job_ids])
-        return [job_id for job_id, holder in zip(job_ids, holders, strict=True) if holder is None]
+    def missing(self, queue_keys: Sequence[str]) -> list[str]:
+        """Return the open jobs that are in none of rq's queues and that no worker is at."""
+        found = self._missing(keys=[_OPEN, *queue_keys], args=[_key("lease", "")])
+        return [job_id.decode() for job_id in found]
+
+    def lead(self, name: str) -> bool:
+        """Tell whether we are the one who looks for lost jobs; for a lease at a time."""
+        return bool(self._lead(keys=[_WATCHDOG], args=[name, self._lease_ms()]))
 
     def _lease_ms(self) -> int:
         return int(self._settings.lease_seconds * 1000)

@@ -2,20 +2,21 @@
 
 A job that is not over is either in a queue or held by a worker. One that is neither, for longer
 than a lease, was lost, whatever the reason, and is put on the queue again. Every worker and every
-service runs a watchdog, so that there is one as long as anything is there; the first to see that a
-job was lost rescues it. A rescue too many does no harm: only one worker can hold a job.
+service has a watchdog, so that there is one as long as anything is there; one of them looks, and
+another if that one is lost. A rescue too many does no harm: only one worker can hold a job.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from secrets import token_hex
 
 import structlog
 from redis.exceptions import RedisError
 
 from worker.contract import JobError, UnknownJobError
-from worker.queues import Speed, enqueue, queued_ids
+from worker.queues import Speed, enqueue, queue_keys
 from worker.settings import QueueSettings
 from worker.store import JobStore
 
@@ -28,6 +29,7 @@ class Watchdog:
     def __init__(self, store: JobStore, settings: QueueSettings) -> None:
         self._store = store
         self._settings = settings
+        self._name = token_hex(8)
         self._over = threading.Event()
         #: jobs that nobody was at when we last looked, and since when
         self._missing: dict[str, float] = {}
@@ -45,7 +47,10 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._over.wait(self._settings.lease_seconds / 4):
             try:
-                self.sweep(time.monotonic())
+                if self._store.lead(self._name):
+                    self.sweep(time.monotonic())
+                else:
+                    self._missing.clear()
             except RedisError as error:  # it comes back, or the probes tell
                 # Workers could not renew their leases meanwhile; they need a moment to do so.
                 self._missing.clear()
@@ -53,10 +58,7 @@ class Watchdog:
 
     def sweep(self, now: float) -> int:
         """Look once; return how many jobs were given to somebody."""
-        # Queues first: what is begun after that is held when we ask.
-        waiting = queued_ids(self._store.redis)
-        elsewhere = [job_id for job_id in self._store.open_jobs() if job_id not in waiting]
-        missing = self._store.not_held(elsewhere)
+        missing = self._store.missing(queue_keys(self._store.redis))
         # Between queue and worker a job is in neither for a moment: it must be missing for a while.
         self._missing = {job_id: self._missing.get(job_id, now) for job_id in missing}
         lost = [

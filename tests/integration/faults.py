@@ -133,7 +133,7 @@ def make_questions(count: int, chance: random.Random) -> list[dict[str, Any]]:
 
 
 def run_round(whole: Whole, num_jobs: int, kills: Sequence[str], seed: int) -> Round:
-    """Ask all questions while processes are killed; return when every job is over."""
+    """Ask all questions while processes are killed, in that order; return when all is over."""
     chance = random.Random(seed)
     result = Round(num_jobs=num_jobs, kills=dict.fromkeys(KINDS, 0))
     client = _Client(whole, result)
@@ -163,7 +163,6 @@ def _post_all(client: _Client, questions: Sequence[dict[str, Any]], seed: int) -
 
 def _kill(whole: Whole, kinds: list[str], seed: float, result: Round) -> None:
     chance = random.Random(seed)
-    chance.shuffle(kinds)
     for kind in kinds:
         time.sleep(chance.random() * 2.5)
         result.kills[kind] += whole.kill(kind, chance, seconds=20)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,8 @@ def test_ten_rounds_of_two_hundred_jobs(tmp_path: Path) -> None:
     differing: list[str] = []
     for number in range(10):
         with Whole(tmp_path / str(number)) as whole:
-            result = run_round(whole, 200, KINDS * 5, seed=number)
+            kills = random.Random(number).sample(KINDS * 5, k=25)
+            result = run_round(whole, 200, kills, seed=number)
         sys.stderr.write(f"\nround {number + 1}: {result.line()}")
         assert not result.failures, result.line()
         assert result.num_accepted == 200

@@ -44,6 +44,15 @@ def test_the_service_is_ready_with_a_queue_and_a_worker(place: Place) -> None:
     assert (after.status_code, after.json()) == (200, {"status": "ready"})
 
 
+def test_without_its_queue_the_service_accepts_nothing() -> None:
+    """503, soon, and when to come back."""
+    with TestClient(create_app(ServiceSettings(redis_url="redis://127.0.0.1:1/0"))) as client:
+        answer = client.post("/estimate", json=_ESTIMATE)
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "QUEUE_UNREACHABLE")
+    assert answer.headers["retry-after"] == "2"
+
+
 def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> None:
     """It reports in while it waits, and SIGTERM ends it cleanly."""
     environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_QUEUES": "fast"}
