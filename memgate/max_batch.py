@@ -21,9 +21,6 @@ MAX_BATCH_SIZE = 1 << 24
 #: by how much a batch may grow at once: beyond, a line through small batches says little
 _MAX_GROWTH = 16
 
-#: how far apart two sizes must be, as a share of the one, for a line through both
-_LEAST_BASE = 1 / 16
-
 #: what is taken of the first guess, downwards
 _CAUTION = 0.95
 
@@ -91,27 +88,38 @@ def find_max_batch(
 
 
 def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
-    """Choose what to ask about next: where the line says, between what is known."""
-    guess = _guess(said)
+    """Choose what to ask about next: where a line says, between what is known."""
     if high is None:
-        return min(MAX_BATCH_SIZE, max(low + 1, min(guess, _MAX_GROWTH * low)))
-    # At the ends the neighbour is what is left to be shown.
-    if len(said) < _MAX_GUESSES:
-        return min(max(guess, low + 1), high - 1)
-    return (low + high) // 2
+        # Allocators take memory in steps, on which lines stand still: gallop over them.
+        least = low + (1 << max(0, len(said) - 3))
+        return min(MAX_BATCH_SIZE, max(least, min(_guess(said), _MAX_GROWTH * low)))
+    if len(said) >= _MAX_GUESSES:
+        return (low + high) // 2
+    guess = _guess(said) if low == 0 else _between(low, said[low], high, said[high])
+    return min(max(guess, low + 1), high - 1)
+
+
+def _between(low: int, admitted: Estimate, high: int, refused: Estimate) -> int:
+    """Return where the line through what is admitted and what is not passes the capacity.
+
+    A job may be refused for doubts, not for its size: then the line says nothing, and halves do.
+    """
+    if refused.headroom_bytes >= 0:
+        return (low + high) // 2
+    fall = admitted.headroom_bytes - refused.headroom_bytes
+    return low + (high - low) * admitted.headroom_bytes // fall
 
 
 def _guess(said: dict[int, Estimate]) -> int:
-    """Return the batch size at which the line through two answers passes the capacity.
+    """Return where the line through the two answers nearest to the capacity passes it.
 
-    Through the one nearest to it, and the next nearest that is not beside it: allocators take
-    memory in steps, so what one more sample changes says little. Without a second answer, through
-    what a job takes at no batch at all, of which the context alone is known.
+    Without a second answer, the line goes through what a job takes at no batch at all, of which the
+    context alone is known.
     """
     (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
-    for other_size, other in others:
+    for other_size, other in others[:1]:
         rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
-        if rise < 0 and abs(size - other_size) >= _LEAST_BASE * size:
+        if rise < 0:
             return int(max(1, size - nearest.headroom_bytes / rise))
     taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
     share = 1 + nearest.headroom_bytes / taken
