@@ -1,8 +1,7 @@
 """Estimates at some batch sizes -> the largest batch size that is admitted.
 
 What a job needs is nearly a line in the batch size, so the next size to try is read off the line
-through two that are known. Where the line leads nowhere, sizes are doubled, and then what is left
-between is halved: whatever the need is like, there are at most a few dozen questions. Asking is the
+through two that are known; if that does not end soon, what is left between is halved. Asking is the
 caller's business; so is how long it may take.
 """
 
@@ -22,14 +21,11 @@ MAX_BATCH_SIZE = 1 << 24
 #: by how much a batch may grow at once: beyond, a line through small batches says little
 _MAX_GROWTH = 16
 
-#: how far apart two sizes must be, as a share of the one, for a line through both
-_LEAST_BASE = 1 / 16
-
 #: what is taken of the first guess, downwards
 _CAUTION = 0.95
 
-#: how often the line is believed before sizes are doubled or halved once
-_MAX_GUESSES = 3
+#: then lines have shown to be of no use, and halves are sure to end
+_MAX_GUESSES = 8
 
 
 class TriedBatch(BaseModel):
@@ -63,25 +59,17 @@ def find_max_batch(
     said: dict[int, Estimate] = {}
     low, high = 0, None  # admitted, not admitted
     next_size = start
-    num_guesses = 0
     while high is None or high - low > 1:
         if not goes_on():
             return None
         said[next_size] = ask(next_size)
         if said[next_size].decision == "admit":
-            low = next_size
+            low = max(low, next_size)
             if low >= MAX_BATCH_SIZE:
                 break
         else:
-            high = next_size
-        if num_guesses < _MAX_GUESSES:
-            # What the line says, or beside what is known: that should be on the other side.
-            most = _MAX_GROWTH * low if high is None else high - 1
-            next_size = min(max(_guess(said), low + 1), most, MAX_BATCH_SIZE)
-            num_guesses += 1
-        else:
-            next_size = min(2 * low, MAX_BATCH_SIZE) if high is None else (low + high) // 2
-            num_guesses = 0
+            high = next_size if high is None else min(high, next_size)
+        next_size = _choose(said, low, high)
     tried = [
         TriedBatch(
             batch_size=size,
@@ -99,17 +87,39 @@ def find_max_batch(
     )
 
 
-def _guess(said: dict[int, Estimate]) -> int:
-    """Return the batch size at which the line through two answers passes the capacity.
+def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
+    """Choose what to ask about next: where a line says, between what is known."""
+    if high is None:
+        # Allocators take memory in steps, on which lines stand still: gallop over them.
+        least = low + (1 << max(0, len(said) - 3))
+        return min(MAX_BATCH_SIZE, max(least, min(_guess(said), _MAX_GROWTH * low)))
+    if len(said) >= _MAX_GUESSES:
+        return (low + high) // 2
+    guess = _guess(said) if low == 0 else _between(low, said[low], high, said[high])
+    return min(max(guess, low + 1), high - 1)
 
-    Through the one nearest to it, and the next nearest that is not beside it: allocators take
-    memory in steps, so what one more sample changes says little. Without a second answer, through
-    what a job takes at no batch at all, of which the context alone is known.
+
+def _between(low: int, admitted: Estimate, high: int, refused: Estimate) -> int:
+    """Return where the line through what is admitted and what is not passes the capacity.
+
+    A job may be refused for doubts, not for its size: then the line says nothing, and halves do.
+    """
+    if refused.headroom_bytes >= 0:
+        return (low + high) // 2
+    fall = admitted.headroom_bytes - refused.headroom_bytes
+    return low + (high - low) * admitted.headroom_bytes // fall
+
+
+def _guess(said: dict[int, Estimate]) -> int:
+    """Return where the line through the two answers nearest to the capacity passes it.
+
+    Without a second answer, the line goes through what a job takes at no batch at all, of which the
+    context alone is known.
     """
     (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
-    for other_size, other in others:
+    for other_size, other in others[:1]:
         rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
-        if rise < 0 and abs(size - other_size) >= _LEAST_BASE * size:
+        if rise < 0:
             return int(max(1, size - nearest.headroom_bytes / rise))
     taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
     share = 1 + nearest.headroom_bytes / taken

