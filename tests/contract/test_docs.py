@@ -17,6 +17,7 @@ from memgate.timeline import Alloc, Free, Timeline
 from service import cli
 from service.settings import ServiceSettings
 from tests.builders import mib
+from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -57,9 +58,27 @@ def test_files_named_in_a_document_exist(document: Path) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    """Each MEMGATE_* variable is in docs/operations.md."""
-    for field in ServiceSettings.model_fields:
-        assert f"`MEMGATE_{field.upper()}`" in _text("docs/operations.md")
+    """Each MEMGATE_* variable is in docs/operations.md, and nothing there is gone."""
+    fields = {*ServiceSettings.model_fields, *WorkerSettings.model_fields}
+    documented = re.findall(r"^\| `(MEMGATE_\w+)` \|", _text("docs/operations.md"), re.MULTILINE)
+
+    assert sorted(documented) == sorted(f"MEMGATE_{field.upper()}" for field in fields)
+
+
+def test_every_metric_is_documented() -> None:
+    """Each name in service/metrics.py is in docs/operations.md, as Prometheus shows it."""
+    names = set(re.findall(r'"(memgate_\w+)"', _text("service/metrics.py")))
+    assert len(names) > 15
+    for name in names:
+        shown = rf"^\| `{name}(_total|_info)?(\{{[\w, ]+\}})?` \|"
+        assert re.search(shown, _text("docs/operations.md"), re.MULTILINE), name
+
+
+def test_every_alarm_is_documented() -> None:
+    """Who is woken by one finds what to do."""
+    alarms = re.findall(r"- alert: (\w+)", _text("deploy/prometheus/memgate.rules.yml"))
+    assert len(alarms) >= 8
+    assert all(f"| `{alarm}` |" in _text("docs/operations.md") for alarm in alarms)
 
 
 def test_every_error_code_is_documented() -> None:

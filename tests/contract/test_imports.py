@@ -55,7 +55,7 @@ ALLOWED = {
 SERVICE_MAY_USE = {
     "worker.client",
     "worker.contract",
-    "worker.engines.child",
+    "worker.engines.lifeline",
     "worker.engines.client",
     "worker.engines.phantom.engine",
     "worker.engines.profile.engine",

@@ -6,7 +6,6 @@ too. No torch here.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -19,9 +18,7 @@ from dataclasses import dataclass
 import psutil
 
 from memgate.units import format_size
-
-#: of Linux's prctl
-_PR_SET_PDEATHSIG = 1
+from worker.engines.lifeline import die_with_parent
 
 #: how often limits are looked at
 _LOOK_SECONDS = 0.1
@@ -66,12 +63,6 @@ def run_in_child(
     finally:
         os.close(watched)
         _end_group(child)
-
-
-def die_with_parent() -> None:
-    """Let this process be killed as soon as the one that started it is gone, however that ends."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _be_the_child(work: Callable[[], None]) -> None:

@@ -22,7 +22,8 @@ import msgspec
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
-from worker.engines.child import LimitError, Limits, die_with_parent, run_in_child
+from worker.engines.child import LimitError, Limits, run_in_child
+from worker.engines.lifeline import die_with_parent
 from worker.engines.messages import (
     Answer,
     BadJob,
