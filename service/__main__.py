@@ -3,6 +3,7 @@
 import uvicorn
 
 from service.app import create_app
+from service.protocol import bounded_protocol
 from service.settings import ServiceSettings
 from worker.logs import set_up_logs
 
@@ -12,6 +13,8 @@ uvicorn.run(
     create_app(settings),
     host=settings.host,
     port=settings.port,
+    http=bounded_protocol(settings.body_timeout_seconds),
+    ws="none",
     log_config=None,
     access_log=False,
     server_header=False,

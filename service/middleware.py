@@ -5,16 +5,19 @@ Plain ASGI: it is on the way of each answer from the cache, and must cost next t
 
 from __future__ import annotations
 
-import asyncio
+import re
 import time
 from secrets import token_hex
 from typing import Any
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import ProblemError, problem
+from service.errors import problem, unknown_problem
+from service.limits import LimitedBody, declared_length, drain, too_large
 from service.metrics import Metrics
 from service.settings import ServiceSettings
 
@@ -25,8 +28,17 @@ _HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
 }
+#: of pages, unless they say otherwise: nothing from elsewhere, nothing inline, in nobody's frame
+PAGE_POLICY = (
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
+    " frame-ancestors 'none'"
+)
 #: asked for by machines all day long: counted, not logged
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_REQUEST_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 class Envelope:
@@ -45,37 +57,43 @@ class Envelope:
         headers = Headers(scope=scope)
         request_id = _clean(headers.get("x-request-id")) or token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
+        method = scope["method"]
         start = time.perf_counter()
-        status = 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                out = MutableHeaders(scope=message)
-                out["x-request-id"] = request_id
-                for name, value in _HEADERS.items():
-                    out.setdefault(name, value)
-            await send(message)
-
+        answer = _Answer(send, request_id, has_body=method != "HEAD")
         try:
-            await self._limited(scope, headers, receive, send_with_headers)
+            if method == "OPTIONS":
+                await _options(scope)(scope, receive, answer.send)
+                return
+            if method == "HEAD":  # as GET, without the body
+                scope["method"] = "GET"
+            await self._limited(scope, headers, receive, answer.send)
+        except Exception as error:
+            if answer.has_begun:
+                raise  # the server breaks the connection: half an answer must not look whole
+            await unknown_problem(error)(scope, receive, answer.send)
         finally:
-            self._note(scope, request_id, status, time.perf_counter() - start)
+            self._note(scope, method, request_id, answer.status, time.perf_counter() - start)
 
     async def _limited(self, scope: Scope, headers: Headers, receive: Receive, send: Send) -> None:
-        is_upload = headers.get("content-type", "").startswith("multipart/")
+        is_upload = headers.get("content-type", "").lower().startswith("multipart/")
         settings = self._settings
         most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
-        if _declared(headers) > most:
-            await _too_large(most)(scope, receive, send)
+        if declared_length(headers) > most:
+            if "expect" not in headers:  # else it waits for our word, and sends nothing
+                await drain(receive, most)
+            error = too_large(most)
+            refusal = problem(error.status, error.code, error.detail, headers=error.headers)
+            await refusal(scope, receive, send)
             return
-        body = _Body(receive, most, settings.body_timeout_seconds)
+        body = LimitedBody(receive, most, settings.body_timeout_seconds)
         await self._app(scope, body.receive, send)
 
-    def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    def _note(
+        self, scope: Scope, method: str, request_id: str, status: int, seconds: float
+    ) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
-        self._metrics.requests.labels(scope["method"], route, str(status)).inc()
+        known = method if method in _METHODS else "OTHER"
+        self._metrics.requests.labels(known, route, str(status)).inc()
         self._metrics.request_seconds.labels(route).observe(seconds)
         if route in _QUIET:
             return
@@ -83,7 +101,7 @@ class Envelope:
         _log.info(
             "request",
             request=request_id,
-            method=scope["method"],
+            method=method,
             path=scope["path"],
             status=status,
             ms=round(seconds * 1000, 1),
@@ -91,55 +109,48 @@ class Envelope:
         )
 
 
-class _Body:
-    """A request's body as it comes in: not too long, and not too slowly."""
+class _Answer:
+    """An answer on its way out."""
 
-    def __init__(self, receive: Receive, most: int, timeout_seconds: float) -> None:
-        self._receive = receive
-        self._most = most
-        self._timeout_seconds = timeout_seconds
-        self._num_bytes = 0
-        self._is_over = False
-        self._deadline: float | None = None
+    def __init__(self, send: Send, request_id: str, *, has_body: bool) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._has_body = has_body
+        self.has_begun = False
+        self.status = 500
 
-    async def receive(self) -> Message:
-        """Return the next piece.
-
-        Raises:
-            ProblemError: 413 or 408.
-        """
-        if self._is_over:
-            return await self._receive()
-        now = asyncio.get_running_loop().time()
-        self._deadline = self._deadline or now + self._timeout_seconds
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            detail = f"the request was not sent within {self._timeout_seconds:g} s"
-            raise ProblemError(408, detail, headers={"Connection": "close"}) from None
-        self._num_bytes += len(message.get("body", b""))
-        self._is_over = not message.get("more_body", False)
-        if self._num_bytes > self._most:
-            raise ProblemError(413, _too_large_text(self._most), headers={"Connection": "close"})
-        return message
+    async def send(self, message: Message) -> None:
+        """Send a piece of it."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._request_id
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            if headers.get("content-type", "").startswith("text/html"):
+                headers.setdefault("content-security-policy", PAGE_POLICY)
+        elif not self._has_body:
+            message = {**message, "body": b""}
+        await self._send(message)
 
 
-def _declared(headers: Headers) -> int:
-    text = headers.get("content-length", "0")
-    return int(text) if text.isdigit() else 0
-
-
-def _too_large(most: int) -> Any:
-    return problem(413, "TOO_LARGE", _too_large_text(most), headers={"Connection": "close"})
-
-
-def _too_large_text(most: int) -> str:
-    return f"such a request may have {most:,} bytes; profile fewer iterations, or ask the operator"
+def _options(scope: Scope) -> Response:
+    """Say what may be done with a path. Nothing about other origins: pages of theirs may not."""
+    allowed: set[str] = set()
+    for route in scope["app"].routes:
+        if isinstance(route, Route):
+            for method in route.methods or ():
+                match, _ = route.matches({**scope, "method": method})
+                if match is Match.FULL:
+                    allowed.add(method)
+    if not allowed:
+        return problem(404, "NOT_FOUND", "Not Found")
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    return Response(status_code=204, headers={"Allow": ", ".join(sorted(allowed | {"OPTIONS"}))})
 
 
 def _clean(request_id: str | None) -> str | None:
     """Take a caller's id if it is one: it goes into logs."""
-    if request_id and len(request_id) <= 64 and request_id.replace("-", "").isalnum():
-        return request_id
-    return None
+    return request_id if request_id and _REQUEST_ID.fullmatch(request_id) else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import anyio.to_thread
@@ -14,7 +16,7 @@ from service.errors import problem_of_job
 from service.parts import Parts
 from worker.contract import JobRecord, JobState, Priority, Work
 
-_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?:$|[,;\s])")
+_WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6})"?(?:$|[,;\s])""", re.IGNORECASE)
 
 Prefer = Annotated[
     str | None,
@@ -58,28 +60,37 @@ async def ask(
         assert isinstance(body, bytes)
         if key is not None:
             parts.answers[key] = (record.id, body)
-        return _answer(request, record.id, body, found)
+        return _answer(request, record.id, body, found, applied(seconds))
     if record.error is not None:
         return problem_of_job(record.id, record.error)
     return accepted(record, seconds)
 
 
-def _answer(request: Request, job_id: str, body: bytes, found: str) -> Response:
+def _answer(
+    request: Request,
+    job_id: str,
+    body: bytes,
+    found: str,
+    more: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
     request.state.job = job_id
-    headers = {"Location": f"/jobs/{job_id}", "X-Memgate-Cache": found}
+    headers = {"Location": f"/jobs/{job_id}", "X-Memgate-Cache": found, **more}
     return Response(body, media_type="application/json", headers=headers)
 
 
 async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord:
     """Return a job when it is over, or when the time is."""
-    left = seconds
-    while record.state.is_open and left > 0:
-        start = anyio.current_time()
-        with parts.metrics.waiting.track_inprogress():
-            await parts.waiters.wait(record.id, left)
-        record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
-        left -= anyio.current_time() - start
-    return record
+    if not record.state.is_open or seconds <= 0:
+        return record
+    deadline = anyio.current_time() + seconds
+    with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
+        while True:
+            # Looked at after the bell was hung up: it may have been over before.
+            record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
+            left = deadline - anyio.current_time()
+            if not record.state.is_open or left <= 0:
+                return record
+            await bell.wait(left)
 
 
 def wait_seconds(prefer: str | None, most: float) -> float:
@@ -88,9 +99,12 @@ def wait_seconds(prefer: str | None, most: float) -> float:
     return min(float(found.group(1)), most) if found else 0.0
 
 
+def applied(seconds: float) -> dict[str, str]:
+    """Say for how long a caller was ready to wait, as we understood it."""
+    return {"Preference-Applied": f"wait={seconds:g}"} if seconds else {}
+
+
 def accepted(record: JobRecord, seconds: float) -> Response:
     """Say that there is no answer yet, and where it will be."""
-    headers = {"Location": f"/jobs/{record.id}", "Retry-After": "1"}
-    if seconds:
-        headers["Preference-Applied"] = f"wait={seconds:g}"
+    headers = {"Location": f"/jobs/{record.id}", "Retry-After": "1"} | applied(seconds)
     return JSONResponse({"id": record.id, "state": record.state}, 202, headers=headers)

@@ -68,11 +68,27 @@ class QueueClient:
             QueueFullError: if too much is waiting.
         """
         job_id = work.id()
-        if self.store.num_open() >= self._settings.max_queued and not self._is_known(job_id):
-            raise QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
+        if self._is_full() and not self._is_known(job_id):
+            raise self._full_error()
         if self.store.create(job_id, work, priority):
             enqueue(self._redis, job_id, self._speed(work), priority)
         return self.store.read(job_id)
+
+    def save_trace(self, data: bytes) -> str:
+        """Keep a trace that a question will be about; return the digest that names it.
+
+        Raises:
+            QueueFullError: if too much is waiting: nobody would ask.
+        """
+        if self._is_full():
+            raise self._full_error()
+        return self.store.save_trace(data)
+
+    def _is_full(self) -> bool:
+        return self.store.num_open() >= self._settings.max_queued
+
+    def _full_error(self) -> QueueFullError:
+        return QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
 
     def _is_known(self, job_id: str) -> bool:
         return bool(self.store.read_many([job_id]))
