@@ -16,6 +16,7 @@ from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
 from service.commands.estimate import estimate_command
+from service.commands.keys import keys_app
 from service.commands.listings import gpus_command, runtimes_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
@@ -36,6 +37,7 @@ app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
+app.add_typer(keys_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import problem, unknown_problem
@@ -137,13 +137,12 @@ class _Answer:
 
 def _options(scope: Scope) -> Response:
     """Say what may be done with a path. Nothing about other origins: pages of theirs may not."""
-    allowed: set[str] = set()
-    for route in scope["app"].routes:
-        if isinstance(route, Route):
-            for method in route.methods or ():
-                match, _ = route.matches({**scope, "method": method})
-                if match is Match.FULL:
-                    allowed.add(method)
+    routes = scope["app"].routes
+    allowed = {
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    }
     if not allowed:
         return problem(404, "NOT_FOUND", "Not Found")
     if "GET" in allowed:
