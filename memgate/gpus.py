@@ -105,17 +105,21 @@ def find_gpu(name: str) -> GpuSpec:
     return CATALOGUE[name]
 
 
+#: more than any GPU has: 1 PiB
+_MAX_BYTES = 1 << 50
+
+
 class GpuRequest(BaseModel):
     """A GPU as a caller asks for it: one of the catalogue, or one that is described."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str | None = None
-    memory_bytes: Annotated[int, Field(ge=1)] | None = None
+    memory_bytes: Annotated[int, Field(ge=1, le=_MAX_BYTES)] | None = None
     compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
-    already_used_bytes: Annotated[int, Field(ge=0)] = 0
+    already_used_bytes: Annotated[int, Field(ge=0, le=_MAX_BYTES)] = 0
     """By other processes on the same GPU."""
-    count: Annotated[int, Field(ge=1)] = 1
+    count: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     """How many the job gets; the answer is for each of them."""
 
     def model_post_init(self, _: object) -> None:

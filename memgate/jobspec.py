@@ -15,7 +15,8 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import AllocatorConfigError
 from memgate.validation import validate
 
-_Positive = Annotated[int, Field(ge=1)]
+#: more than any job has; what is above would overflow somewhere on the way
+_Positive = Annotated[int, Field(ge=1, le=1 << 40)]
 
 
 class _Part(BaseModel):

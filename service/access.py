@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 
@@ -26,14 +27,14 @@ class Gatekeeper:
         self._needs_keys = settings.needs_keys
         self._rate = settings.rate
         self._keys = keys
-        self._known: TTLCache[str, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
+        self._known: TTLCache[bytes, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
 
     def admits_at_once(self, request: Request, role: Role) -> bool:
         """Let a request in if its key is remembered; if it is not let in, ``admit`` says why."""
         if not self._needs_keys:
             return True
-        key = self._known.get(_shown_key(request))
+        key = self._known.get(digest_of(_shown_key(request)))
         if key is None or key.role < role or not self._limiter.hit(self._rate, key.key_id):
             return False
         request.state.key = key.key_id
@@ -47,17 +48,13 @@ class Gatekeeper:
         """
         if not self._needs_keys:
             return
-        shown = _shown_key(request)
-        key = self._known.get(shown) if shown else None
-        if shown and key is None:
-            key = await anyio.to_thread.run_sync(self._keys.check, shown)
+        key = await self._find(_shown_key(request))
         if key is None:
             raise ProblemError(
                 401,
                 "show a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self._known[shown] = key
         request.state.key = key.key_id
         if key.role < role:
             needed, has = role.name.lower(), key.role.name.lower()
@@ -69,6 +66,22 @@ class Gatekeeper:
                 f"key {key.key_id} may ask {self._rate} at most",
                 headers={"Retry-After": str(max(1, round(reset - time.time())))},
             )
+
+    async def _find(self, shown: str) -> ApiKey | None:
+        if not shown:
+            return None
+        digest = digest_of(shown)
+        key = self._known.get(digest)
+        if key is None:
+            key = await anyio.to_thread.run_sync(self._keys.check, shown)
+            if key is not None:  # and only now: each use would else put its end off
+                self._known[digest] = key
+        return key
+
+
+def digest_of(shown: str) -> bytes:
+    """Return what a key is remembered under: not the key."""
+    return hashlib.sha256(shown.encode()).digest()
 
 
 def _shown_key(request: Request) -> str:

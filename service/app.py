@@ -19,6 +19,7 @@ from service.openapi import describe
 from service.parts import Parts
 from service.remembered import Remembered
 from service.routes.catalogue import catalogue
+from service.routes.docs import docs
 from service.routes.estimates import estimates
 from service.routes.jobs import jobs
 from service.routes.outcomes import outcomes
@@ -56,13 +57,15 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         description="Will this training job fit on that GPU? Errors are problem documents"
         " (RFC 9457) with a stable `code`.",
         lifespan=_lifespan,
+        docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
     )
     app.state.parts = parts
-    for router in (estimates, jobs, catalogue, outcomes, probes):
+    for router in (estimates, jobs, catalogue, outcomes, probes, docs):
         app.include_router(router)
     add_error_handlers(app)
-    describe(app)
+    describe(app, settings)
     # The one that is added last comes first.
     app.add_middleware(
         Remembered, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics

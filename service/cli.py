@@ -17,6 +17,7 @@ from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
 from service.commands.estimate import estimate_command
 from service.commands.fit import fit_command
+from service.commands.keys import keys_app
 from service.commands.listings import gpus_command, runtimes_command
 from service.commands.max_batch import max_batch_command
 from service.commands.profile import profile_command
@@ -40,6 +41,7 @@ app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
+app.add_typer(keys_app)
 
 
 def _print_version(wanted: bool) -> None:

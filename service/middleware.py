@@ -5,14 +5,17 @@ Plain ASGI: it is on the way of each answer from the cache, and must cost next t
 
 from __future__ import annotations
 
-import asyncio
+import re
 import time
 from secrets import token_hex
 from typing import Any
 
+from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import ProblemError, problem
+from service.errors import problem, unknown_problem
+from service.limits import LimitedBody, declared_length, drain, too_large
 from service.metrics import Metrics
 from service.settings import ServiceSettings
 from worker.logs import write_line
@@ -23,8 +26,17 @@ _HEADERS = (
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 )
+#: of pages, unless they say otherwise: nothing from elsewhere, nothing inline, in nobody's frame
+PAGE_POLICY = (
+    b"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
+    b" frame-ancestors 'none'"
+)
 #: asked for by machines all day long: counted, not logged
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_REQUEST_ID = re.compile(rb"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
 
 
 class Envelope:
@@ -43,40 +55,45 @@ class Envelope:
         headers = dict(scope["headers"])
         request_id = _clean(headers.get(b"x-request-id")) or token_hex(8)
         scope.setdefault("state", {})["request_id"] = request_id
+        method = scope["method"]
         start = time.perf_counter()
-        status = 500
-
-        async def send_with_headers(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                given = message["headers"] = list(message.get("headers", ()))
-                names = {name for name, _ in given}
-                given.append((b"x-request-id", request_id.encode()))
-                given.extend(header for header in _HEADERS if header[0] not in names)
-            await send(message)
-
+        answer = _Answer(send, request_id, has_body=method != "HEAD")
         try:
-            await self._limited(scope, headers, receive, send_with_headers)
+            if method == "OPTIONS":
+                await _options(scope)(scope, receive, answer.send)
+                return
+            if method == "HEAD":  # as GET, without the body
+                scope["method"] = "GET"
+            await self._limited(scope, headers, receive, answer.send)
+        except Exception as error:
+            if answer.has_begun:
+                raise  # the server breaks the connection: half an answer must not look whole
+            await unknown_problem(error)(scope, receive, answer.send)
         finally:
-            self._note(scope, request_id, status, time.perf_counter() - start)
+            self._note(scope, method, request_id, answer.status, time.perf_counter() - start)
 
     async def _limited(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, send: Send
     ) -> None:
-        is_upload = headers.get(b"content-type", b"").startswith(b"multipart/")
+        is_upload = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
         settings = self._settings
         most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
-        if _declared(headers) > most:
-            await _too_large(most)(scope, receive, send)
+        if declared_length(headers) > most:
+            if b"expect" not in headers:  # else it waits for our word, and sends nothing
+                await drain(receive, most)
+            error = too_large(most)
+            refusal = problem(error.status, error.code, error.detail, headers=error.headers)
+            await refusal(scope, receive, send)
             return
-        body = _Body(receive, most, settings.body_timeout_seconds)
+        body = LimitedBody(receive, most, settings.body_timeout_seconds)
         await self._app(scope, body.receive, send)
 
-    def _note(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
+    def _note(
+        self, scope: Scope, method: str, request_id: str, status: int, seconds: float
+    ) -> None:
         route = getattr(scope.get("route"), "path", "unknown")
-        method = scope["method"]
-        self._metrics.note_request(method, route, status, seconds)
+        known = method if method in _METHODS else "OTHER"
+        self._metrics.note_request(known, route, status, seconds)
         if route in _QUIET:
             return
         state: dict[str, Any] = scope["state"]
@@ -93,55 +110,48 @@ class Envelope:
         write_line("request", line)
 
 
-class _Body:
-    """A request's body as it comes in: not too long, and not too slowly."""
+class _Answer:
+    """An answer on its way out."""
 
-    def __init__(self, receive: Receive, most: int, timeout_seconds: float) -> None:
-        self._receive = receive
-        self._most = most
-        self._timeout_seconds = timeout_seconds
-        self._num_bytes = 0
-        self._is_over = False
-        self._deadline: float | None = None
+    def __init__(self, send: Send, request_id: str, *, has_body: bool) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._has_body = has_body
+        self.has_begun = False
+        self.status = 500
 
-    async def receive(self) -> Message:
-        """Return the next piece.
-
-        Raises:
-            ProblemError: 413 or 408.
-        """
-        if self._is_over:
-            return await self._receive()
-        now = asyncio.get_running_loop().time()
-        self._deadline = self._deadline or now + self._timeout_seconds
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            detail = f"the request was not sent within {self._timeout_seconds:g} s"
-            raise ProblemError(408, detail, headers={"Connection": "close"}) from None
-        self._num_bytes += len(message.get("body", b""))
-        self._is_over = not message.get("more_body", False)
-        if self._num_bytes > self._most:
-            raise ProblemError(413, _too_large_text(self._most), headers={"Connection": "close"})
-        return message
+    async def send(self, message: Message) -> None:
+        """Send a piece of it."""
+        if message["type"] == "http.response.start":
+            self.has_begun = True
+            self.status = message["status"]
+            given = message["headers"] = list(message.get("headers", ()))
+            known = dict(given)
+            given.append((b"x-request-id", self._request_id.encode()))
+            given.extend(header for header in _HEADERS if header[0] not in known)
+            is_page = known.get(b"content-type", b"").startswith(b"text/html")
+            if is_page and b"content-security-policy" not in known:
+                given.append((b"content-security-policy", PAGE_POLICY))
+        elif not self._has_body:
+            message = {**message, "body": b""}
+        await self._send(message)
 
 
-def _declared(headers: dict[bytes, bytes]) -> int:
-    text = headers.get(b"content-length", b"0")
-    return int(text) if text.isdigit() else 0
-
-
-def _too_large(most: int) -> Any:
-    return problem(413, "TOO_LARGE", _too_large_text(most), headers={"Connection": "close"})
-
-
-def _too_large_text(most: int) -> str:
-    return f"such a request may have {most:,} bytes; profile fewer iterations, or ask the operator"
+def _options(scope: Scope) -> Response:
+    """Say what may be done with a path. Nothing about other origins: pages of theirs may not."""
+    routes = scope["app"].routes
+    allowed = {
+        method
+        for method in _METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    }
+    if not allowed:
+        return problem(404, "NOT_FOUND", "Not Found")
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    return Response(status_code=204, headers={"Allow": ", ".join(sorted(allowed | {"OPTIONS"}))})
 
 
 def _clean(shown: bytes | None) -> str | None:
     """Take a caller's id if it is one: it goes into logs."""
-    if shown and len(shown) <= 64 and shown.replace(b"-", b"").isalnum():
-        return shown.decode("ascii")
-    return None
+    return shown.decode("ascii") if shown and _REQUEST_ID.fullmatch(shown) else None

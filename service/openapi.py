@@ -8,29 +8,126 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from service.schemas import EstimateCreate, FitCreate, TraceEstimateCreate
+from service.bodies import JSON, MULTIPART
+from service.schemas import (
+    Accepted,
+    EstimateCreate,
+    FitCreate,
+    OutcomeCreate,
+    Problem,
+    TraceEstimateCreate,
+)
+from service.settings import ServiceSettings
 
-_BODIES: tuple[type[BaseModel], ...] = (EstimateCreate, FitCreate, TraceEstimateCreate)
+Responses = dict[int | str, dict[str, Any]]
+
+#: bodies that handlers read by themselves
+_BODIES: tuple[type[BaseModel], ...] = (
+    EstimateCreate,
+    FitCreate,
+    OutcomeCreate,
+    TraceEstimateCreate,
+)
 
 
-def describe(app: FastAPI) -> None:
-    """Add the bodies to the document when it is first asked for."""
+def _problems(texts: dict[int, str]) -> Responses:
+    return {status: {"model": Problem, "description": text} for status, text in texts.items()}
+
+
+#: what any request may be answered with
+PROBLEMS = _problems(
+    {
+        401: "No key, or none that is in force.",
+        403: "A key whose role may not do this.",
+        408: "The request took too long to come in.",
+        413: "The request is too long.",
+        422: "Something in it is wrong: the problem names the field, the value and the rule.",
+        429: "Too many requests, or too many jobs wait; `Retry-After` says when to come back.",
+        500: "memgate failed: our fault.",
+        503: "The queue cannot be reached, workers were lost, or too many clients wait.",
+    }
+)
+NOT_FOUND = _problems({404: "There is no such job, or it is long over."})
+WRONG_TYPE = _problems({415: "A content type that is not taken here, or a packed request."})
+CANCELED = _problems({409: "Somebody canceled the job that would have answered."})
+
+_LOCATION = {
+    "Location": {"description": "The job.", "required": True, "schema": {"type": "string"}}
+}
+ACCEPTED: Responses = {
+    200: {"description": "The answer.", "headers": _LOCATION},
+    202: {
+        "model": Accepted,
+        "description": "Not answered yet: `Location` says where it will be.",
+        "headers": _LOCATION,
+    },
+}
+
+
+def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Describe a body that the handler reads by itself."""
+    content: dict[str, Any] = {JSON: {"schema": _reference(model)}}
+    if upload is not None:
+        content[MULTIPART] = {
+            "schema": {
+                "type": "object",
+                "required": ["request", "trace"],
+                "properties": {
+                    "request": _reference(upload),
+                    "trace": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "What torch.profiler exported, .json or .json.gz.",
+                    },
+                },
+            },
+            "encoding": {"request": {"contentType": JSON}},
+        }
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+def describe(app: FastAPI, settings: ServiceSettings) -> None:
+    """Complete the document when it is first asked for."""
     made_by_framework = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             document = made_by_framework()
-            _, schemas = models_json_schema(
-                [(model, "validation") for model in _BODIES],
-                ref_template="#/components/schemas/{model}",
-            )
-            known = document["components"]["schemas"]
-            for name, schema in schemas["$defs"].items():
-                known.setdefault(name, schema)
-            document["components"]["securitySchemes"] = {
-                "key": {"type": "http", "scheme": "bearer"}
-            }
+            _add_bodies(document)
+            for methods in document["paths"].values():
+                for operation in methods.values():
+                    _complete(operation, needs_keys=settings.needs_keys)
+            if settings.needs_keys:
+                scheme = {"type": "http", "scheme": "bearer"}
+                document["components"]["securitySchemes"] = {"key": scheme}
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _add_bodies(document: dict[str, Any]) -> None:
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in _BODIES], ref_template="#/components/schemas/{model}"
+    )
+    known = document["components"]["schemas"]
+    for name, schema in schemas["$defs"].items():
+        known.setdefault(name, schema)
+
+
+def _complete(operation: dict[str, Any], *, needs_keys: bool) -> None:
+    """Say that problems are problem documents, and where keys are needed."""
+    responses = operation["responses"]
+    if "401" in responses:
+        if needs_keys:
+            operation["security"] = [{"key": []}]
+        else:
+            del responses["401"], responses["403"]
+    for status, response in responses.items():
+        if int(status) >= 400 and "content" in response:
+            (content,) = response["content"].values()
+            response["content"] = {"application/problem+json": content}

@@ -17,7 +17,7 @@ from service.parts import Parts
 from service.remembered import Answer
 from worker.contract import JobRecord, JobState, Priority, Work
 
-_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})(?:$|[,;\s])")
+_WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6})"?(?:$|[,;\s])""", re.IGNORECASE)
 
 Prefer = Annotated[
     str | None,
@@ -48,7 +48,7 @@ async def ask(
         assert isinstance(body, bytes)
         if key is not None:
             parts.answers[key] = Answer(record.id, body)
-        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
+        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found} | applied(seconds)
         return Response(body, media_type="application/json", headers=headers)
     if record.error is not None:
         return problem_of_job(record.id, record.error)
@@ -57,14 +57,17 @@ async def ask(
 
 async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord:
     """Return a job when it is over, or when the time is."""
-    left = seconds
-    while record.state.is_open and left > 0 and not parts.waiters.is_over:
-        start = anyio.current_time()
-        with parts.metrics.waiting.track_inprogress():
-            await parts.waiters.wait(record.id, left)
-        record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
-        left -= anyio.current_time() - start
-    return record
+    if not record.state.is_open or seconds <= 0:
+        return record
+    deadline = anyio.current_time() + seconds
+    with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
+        while True:
+            # Looked at after the bell was hung up: it may have been over before.
+            record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
+            left = deadline - anyio.current_time()
+            if not record.state.is_open or left <= 0 or parts.waiters.is_over:
+                return record
+            await bell.wait(left)
 
 
 def wait_seconds(prefer: str | None, most: float) -> float:
@@ -73,9 +76,12 @@ def wait_seconds(prefer: str | None, most: float) -> float:
     return min(float(found.group(1)), most) if found else 0.0
 
 
+def applied(seconds: float) -> dict[str, str]:
+    """Say for how long a caller was ready to wait, as we understood it."""
+    return {"Preference-Applied": f"wait={seconds:g}"} if seconds else {}
+
+
 def accepted(record: JobRecord, seconds: float) -> Response:
     """Say that there is no answer yet, and where it will be."""
-    headers = {"Location": f"/jobs/{record.id}", "Retry-After": "1"}
-    if seconds:
-        headers["Preference-Applied"] = f"wait={seconds:g}"
+    headers = {"Location": f"/jobs/{record.id}", "Retry-After": "1"} | applied(seconds)
     return JSONResponse({"id": record.id, "state": record.state}, 202, headers=headers)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.errors import AllocatorConfigError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
-from worker.contract import EngineName, JobRecord, Priority, Work, WorkKind
+from worker.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
 
 _EXAMPLE_JOB: Any = {
     "model": {"source": "torchvision", "name": "resnet50"},
@@ -18,18 +20,23 @@ _EXAMPLE_JOB: Any = {
 }
 
 
+#: what the id of a job looks like
+JOB_ID = "^[0-9a-f]{32}$"
+
+
 class _Create(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _named(gpu: object) -> object:
+    return {"name": gpu} if isinstance(gpu, str) else gpu
+
+
 Gpu = Annotated[
-    str | GpuRequest,
+    GpuRequest,
+    BeforeValidator(_named, json_schema_input_type=str | GpuRequest),
     Field(description="A GPU of the catalogue, or one that is described.", examples=["rtx-3060"]),
 ]
-
-
-def _named(gpu: str | GpuRequest) -> GpuRequest:
-    return GpuRequest(name=gpu) if isinstance(gpu, str) else gpu
 
 
 class EstimateCreate(_Create):
@@ -48,20 +55,27 @@ class EstimateCreate(_Create):
 
     def work(self, kind: WorkKind = WorkKind.ESTIMATE) -> Work:
         """Return the question."""
-        return Work(kind=kind, job=self.job, gpu=_named(self.gpu), engine=self.engine)
+        return Work(kind=kind, job=self.job, gpu=self.gpu, engine=self.engine)
+
+
+def _allocator(text: str) -> str:
+    try:
+        parse_alloc_conf(text)
+    except AllocatorConfigError as error:
+        raise ValueError(error.message) from None
+    return text
 
 
 class TraceEstimateCreate(_Create):
     """Will the job of an uploaded trace fit on that GPU?"""
 
     gpu: Gpu
-    allocator: str = ""
+    allocator: Annotated[str, AfterValidator(_allocator)] = ""
     priority: Priority = Priority.NORMAL
 
     def work(self, trace: str) -> Work:
         """Return the question about a trace that is in the store."""
-        gpu = _named(self.gpu)
-        return Work(kind=WorkKind.ESTIMATE, trace=trace, gpu=gpu, allocator=self.allocator)
+        return Work(kind=WorkKind.ESTIMATE, trace=trace, gpu=self.gpu, allocator=self.allocator)
 
 
 class FitCreate(_Create):
@@ -98,6 +112,21 @@ class GpuRead(BaseModel):
     multiprocessors: int
 
 
+class Accepted(BaseModel):
+    """A question that is not answered yet."""
+
+    id: str
+    state: JobState
+
+
+class WrongField(BaseModel):
+    """A field of a request that is wrong."""
+
+    field: str
+    rule: str
+    value: str
+
+
 class Problem(BaseModel):
     """Why there is no answer: RFC 9457."""
 
@@ -107,19 +136,23 @@ class Problem(BaseModel):
     code: str
     """Stable; docs/errors.md lists all."""
     detail: str
+    job: str | None = None
+    """The job that has no answer, if there is one."""
+    errors: list[WrongField] = []
+    """Each field that is wrong, up to a number."""
 
 
 class OutcomeCreate(_Create):
     """What a finished job really took."""
 
-    job: Annotated[str, Field(description="Id of the estimate's job.")]
+    job: Annotated[str, Field(pattern=JOB_ID, description="Id of the estimate's job.")]
     measured_peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
     """As the driver shows it for the process; or the allocator's peak, and say so."""
     is_reserved_only: bool = False
     """Measured was what the allocator reserved, without the CUDA context."""
     ran_out: bool = False
     """It died of too little memory."""
-    gpu_product: str | None = None
+    gpu_product: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
 class AccuracyGroup(BaseModel):

@@ -8,6 +8,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from service.protocol import bounded_protocol
 from service.settings import ServiceSettings
 
 #: how long a service that is told to stop waits for its open requests
@@ -23,7 +24,8 @@ def serve(
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http="httptools",
+        http=bounded_protocol(settings.body_timeout_seconds),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

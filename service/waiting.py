@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import anyio.to_thread
 
@@ -21,13 +22,30 @@ _LOOK_SECONDS = 2.0
 _STOP_SECONDS = 5.0
 
 
+class Bell:
+    """Rings once."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake who waits."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it rings, at most for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+
+
 class Waiters:
     """Everybody who waits, by job."""
 
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
         self.num_waiting = 0
         #: nobody waits any longer: the service ends
         self.is_over = False
@@ -42,8 +60,8 @@ class Waiters:
             self._loop.call_soon_threadsafe(self._wake, job_id)
 
     def _wake(self, job_id: str) -> None:
-        for event in self._waiting.get(job_id, ()):
-            event.set()
+        for bell in self._waiting.get(job_id, ()):
+            bell.ring()
 
     def stop(self) -> None:
         """Let nobody wait for much longer; called when the program hears a signal."""
@@ -65,8 +83,9 @@ class Waiters:
                 for job_id in await anyio.to_thread.run_sync(queue.over, list(self._waiting)):
                     self._wake(job_id)
 
-    async def wait(self, job_id: str, seconds: float) -> None:
-        """Wait until a job may be over, at most for so long.
+    @contextmanager
+    def waiting(self, job_id: str) -> Iterator[Bell]:
+        """Hang up a bell that rings when a job is over.
 
         Raises:
             ProblemError: if too many wait already.
@@ -76,18 +95,16 @@ class Waiters:
                 503,
                 f"{self._max_waiting} clients wait already; ask without 'Prefer: wait'",
                 code="TOO_MANY_WAITING",
-                headers={"Retry-After": "5"},
+                headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
+                job=job_id,
             )
-        event = asyncio.Event()
-        self._waiting[job_id].add(event)
+        bell = Bell()
+        self._waiting[job_id].add(bell)
         self.num_waiting += 1
         try:
-            async with asyncio.timeout(seconds):
-                await event.wait()
-        except TimeoutError:
-            pass
+            yield bell
         finally:
             self.num_waiting -= 1
-            self._waiting[job_id].discard(event)
+            self._waiting[job_id].discard(bell)
             if not self._waiting[job_id]:
                 del self._waiting[job_id]

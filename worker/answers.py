@@ -168,7 +168,7 @@ class Answerer:
         data = self._store.load_trace(work.trace)
         if data is None:
             raise InputError("the uploaded trace is no longer there; upload it again")
-        trace = read_trace(io.BytesIO(data))
+        trace = read_trace(io.BytesIO(data), max_bytes=self._settings.max_trace_bytes)
         device = Device(compute_capability=gpu.compute_capability)
         return TracedJob(
             timeline=make_timeline(trace, device),

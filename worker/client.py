@@ -75,6 +75,15 @@ class QueueClient:
             enqueue(self._redis, job_id, self._speed(work), priority)
         return self.store.read(job_id)
 
+    def save_trace(self, data: bytes) -> str:
+        """Keep a trace that a question will be about; return the digest that names it.
+
+        Raises:
+            QueueFullError: if too much is waiting: nobody would ask.
+        """
+        self.store.refuse_if_full()
+        return self.store.save_trace(data)
+
     def _speed(self, work: Work) -> Speed:
         """Fast is what needs no run: its timeline is there."""
         if work.kind is not WorkKind.ESTIMATE or work.job is None or work.gpu is None:

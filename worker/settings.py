@@ -88,6 +88,9 @@ class WorkerSettings(QueueSettings):
     job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8 * GIB
     """Most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
 
+    max_trace_bytes: Annotated[int, Field(ge=MIB)] = GIB
+    """Longest uploaded trace, unpacked; ``MEMGATE_MAX_TRACE_BYTES``."""
+
     advice_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long to look for a batch size that fits when a job is rejected;
     ``MEMGATE_ADVICE_SECONDS``."""

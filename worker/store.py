@@ -104,10 +104,18 @@ class JobStore:
             ],
         )
         if created == -1:
-            raise QueueFullError(f"{settings.max_queued} jobs are waiting; try again later")
+            raise self._full()
         if created:
             self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, _key("job", "")])
         return bool(created)
+
+    def refuse_if_full(self) -> None:
+        """Raise QueueFullError if too many jobs are not over."""
+        if self.num_open() >= self._settings.max_queued:
+            raise self._full()
+
+    def _full(self) -> QueueFullError:
+        return QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
 
     def begin(self, job_id: str, worker: str) -> bool:
         """Take a job; False if it is over or somebody else's."""

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends
 
 from memgate.gpus import CATALOGUE
 from service.access import needs
-from service.routes.estimates import PROBLEMS
+from service.openapi import PROBLEMS
 from service.schemas import GpuRead
 from worker.keys import Role
 

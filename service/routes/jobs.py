@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio.to_thread
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
 
 from memgate.views import TimelineView
 from service.access import needs
 from service.errors import ProblemError
+from service.openapi import NOT_FOUND, PROBLEMS
 from service.parts import TheParts
-from service.questions import Prefer, wait_for, wait_seconds
-from service.routes.estimates import PROBLEMS
-from service.schemas import JobList, Problem
+from service.questions import Prefer, applied, wait_for, wait_seconds
+from service.schemas import JOB_ID, JobList
 from worker.contract import JobRecord, JobState, WorkKind
 from worker.keys import Role
 
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no such job."}
-}
-jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS | _NOT_FOUND)
+jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS)
 
-JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 
 @jobs.get("", dependencies=[Depends(needs(Role.READ))])
@@ -36,26 +33,36 @@ def list_jobs(
 ) -> JobList:
     """Return jobs, the newest first."""
     found = parts.queue.list(offset=offset, count=limit, state=state, kind=kind)
-    is_last = len(found) < limit
+    if state is None and kind is None:  # some on the page may have expired
+        is_last = offset + limit >= parts.queue.store.num_jobs()
+    else:
+        is_last = len(found) < limit
     return JobList(jobs=found, next_offset=None if is_last else offset + limit)
 
 
-@jobs.get("/{job_id}", dependencies=[Depends(needs(Role.READ))])
-async def read_job(job_id: JobId, parts: TheParts, prefer: Prefer = None) -> JobRecord:
+@jobs.get("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.READ))])
+async def read_job(
+    request: Request, response: Response, job_id: JobId, parts: TheParts, prefer: Prefer = None
+) -> JobRecord:
     """Return a job as far as it has come."""
+    request.state.job = job_id
+    seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
+    response.headers.update(applied(seconds))
     record = await anyio.to_thread.run_sync(parts.queue.read, job_id)
-    return await wait_for(parts, record, wait_seconds(prefer, parts.settings.max_wait_seconds))
+    return await wait_for(parts, record, seconds)
 
 
-@jobs.delete("/{job_id}", dependencies=[Depends(needs(Role.SUBMIT))])
-def cancel_job(job_id: JobId, parts: TheParts) -> JobRecord:
+@jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])
+def cancel_job(request: Request, job_id: JobId, parts: TheParts) -> JobRecord:
     """End a job; one that is over stays as it is."""
+    request.state.job = job_id
     return parts.queue.cancel(job_id)
 
 
 @jobs.get(
     "/{job_id}/timeline",
     response_model=TimelineView,
+    responses=NOT_FOUND,
     dependencies=[Depends(needs(Role.READ))],
 )
 def read_timeline(job_id: JobId, parts: TheParts) -> Response:

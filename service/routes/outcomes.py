@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import APIRouter, Depends
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Request
 
 from service.access import needs
+from service.bodies import json_body, read_json
 from service.calibration import compare_outcomes, count_outcome
 from service.errors import ProblemError
-from service.parts import TheParts
-from service.routes.estimates import PROBLEMS
-from service.schemas import AccuracyRead, OutcomeCreate, Problem
+from service.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+from service.parts import Parts, TheParts
+from service.schemas import AccuracyRead, OutcomeCreate
 from worker.contract import JobState, WorkKind
 from worker.keys import Role
 from worker.store import Outcome
 
-_NOT_FOUND: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no such job."}
-}
 outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 
 
@@ -26,14 +23,20 @@ outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
     "/outcomes",
     status_code=201,
     dependencies=[Depends(needs(Role.SUBMIT))],
-    responses=_NOT_FOUND,
+    responses=NOT_FOUND | WRONG_TYPE,
+    openapi_extra=body_of(OutcomeCreate),
 )
-def create_outcome(outcome: OutcomeCreate, parts: TheParts) -> Outcome:
+async def create_outcome(request: Request, parts: TheParts) -> Outcome:
     """Tell what a job that was estimated really took."""
+    outcome = read_json(OutcomeCreate, await json_body(request))
+    return await anyio.to_thread.run_sync(_store, parts, outcome)
+
+
+def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
     record = parts.queue.read(outcome.job)
     if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
         detail = f"job {record.id} is no estimate that was answered: there is nothing to compare"
-        raise ProblemError(422, detail, code="BAD_INPUT")
+        raise ProblemError(422, detail)
     assert record.result is not None
     gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
     predicted = record.result["peak_reserved_bytes" if outcome.is_reserved_only else "peak_bytes"]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from service.errors import problem
 from service.parts import TheParts
 from service.schemas import Problem
 
 probes = APIRouter(tags=["probes"])
+
+_SOON = {"Retry-After": "5"}
 
 
 @probes.get("/healthz")
@@ -20,20 +22,21 @@ async def read_health() -> dict[str, str]:
 
 @probes.get(
     "/readyz",
+    response_model=dict[str, str],
     responses={503: {"model": Problem, "description": "Something is missing; says what."}},
 )
 def read_readiness(parts: TheParts) -> Response:
     """Answer 200 if requests can be served, else 503 and what is missing."""
     if (missing := parts.queue.unreachable_because()) is not None:
         detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
-        return problem(503, "QUEUE_UNREACHABLE", detail)
+        return problem(503, "QUEUE_UNREACHABLE", detail, headers=_SOON)
     if not parts.queue.num_workers():
         detail = "no worker is there; start one with: python -m worker"
-        return problem(503, "NO_WORKER", detail)
+        return problem(503, "NO_WORKER", detail, headers=_SOON)
     return JSONResponse({"status": "ready"})
 
 
-@probes.get("/metrics", response_class=Response)
+@probes.get("/metrics", response_class=PlainTextResponse)
 def read_metrics(parts: TheParts) -> Response:
     """Answer Prometheus."""
     return Response(parts.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

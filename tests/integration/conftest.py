@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -51,3 +53,10 @@ def make_place(redis_url: str) -> Iterator[Callable[..., Place]]:
 def place(make_place: Callable[..., Place]) -> Place:
     """Make one with the settings there are by default."""
     return make_place()
+
+
+@pytest.fixture
+def short_directory() -> Iterator[Path]:
+    """Make a directory whose name is short enough for a socket in it."""
+    with TemporaryDirectory(prefix="mg") as name:
+        yield Path(name)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 
+from service.access import digest_of
 from service.app import create_app
 from service.parts import Parts
 from service.remembered import Answer, cache_key
@@ -91,7 +92,7 @@ def test_a_key_is_needed_where_keys_are() -> None:
     with _client(api_keys="required", rate_limit="2/minute") as client:
         parts: Parts = client.app.state.parts  # type: ignore[attr-defined]
         for name, role in (("good", Role.SUBMIT), ("weak", Role.READ)):
-            parts.gatekeeper._known[name] = ApiKey(name, name, role, "2026-01-01")
+            parts.gatekeeper._known[digest_of(name)] = ApiKey(name, name, role, "2026-01-01")
 
         def status(key: str) -> int:
             headers = JSON | {"authorization": f"Bearer {key}"}

@@ -1,0 +1,136 @@
+"""The service as a program of its own, for tests of what only shows over a socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from rq import SimpleWorker
+
+from service.settings import ServiceSettings
+from worker.client import QueueClient
+from worker.keys import KeyRing, Role
+from worker.main import make_worker
+from worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A service that runs."""
+
+    port: int
+    pid: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def connect(self) -> socket.socket:
+        """Open a connection; nothing is said yet."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def say(self, *pieces: bytes) -> bytes:
+        """Send bytes and return all that comes back until it hangs up."""
+        with self.connect() as connection:
+            for piece in pieces:
+                try:
+                    connection.sendall(piece)
+                except OSError:  # it has heard enough
+                    break
+            return hear(connection)
+
+    def peak_bytes(self) -> int:
+        """Return the most memory that it had so far."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("Linux tells")
+
+
+def hear(connection: socket.socket) -> bytes:
+    """Return all that comes until the other side hangs up."""
+    heard = b""
+    try:
+        while piece := connection.recv(65536):
+            heard += piece
+    except ConnectionError:
+        pass
+    return heard
+
+
+@contextmanager
+def running(redis_url: str, log: Path, **settings: object) -> Iterator[Running]:
+    """Run ``python -m service`` with settings, by their names."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    given = {f"MEMGATE_{name.upper()}": str(value) for name, value in settings.items()}
+    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": str(port)} | given
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service"], env=environment, stdout=file, stderr=file
+        )
+    try:
+        _wait_until_it_listens(port, process, log)
+        yield Running(port=port, pid=process.pid, log=log)
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def _wait_until_it_listens(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the service never listened")
+
+
+def make_key(redis_url: str, role: Role) -> str:
+    """Make an API key."""
+    queue = QueueClient(ServiceSettings(redis_url=redis_url))
+    try:
+        return KeyRing(queue.store).make("test", role)
+    finally:
+        queue.close()
+
+
+@contextmanager
+def idle_worker(redis_url: str) -> Iterator[SimpleWorker]:
+    """Have a worker that reports in, and does nothing."""
+    worker = make_worker(WorkerSettings(redis_url=redis_url))
+    worker.register_birth()  # type: ignore[no-untyped-call]
+    try:
+        yield worker
+    finally:
+        worker.register_death()  # type: ignore[no-untyped-call]
+        worker.connection.close()
+
+
+def trusting() -> ssl.SSLContext:
+    """Make a context that takes any certificate."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def process_of(pid: int) -> psutil.Process:
+    """Return a process."""
+    return psutil.Process(pid)
