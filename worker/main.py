@@ -31,15 +31,15 @@ from worker.watchdog import Watchdog
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
     "input": {"shape": [3, 32, 32]},
-    "batch_size": 1,
+    "batch_size": 2,  # its batch norm refuses one
     "iterations": 1,
 }
 
 
 def make_worker(settings: WorkerSettings) -> SimpleWorker:
     """Make a worker on its queues. Payloads are JSON: nothing off the queue is ever unpickled."""
-    # Blocking reads wait for work as long as it takes, so there is no socket time-out. A server that
-    # is away for a moment is waited for: an answer that was worked out must not be lost.
+    # Blocking reads wait for work as long as it takes, so there is no socket time-out. A server
+    # that is away for a moment is waited for: an answer that was worked out must not be lost.
     connection = Redis.from_url(
         settings.redis_url,
         socket_timeout=None,
