@@ -37,7 +37,7 @@ from worker.watchdog import Watchdog
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
     "input": {"shape": [3, 32, 32]},
-    "batch_size": 2,
+    "batch_size": 2,  # its batch norm refuses one
     "iterations": 1,
 }
 
