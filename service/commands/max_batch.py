@@ -41,7 +41,7 @@ def max_batch_command(
 ) -> None:
     """What is the largest batch that is admitted? Exit status: 0 found, 3 not even one sample.
 
-    The search starts from the batch size of the spec, and runs the job three to eight times.
+    The search starts from the batch size of the spec, and usually runs the job three to nine times.
 
     Example: memgate max-batch deploy/examples/resnet50.json --gpu rtx-3060
     """
