@@ -104,7 +104,7 @@ def test_a_route_lets_in_its_role_and_those_above(redis_url: str, shown: Role | 
 )
 def test_a_wrong_key_is_no_key(redis_url: str, headers: dict[str, str]) -> None:
     """401 with the scheme, and nothing of what was shown."""
-    raw = {name: value.encode("latin-1") for name, value in headers.items()}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     with TestClient(_app(redis_url)) as client:
         answer = client.get("/gpus", headers=raw)
 
@@ -209,7 +209,7 @@ def test_a_request_is_logged_with_its_id_key_and_job(redis_url: str) -> None:
 def test_a_hostile_request_id_is_not_taken(redis_url: str, hostile: bytes) -> None:
     """It would go into logs: the request gets one of ours."""
     with TestClient(_app(redis_url)) as client:
-        taken = client.get("/healthz", headers={"X-Request-Id": hostile}).headers["x-request-id"]
+        taken = client.get("/healthz", headers={b"X-Request-Id": hostile}).headers["x-request-id"]
 
     assert len(taken) == 16
     assert taken.isalnum()
