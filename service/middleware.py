@@ -10,6 +10,7 @@ import time
 from secrets import token_hex
 from typing import Any
 
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,6 +34,9 @@ PAGE_POLICY = (
 )
 #: asked for by machines all day long: counted, not logged
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+
+#: in logs and figures: the client went before it had sent all (as nginx calls it)
+_GONE = 499
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -65,6 +69,8 @@ class Envelope:
             if method == "HEAD":  # as GET, without the body
                 scope["method"] = "GET"
             await self._limited(scope, headers, receive, answer.send)
+        except ClientDisconnect:
+            answer.status = _GONE  # nobody is left to be answered
         except Exception as error:
             if answer.has_begun:
                 raise  # the server breaks the connection: half an answer must not look whole

@@ -19,6 +19,13 @@ _EXAMPLE_JOB: Any = {
     "optimizer": {"name": "Adam"},
 }
 
+_EXAMPLE_LANGUAGE_JOB: Any = {
+    "model": {"source": "transformers", "name": "gpt2"},
+    "input": {"sequence_length": 512},
+    "batch_size": 4,
+    "optimizer": {"name": "AdamW", "kwargs": {"lr": 0.0001}},
+    "precision": "amp-bf16",
+}
 
 #: what the id of a job looks like
 JOB_ID = "^[0-9a-f]{32}$"
@@ -45,7 +52,17 @@ class EstimateCreate(_Create):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        json_schema_extra={"examples": [{"job": _EXAMPLE_JOB, "gpu": "rtx-3060"}]},
+        json_schema_extra={
+            "examples": [
+                {"job": _EXAMPLE_JOB, "gpu": "rtx-3060"},
+                {
+                    "job": _EXAMPLE_LANGUAGE_JOB,
+                    "gpu": {"memory_bytes": 12510167040, "compute_capability": "8.6"},
+                    "engine": "phantom",
+                    "priority": "high",
+                },
+            ]
+        },
     )
 
     job: JobSpec
@@ -68,6 +85,14 @@ def _allocator(text: str) -> str:
 
 class TraceEstimateCreate(_Create):
     """Will the job of an uploaded trace fit on that GPU?"""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"gpu": "rtx-3060", "allocator": "expandable_segments:True"}]
+        },
+    )
 
     gpu: Gpu
     allocator: Annotated[str, AfterValidator(_allocator)] = ""
@@ -144,6 +169,14 @@ class Problem(BaseModel):
 
 class OutcomeCreate(_Create):
     """What a finished job really took."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"job": "0" * 32, "measured_peak_bytes": 4_100_000_000}],
+        },
+    )
 
     job: Annotated[str, Field(pattern=JOB_ID, description="Id of the estimate's job.")]
     measured_peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]

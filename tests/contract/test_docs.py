@@ -15,6 +15,8 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.timeline import Alloc, Free, Timeline
 from service import cli
+from service.app import create_app
+from service.errors import CODE_OF_STATUS
 from service.settings import ServiceSettings
 from tests.builders import mib
 from worker.settings import WorkerSettings
@@ -88,9 +90,25 @@ def test_every_error_code_is_documented() -> None:
         if issubclass(error, errors.MemgateError):
             assert f"`{error.code}`" in _text("docs/errors.md")
             assert error.__name__ in (errors.__doc__ or "")
-    used = re.findall(r'"code": "(\w+)"', _text("service/routes/probes.py"))
-    assert used
-    assert all(f"`{code}`" in _text("docs/errors.md") for code in used)
+
+
+def test_every_code_of_the_service_is_documented() -> None:
+    """Each code that a problem document or a failed job can carry is in docs/errors.md."""
+    codes = set(CODE_OF_STATUS.values())
+    for package in ("service", "worker"):
+        for path in (ROOT / package).rglob("*.py"):
+            text = path.read_text()
+            codes |= set(re.findall(r'code\s*=\s*"([A-Z_]+)"', text))
+            codes |= set(re.findall(r'problem\(\s*\d+,\s*"([A-Z_]+)"', text))
+    assert len(codes) >= 20
+    missing = {code for code in codes if f"`{code}`" not in _text("docs/errors.md")}
+    assert not missing
+
+
+def test_every_route_is_in_the_page_on_the_api() -> None:
+    """And in none but the words of the document that the service itself gives."""
+    for path in create_app(ServiceSettings()).openapi()["paths"]:
+        assert path.replace("{job_id}", "{id}") in _text("docs/api.md")
 
 
 def test_every_reason_code_is_documented() -> None:

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from rq import SimpleWorker
 
 from service.settings import ServiceSettings
@@ -129,8 +128,3 @@ def trusting() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def process_of(pid: int) -> psutil.Process:
-    """Return a process."""
-    return psutil.Process(pid)

@@ -104,7 +104,7 @@ def test_a_route_lets_in_its_role_and_those_above(redis_url: str, shown: Role | 
 )
 def test_a_wrong_key_is_no_key(redis_url: str, headers: dict[str, str]) -> None:
     """401 with the scheme, and nothing of what was shown."""
-    raw = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     with TestClient(_app(redis_url)) as client:
         answer = client.get("/gpus", headers=raw)
 

