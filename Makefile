@@ -12,10 +12,12 @@ RUNTIME ?= torch-2.14
 CUDNN   ?=
 # figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
 TIMM    ?= timm_a100.csv
+# models for `make extrapolation`: names, and what each means
+MODELS  ?= tests/data/models.json
 RECORD  ?= resnet50-batch=32-opt=adamw-cc80-capt0.2
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime run test test-slow lint format bench breadth compare constraints clean
+.PHONY: help install runtime run test test-slow lint format bench breadth compare extrapolation constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -64,6 +66,9 @@ breadth: install runtime ## trace hundreds of timm models beside a real A100 (TI
 
 compare: install runtime ## measure the phantom beside PyTorch's own MemTracker
 	$(BIN)/python -m tests.bench.compare
+
+extrapolation: install runtime ## hold what small batches tell against real runs (MODELS=models.json)
+	$(BIN)/python -m tests.bench.extrapolation '$(MODELS)'
 
 constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
 	rm -rf build/constraints

@@ -16,6 +16,7 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
+from tests.bench.extrapolation import measure
 from tests.conftest import DATA
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.profile.engine import ProfileEngine
@@ -84,6 +85,17 @@ def test_a_cpu_at_small_batches_tells_what_a_gpu_needs_at_a_large_one(
 
     assert ours.peak_allocated_bytes == pytest.approx(theirs.peak_allocated_bytes, rel=0.01)
     assert ours.peak_reserved_bytes == pytest.approx(theirs.peak_reserved_bytes, rel=0.03)
+
+
+@pytest.mark.parametrize("job", [CNN, GPT2], ids=["cnn", "gpt2"])
+def test_small_batches_tell_others_block_by_block(
+    profiler: ProfileEngine, job: dict[str, Any]
+) -> None:
+    """In between and beyond: every size, place and event is that of a run at that batch size."""
+    for told in measure(profiler, parse_job_spec(job)):
+        assert str(told) == "all", told.batch_size
+        assert told.blocks.num_blocks > 500
+        assert told.num_events > 1000
 
 
 def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
