@@ -8,6 +8,7 @@
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
+    |  |- HostMemoryError         a job that needs more memory of this machine than it may take
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
     `- SimulationError          the replay contradicts itself: our bug, never the caller's
@@ -69,6 +70,12 @@ class ExtrapolationError(InputError):
     """Runs at two batch sizes that do not match."""
 
     code = "NOT_EXTRAPOLATED"
+
+
+class HostMemoryError(InputError):
+    """A job that needs more memory of this machine than there is, or than it may take."""
+
+    code = "HOST_MEMORY_EXCEEDED"
 
 
 class TimelineError(InputError):

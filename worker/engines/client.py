@@ -10,9 +10,18 @@ from contextlib import suppress
 
 import msgspec
 
-from memgate.errors import EngineError, InputError
+from memgate.errors import EngineError, HostMemoryError, InputError
 from memgate.units import GIB
-from worker.engines.messages import Answer, BadJob, Crash, Profiled, Progress, Request
+from worker.engines.messages import (
+    Answer,
+    BadJob,
+    Crash,
+    Profiled,
+    ProfileRun,
+    ProfileScriptRun,
+    Progress,
+    Request,
+)
 from worker.runtime import Runtime
 
 #: what a job's process may take of this machine unless the caller says otherwise
@@ -51,6 +60,7 @@ class Host:
 
         Raises:
             InputError: if the job cannot be run as it is written, or needs what the engine lacks.
+            HostMemoryError: if the profile engine has too little memory of this machine for it.
             EngineError: if it fails for another reason.
         """
         self._send(request)
@@ -63,6 +73,12 @@ class Host:
                 raise InputError(
                     "the phantom engine cannot know this job's memory: it calls"
                     f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
+                )
+            if answer.out_of_memory and isinstance(request.work, ProfileRun | ProfileScriptRun):
+                raise HostMemoryError(
+                    "the profile engine has too little memory of this machine for the job:"
+                    f" {answer.message}; use the phantom engine (memgate estimate --engine"
+                    " phantom), which needs hardly any, or allow more with --host-memory GIB"
                 )
             raise EngineError(f"the job failed: {answer.message}")
         return answer

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate.blocks import pair_blocks
-from memgate.errors import ExtrapolationError
+from memgate.errors import ExtrapolationError, HostMemoryError
 from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
@@ -68,6 +68,8 @@ class ProfileEngine:
         self._runtime = runtime
         self._host = Host(runtime)
         self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
+        #: run frugally, since they took too much memory of this machine before
+        self._large_models: set[str] = set()
 
     def __enter__(self) -> ProfileEngine:
         return self
@@ -89,6 +91,7 @@ class ProfileEngine:
         Raises:
             InputError: if the job cannot be run as it is written.
             ExtrapolationError: if the small runs do not tell the large one.
+            HostMemoryError: if this machine has too little memory for the small runs.
             EngineError: if it fails for another reason.
         """
         start = time.perf_counter()
@@ -165,12 +168,25 @@ class ProfileEngine:
         self, spec: JobSpec, batch: int, limits: tuple[float, int] = _DEFAULT_LIMITS
     ) -> Profile:
         """Run a job on the CPU at one batch size. Raises what ``trace`` raises."""
+        model = spec.model.model_dump_json()
+        if model not in self._large_models:
+            try:
+                return self._run(spec, batch, limits, frugal=False)
+            except HostMemoryError:
+                self._large_models.add(model)
+        return self._run(spec, batch, limits, frugal=True)
+
+    def _run(
+        self, spec: JobSpec, batch: int, limits: tuple[float, int], *, frugal: bool
+    ) -> Profile:
         small = spec.model_copy(
             update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
         )
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "trace.json"
-            work = ProfileRun(spec=small.model_dump_json(by_alias=True), trace_path=str(path))
+            work = ProfileRun(
+                spec=small.model_dump_json(by_alias=True), trace_path=str(path), frugal=frugal
+            )
             told = self._host.ask(
                 Request(
                     work=work,
