@@ -15,11 +15,13 @@ TIMM    ?= timm_a100.csv
 # measured runs for `make rules`, models.json beside them
 PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
+# models for `make extrapolation`: names, and what each means
+MODELS  ?= tests/data/models.json
 # a trace for `make bench-traces`; none: some are made
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing breadth compare rules constraints clean
+.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing breadth compare extrapolation rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -82,6 +84,9 @@ breadth: install runtime ## trace hundreds of timm models beside a real A100 (TI
 
 compare: install runtime ## measure the phantom beside PyTorch's own MemTracker
 	$(BIN)/python -m tests.bench.compare
+
+extrapolation: install runtime ## hold what small batches tell against real runs (MODELS=models.json)
+	$(BIN)/python -m tests.bench.extrapolation '$(MODELS)'
 
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
 	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')

@@ -102,23 +102,30 @@ def _measured_run(
         total_bytes=int(row["total_gpu_memory"]),
         measured_bytes=int(row["ground_bytes"]),
         ran_out=row["real_oom"] == "true",
-        spec=_job_spec(row, models[row["model"]]),
+        spec=truth_job(
+            models[row["model"]],
+            batch_size=int(row["batch_size"]),
+            optimizer=row["optimizer"],
+            zero_grad_mode=row["zero_grad_mode"],
+        ),
         capped=tuple(capped),
         columns=row,
     )
 
 
-def _job_spec(row: Mapping[str, str], model: Mapping[str, Any]) -> JobSpec:
-    """Make the job of a row, as its recorders describe it (tests/data/README.md)."""
+def truth_job(
+    model: Mapping[str, Any], *, batch_size: int, optimizer: str, zero_grad_mode: str = ""
+) -> JobSpec:
+    """Make a job as the truth's recorders describe theirs (tests/data/README.md)."""
     is_language_model = model["source"] == "transformers"
     unstated = ZeroGrad.AFTER_STEP if is_language_model else ZeroGrad.BEFORE_BACKWARD
     return parse_job_spec(
         {
             "model": model,
             "input": {"sequence_length": 128} if is_language_model else {"shape": [3, 86, 86]},
-            "batch_size": int(row["batch_size"]),
-            "optimizer": {"name": row["optimizer"]},
-            "zero_grad": _ZERO_GRAD.get(row["zero_grad_mode"], unstated),
+            "batch_size": batch_size,
+            "optimizer": {"name": optimizer},
+            "zero_grad": _ZERO_GRAD.get(zero_grad_mode, unstated),
             "iterations": 4,
         }
     )

@@ -10,6 +10,7 @@
     |  |- NotModelledError        a job that calls what the phantom engine has no stand-in for
     |  |- NoKernelsError          a GPU that the runtime's PyTorch has no kernels for
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
+    |  |- HostMemoryError         a job that needs more memory of this machine than it may take
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- EngineError              a job could not be run to its end, for reasons of its own
     |  `- ProcessLostError        its process was killed: another try may do
@@ -84,6 +85,12 @@ class ExtrapolationError(InputError):
     """Runs at two batch sizes that do not match."""
 
     code = "NOT_EXTRAPOLATED"
+
+
+class HostMemoryError(InputError):
+    """A job that needs more memory of this machine than there is, or than it may take."""
+
+    code = "HOST_MEMORY_EXCEEDED"
 
 
 class TimelineError(InputError):

@@ -8,8 +8,9 @@ all blocks. Where two runs do not match, there is no answer, and the job must be
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import msgspec
@@ -62,16 +63,68 @@ def extrapolate(
     return replace(first, calls=calls, blocks=tuple(blocks))
 
 
-def count_differences(one: LinkedSet, other: LinkedSet) -> int:
-    """Return in how many retained blocks two sets of the same job at the same batch size differ."""
-    if len(one.calls) != len(other.calls):
-        return abs(len(one.calls) - len(other.calls))
-    different = 0
-    for mine, theirs in zip(_by_call(one), _by_call(other), strict=True):
-        sizes = [[linked.block.size_bytes for linked in blocks] for blocks in (mine, theirs)]
-        if sizes[0] != sizes[1]:
-            different += max(map(len, sizes))
-    return different
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sets of the same job at the same batch size, held against each other."""
+
+    num_calls: int
+    #: retained ones
+    num_blocks: int
+    #: calls that are others, or have others' shapes, layers or phases
+    other_calls: int
+    #: blocks that calls left in other sizes, or in another order
+    other_sizes: int
+    #: blocks that were given back at another place
+    other_lifetimes: int
+
+    @property
+    def num_differences(self) -> int:
+        """None of them is harmless."""
+        return self.other_calls + self.other_sizes + self.other_lifetimes
+
+
+def compare(one: LinkedSet, other: LinkedSet) -> Comparison:
+    """Compare calls one by one, and what each left behind block by block."""
+    mine, theirs = _by_call(one), _by_call(other)
+    other_calls = sum(
+        _traits(a) != _traits(b) for a, b in zip(one.calls, other.calls, strict=False)
+    )
+    other_sizes = other_lifetimes = 0
+    places = _Places(one), _Places(other)
+    for left, right in zip(mine, theirs, strict=False):
+        if len(left) != len(right):
+            other_sizes += max(len(left), len(right))
+            continue
+        for a, b in zip(left, right, strict=True):
+            other_sizes += a.block.size_bytes != b.block.size_bytes
+            other_lifetimes += places[0].of_free(a) != places[1].of_free(b)
+    return Comparison(
+        num_calls=len(one.calls),
+        num_blocks=sum(map(len, mine)),
+        other_calls=other_calls + abs(len(one.calls) - len(other.calls)),
+        other_sizes=other_sizes,
+        other_lifetimes=other_lifetimes,
+    )
+
+
+def _traits(call: Call) -> tuple[object, ...]:
+    """Return what is not of its time."""
+    return call.op.name, call.op.input_dims, *call[1:]
+
+
+class _Places:
+    """Moments, told by the calls around them: clocks differ from run to run."""
+
+    def __init__(self, linked: LinkedSet) -> None:
+        self._begins = [call.op.begin_us for call in linked.calls]
+        self._ends = sorted(call.op.end_us for call in linked.calls)
+
+    def of_free(self, linked: LinkedBlock) -> tuple[int, int] | None:
+        """Return how many calls had begun and had ended when a block was given back."""
+        at_us = linked.block.free_us
+        if at_us is None:
+            return None
+        return bisect_right(self._begins, at_us), bisect_right(self._ends, at_us)
 
 
 def _call(one: Call, other: Call, line: _Line) -> Call:

@@ -12,10 +12,11 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import InputError
+from memgate.errors import HostMemoryError, InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
+from tests.bench.extrapolation import measure
 from tests.conftest import DATA
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.profile.engine import ProfileEngine
@@ -86,6 +87,17 @@ def test_a_cpu_at_small_batches_tells_what_a_gpu_needs_at_a_large_one(
     assert ours.peak_reserved_bytes == pytest.approx(theirs.peak_reserved_bytes, rel=0.03)
 
 
+@pytest.mark.parametrize("job", [CNN, GPT2], ids=["cnn", "gpt2"])
+def test_small_batches_tell_others_block_by_block(
+    profiler: ProfileEngine, job: dict[str, Any]
+) -> None:
+    """In between and beyond: every size, place and event is that of a run at that batch size."""
+    for told in measure(profiler, parse_job_spec(job)):
+        assert str(told) == "all", told.batch_size
+        assert told.blocks.num_blocks > 500
+        assert told.num_events > 1000
+
+
 def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
     """The small runs are remembered; blocks have their categories and layers."""
     job = GPT2 | {"optimizer": {"name": "RMSprop"}}  # no other test has run it
@@ -96,6 +108,67 @@ def test_another_batch_size_costs_nothing(profiler: ProfileEngine) -> None:
     assert {label.category for label in again.timeline.labels} == set(Category)
     layers = {label.layer for label in again.timeline.labels}
     assert "GPT2LMHeadModel.transformer.0.attn.c_attn" in layers
+
+
+def test_a_model_larger_than_this_machine_is_profiled_too(
+    profiler: ProfileEngine, phantom: PhantomEngine
+) -> None:
+    """Eight billion parameters and Adam's state, 128 GB that nobody writes to, as on the phantom.
+
+    The default limit of 8 GiB is far more than it takes.
+    """
+    job = {
+        "model": {"source": "transformers", "name": "meta-llama/Llama-3.1-8B"},
+        "input": {"sequence_length": 16},
+        "batch_size": 2,
+        "optimizer": {"name": "AdamW"},
+        "iterations": 1,
+    }
+
+    ours, theirs = _replay(profiler, job), _replay(phantom, job)
+
+    assert theirs.peak_allocated_bytes > 128 * 10**9
+    assert ours.peak_allocated_bytes == pytest.approx(theirs.peak_allocated_bytes, rel=0.01)
+
+
+class TestTooLittleMemory:
+    """What the profile engine has no memory for on this machine names the engine that has."""
+
+    def test_a_job_is_refused(self, run: Any, tmp_path: Path) -> None:
+        """With what it took, the option, and the other engine, which answers it."""
+        path = tmp_path / "job.json"
+        model = {"source": "transformers", "name": "openai-community/gpt2-xl"}
+        single = {"name": "Adam", "kwargs": {"foreach": False}}  # writes to every parameter
+        job = {"model": model, "input": {"sequence_length": 8}, "optimizer": single}
+        path.write_text(json.dumps(job | {"batch_size": 1, "iterations": 1}))
+        command = ("estimate", path, "--gpu", "h100-80", "--host-memory", "2")
+
+        refused = run(*command, "--engine", "profile")
+        answered = run(*command, "--engine", "phantom", "--json")
+
+        assert refused.status == 2
+        assert "took more memory of this machine than it may (2.00 GiB)" in refused.err
+        assert "--engine phantom" in refused.err
+        assert "--host-memory GIB" in refused.err
+        assert json.loads(answered.out)["engine"] == "phantom"
+
+    def test_torch_may_notice_it(self, profiler: ProfileEngine) -> None:
+        """There is no memory for one of its tensors."""
+        job = CNN | {"input": {"shape": [3, 1 << 22, 1 << 22]}}
+
+        with pytest.raises(HostMemoryError, match="use the phantom engine"):
+            profiler.trace(parse_job_spec(job), find_gpu("a100-40"))
+
+    def test_the_kernel_may_notice_it(self, run: Any, tmp_path: Path) -> None:
+        """It ends what takes most when nothing is left."""
+        script = tmp_path / "train.py"
+        script.write_text("import os; os.kill(os.getpid(), 9)\n")
+
+        ran = run("profile", script, "-o", tmp_path / "trace.json")
+
+        assert ran.status == 2
+        assert "signal SIGKILL" in ran.err
+        assert "--engine phantom" in ran.err
 
 
 def test_an_engine_is_found_by_name() -> None:

@@ -36,6 +36,10 @@ class LimitError(Exception):
     """The process was ended because it took too much; the message says of what."""
 
 
+class MemoryLimitError(LimitError):
+    """It took too much memory."""
+
+
 def run_in_child(
     work: Callable[[], None], limits: Limits, *, told: int, on_told: Callable[[bytes], None]
 ) -> int:
@@ -104,7 +108,7 @@ def _check(child: int, limits: Limits, deadline: float) -> None:
         raise LimitError(f"it did not end in time ({limits.seconds:g} s)")
     if _memory_bytes(child) > limits.memory_bytes:
         limit = format_size(limits.memory_bytes)
-        raise LimitError(f"it took more memory of this machine than it may ({limit})")
+        raise MemoryLimitError(f"it took more memory of this machine than it may ({limit})")
 
 
 def _memory_bytes(child: int) -> int:

@@ -14,13 +14,23 @@ import msgspec
 
 from memgate.errors import (
     EngineError,
+    HostMemoryError,
     InputError,
     NoKernelsError,
     NotModelledError,
     ProcessLostError,
 )
 from memgate.units import GIB
-from worker.engines.messages import Answer, BadJob, Crash, Profiled, Progress, Request
+from worker.engines.messages import (
+    Answer,
+    BadJob,
+    Crash,
+    Profiled,
+    ProfileRun,
+    ProfileScriptRun,
+    Progress,
+    Request,
+)
 from worker.runtime import Runtime
 
 #: what a job's process may take of this machine unless the caller says otherwise
@@ -87,6 +97,7 @@ class Host:
             InputError: if the job cannot be run as it is written.
             NotModelledError: if it needs what the phantom engine lacks.
             NoKernelsError: if this PyTorch was not built for the GPU.
+            HostMemoryError: if the profile engine has too little memory of this machine for it.
             EngineError: if it fails for another reason.
         """
         guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
@@ -105,6 +116,12 @@ class Host:
                 raise NotModelledError(
                     "the phantom engine cannot know this job's memory: it calls"
                     f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
+                )
+            if answer.out_of_memory and isinstance(request.work, ProfileRun | ProfileScriptRun):
+                raise HostMemoryError(
+                    "the profile engine has too little memory of this machine for the job:"
+                    f" {answer.message}; use the phantom engine (memgate estimate --engine"
+                    " phantom), which needs hardly any, or allow more with --host-memory GIB"
                 )
             if _NO_KERNELS in answer.message:
                 raise NoKernelsError(f"the job failed: {answer.message}")

@@ -22,7 +22,7 @@ import msgspec
 
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
-from worker.engines.child import LimitError, Limits, run_in_child
+from worker.engines.child import LimitError, Limits, MemoryLimitError, run_in_child
 from worker.engines.lifeline import die_with_parent
 from worker.engines.messages import (
     Answer,
@@ -36,6 +36,9 @@ from worker.engines.messages import (
     ScriptRun,
 )
 from worker.engines.phantom.control import Phantom
+
+#: how torch begins to say that there is no memory for a tensor on the CPU
+_NO_MEMORY = "DefaultCPUAllocator: "
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
@@ -77,7 +80,8 @@ class _Job:
         try:
             code = run_in_child(self._work, limits, told=self._told, on_told=self._pass_on)
         except LimitError as error:
-            return msgspec.json.encode(Crash(message=str(error)))
+            ran_out = isinstance(error, MemoryLimitError)
+            return msgspec.json.encode(Crash(message=str(error), out_of_memory=ran_out))
         if code != 0:
             message = f"{_ended(code)}: {self._last_line_said()}"
             return msgspec.json.encode(Crash(message=message, was_killed=code == -signal.SIGKILL))
@@ -103,12 +107,18 @@ class _Job:
             self._write(BadJob(message=error.message))
         except Exception as error:  # the job's own code: anything may come out of it
             message = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._write(Crash(message=message, unmodelled=self._phantom.counters().unmodelled))
+            self._write(
+                Crash(
+                    message=message,
+                    unmodelled=self._phantom.counters().unmodelled,
+                    out_of_memory=isinstance(error, MemoryError) or _NO_MEMORY in message,
+                )
+            )
 
     def _run(self) -> Answer | Profiled:
         from worker.engines.phantom.run import run_job
         from worker.engines.phantom.script import run_script
-        from worker.engines.profile.run import profile_job
+        from worker.engines.profile.run import be_frugal, profile_job
         from worker.engines.profile.script import profile_script
 
         work = self._request.work
@@ -117,6 +127,8 @@ class _Job:
         if isinstance(work, ProfileScriptRun):
             return profile_script(work, on_step=self._tell_step, finish=self._finish)
         if isinstance(work, ProfileRun):
+            if work.frugal:
+                be_frugal()
             return profile_job(JobSpec.model_validate_json(work.spec), Path(work.trace_path))
         return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
 

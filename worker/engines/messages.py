@@ -31,6 +31,8 @@ class ProfileRun(Struct, frozen=True, kw_only=True, tag="profile"):
     spec: str
     #: where the trace is to be written
     trace_path: str
+    #: take little of this machine's memory, and more time
+    frugal: bool = False
 
 
 class ProfileScriptRun(Struct, frozen=True, kw_only=True, tag="profile_script"):
@@ -102,3 +104,5 @@ class Crash(Struct, frozen=True, kw_only=True, tag="crash"):
     unmodelled: tuple[str, ...] = ()
     #: from outside, or by the system for want of memory
     was_killed: bool = False
+    #: for lack of this machine's memory, as far as can be told
+    out_of_memory: bool = False

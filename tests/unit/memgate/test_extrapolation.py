@@ -6,13 +6,20 @@ import pytest
 
 from memgate.blocks import MemoryBlock
 from memgate.errors import ExtrapolationError
-from memgate.extrapolation import count_differences, extrapolate
+from memgate.extrapolation import compare, extrapolate
 from memgate.links import Call, LinkedBlock, LinkedSet
 from memgate.timeline import Phase
 from memgate.trace import OpEvent
 
 
-def _job(batch: int, *, fixed: int = 10, extra: int = 0, names: str = "ab") -> LinkedSet:
+def _job(
+    batch: int,
+    *,
+    fixed: int = 10,
+    extra: int = 0,
+    names: str = "ab",
+    free_us: float | None = 9,
+) -> LinkedSet:
     """Two calls: one leaves a block for the job and one for each sample, one leaves scratch."""
     calls = tuple(
         Call(
@@ -27,7 +34,7 @@ def _job(batch: int, *, fixed: int = 10, extra: int = 0, names: str = "ab") -> L
     )
     blocks = [
         LinkedBlock(MemoryBlock(0, fixed, 0.1, None, 1), 0, False),
-        LinkedBlock(MemoryBlock(1, 8 * batch, 0.2, 9, 1), 0, False),
+        LinkedBlock(MemoryBlock(1, 8 * batch, 0.2, free_us, 1), 0, False),
         LinkedBlock(MemoryBlock(2, 77 * batch * batch, 1.1, 1.2, 1), 1, True),
         LinkedBlock(MemoryBlock(3, 1, 8, 9, 1), None, False),
     ]
@@ -41,13 +48,33 @@ def test_a_block_is_so_much_and_so_much_for_each_sample() -> None:
 
     assert [linked.block.size_bytes for linked in found.blocks] == [10, 5600]
     assert found.calls[0].op.input_dims == ((700, 3), ())
-    assert count_differences(found, _job(700)) == 0
+    assert compare(found, _job(700)).num_differences == 0
 
 
-def test_a_difference_is_counted_in_blocks() -> None:
-    """Sizes, or calls that are missing."""
-    assert count_differences(_job(3), _job(3, fixed=11)) == 2
-    assert count_differences(_job(3), _job(3, names="abc")) == 1
+@pytest.mark.parametrize(
+    ("other", "want_differences"),
+    [
+        (_job(3, fixed=11), (0, 1, 0)),
+        (_job(3, extra=2), (0, 2, 0)),
+        (_job(3, names="abc"), (1, 0, 1)),  # and it is over when the block is freed
+        (_job(3, names="ac"), (1, 0, 0)),
+        (_job(3, free_us=3), (0, 0, 1)),
+        (_job(3, free_us=None), (0, 0, 1)),
+        (_job(3, free_us=9.5), (0, 0, 0)),
+    ],
+    ids=[
+        *("another size", "more blocks", "one call more", "another call"),
+        *("freed at another call", "never freed", "freed at another time"),
+    ],
+)
+def test_differences_are_counted_by_kind(
+    other: LinkedSet, want_differences: tuple[int, int, int]
+) -> None:
+    """Calls, sizes and the places of frees; clocks do not matter."""
+    found = compare(_job(3), other)
+
+    assert (found.num_calls, found.num_blocks) == (2, 2)
+    assert (found.other_calls, found.other_sizes, found.other_lifetimes) == want_differences
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,11 @@ _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 #: a scaler of gradients asks it whether they are finite, and else lets the optimizer wait
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
-#: of the operators on lists: they count steps, and measure gradients
-_REAL_FOREACH = frozenset({"_foreach_add_", "_foreach_norm"})
+#: of the operators on lists: it measures gradients
+_REAL_FOREACH = frozenset({"_foreach_norm"})
+
+#: floating-point tensors of at least this many elements are not filled: their pages stay untouched
+_FILLED_BELOW_ELEMENTS = 4096
 
 #: a library's kernels are there as long as it is
 _kept: list[torch.library.Library] = []
@@ -41,6 +44,7 @@ def leave_out_arithmetic() -> None:
         library.impl(_ATTENTION, _attention, "CPU")
         library.impl(f"{_ATTENTION}_backward", _attention_backward, "CPU")
         library.impl(_UNSCALE, _find_all_finite, "CPU")
+        library.impl("fill_.Scalar", _fill, "CPU")
         for packet in _foreach_operators():
             for overload in packet.overloads():
                 operator = getattr(packet, overload)
@@ -95,6 +99,13 @@ def _heads_inside(like: torch.Tensor) -> torch.Tensor:
     return torch.empty((batch, tokens, heads, width), dtype=like.dtype).transpose(1, 2)
 
 
+def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
+    """Fill what may be an index, a mask or a counter; of numbers, only a few."""
+    if target.is_floating_point() and target.numel() >= _FILLED_BELOW_ELEMENTS:
+        return target
+    return target.copy_(torch.scalar_tensor(value, dtype=target.dtype))
+
+
 def _foreach_operators() -> list[Any]:
     names = {name.removeprefix("aten::").partition(".")[0] for name in _operator_names()}
     chosen = [name for name in sorted(names) if name.startswith("_foreach_")]
@@ -113,4 +124,12 @@ def _foreach(operator: Any) -> Callable[..., Any]:
     def allocate(first: list[torch.Tensor], *_: Any, **__: Any) -> Any:
         return [torch.empty_like(tensor) for tensor in first] if is_functional else None
 
-    return allocate
+    return _foreach_add if operator.overloadpacket is torch.ops.aten._foreach_add_ else allocate
+
+
+def _foreach_add(first: list[torch.Tensor], other: Any, *, alpha: Any = 1) -> None:
+    """Add to what is a single number only: optimizers count their steps so, and look at them."""
+    others = other if isinstance(other, list | tuple) else [other] * len(first)
+    for target, value in zip(first, others, strict=True):
+        if target.numel() == 1:
+            target.add_(value, alpha=alpha)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate.blocks import pair_blocks
-from memgate.errors import ExtrapolationError
-from memgate.extrapolation import count_differences, extrapolate
+from memgate.errors import ExtrapolationError, HostMemoryError
+from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.links import LinkedSet, link_blocks
@@ -45,9 +45,12 @@ _MAX_ITERATIONS = 4
 
 _NUM_REMEMBERED = 16
 
+#: seconds, and bytes of host memory
+_DEFAULT_LIMITS = (DEFAULT_TIMEOUT_SECONDS, DEFAULT_HOST_MEMORY_BYTES)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Profile:
+class Profile:
     """A job at one batch size."""
 
     linked: LinkedSet
@@ -64,7 +67,9 @@ class ProfileEngine:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
         self._host = Host(runtime)
-        self._pairs: OrderedDict[str, tuple[_Profile, _Profile]] = OrderedDict()
+        self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
+        #: run frugally, since they took too much memory of this machine before
+        self._large_models: set[str] = set()
 
     def __enter__(self) -> ProfileEngine:
         return self
@@ -89,6 +94,7 @@ class ProfileEngine:
         Raises:
             InputError: if the job cannot be run as it is written.
             ExtrapolationError: if the small runs do not tell the large one.
+            HostMemoryError: if this machine has too little memory for the small runs.
             EngineError: if it fails for another reason.
         """
         start = time.perf_counter()
@@ -144,17 +150,17 @@ class ProfileEngine:
         assert isinstance(told, Profiled)
         return told
 
-    def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[_Profile, _Profile]:
+    def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[Profile, Profile]:
         key = spec.model_dump_json(by_alias=True, exclude={"batch_size", "allocator", "runtime"})
         if key not in self._pairs:
             first, second, between = (
-                self._profile(spec, batch, limits) for batch in (*_BATCHES, _CHECKED_BATCH)
+                self.profile(spec, batch, limits) for batch in (*_BATCHES, _CHECKED_BATCH)
             )
             expected = extrapolate(first.linked, second.linked, _BATCHES, _CHECKED_BATCH)
-            if different := count_differences(expected, between.linked):
+            if different := compare(expected, between.linked).num_differences:
                 raise ExtrapolationError(
-                    f"{different} blocks at batch size {_CHECKED_BATCH} are not what batch sizes"
-                    f" {_BATCHES[0]} and {_BATCHES[1]} tell; use the phantom engine"
+                    f"{different} calls or blocks at batch size {_CHECKED_BATCH} are not what"
+                    f" batch sizes {_BATCHES[0]} and {_BATCHES[1]} tell; use the phantom engine"
                 )
             self._pairs[key] = (first, second)
             if len(self._pairs) > _NUM_REMEMBERED:
@@ -162,13 +168,29 @@ class ProfileEngine:
         self._pairs.move_to_end(key)
         return self._pairs[key]
 
-    def _profile(self, spec: JobSpec, batch: int, limits: tuple[float, int]) -> _Profile:
+    def profile(
+        self, spec: JobSpec, batch: int, limits: tuple[float, int] = _DEFAULT_LIMITS
+    ) -> Profile:
+        """Run a job on the CPU at one batch size. Raises what ``trace`` raises."""
+        model = spec.model.model_dump_json()
+        if model not in self._large_models:
+            try:
+                return self._run(spec, batch, limits, frugal=False)
+            except HostMemoryError:
+                self._large_models.add(model)
+        return self._run(spec, batch, limits, frugal=True)
+
+    def _run(
+        self, spec: JobSpec, batch: int, limits: tuple[float, int], *, frugal: bool
+    ) -> Profile:
         small = spec.model_copy(
             update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
         )
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "trace.json"
-            work = ProfileRun(spec=small.model_dump_json(by_alias=True), trace_path=str(path))
+            work = ProfileRun(
+                spec=small.model_dump_json(by_alias=True), trace_path=str(path), frugal=frugal
+            )
             told = self._host.ask(
                 Request(
                     work=work,
@@ -181,4 +203,4 @@ class ProfileEngine:
             with path.open("rb") as stream:
                 trace = read_trace(stream)
         linked = link_blocks(pair_blocks(trace), trace)
-        return _Profile(linked=linked, model_bytes=find_model_bytes(trace, linked), told=told)
+        return Profile(linked=linked, model_bytes=find_model_bytes(trace, linked), told=told)

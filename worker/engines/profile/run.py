@@ -5,7 +5,9 @@ Called by ``host`` in a process of the job's own.
 
 from __future__ import annotations
 
+import ctypes
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from memgate.jobspec import JobSpec
 from memgate.residents import MODEL_NOTE
+from memgate.units import MIB
 from worker.engines.messages import Profiled
 from worker.engines.profile.arithmetic import leave_out_arithmetic
 from worker.engines.profile.as_on_cuda import choose_as_on_cuda
@@ -23,6 +26,9 @@ from worker.engines.profile.modules import ModuleMarks
 from worker.engines.versions import library_versions
 from worker.jobs.loop import TrainingLoop
 from worker.jobs.models import build_model
+
+#: of the C library's malloc.h
+_M_MMAP_THRESHOLD = -3
 
 
 def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
@@ -44,6 +50,18 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
         num_parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
         versions=library_versions(),
     )
+
+
+def be_frugal() -> None:
+    """Let the C library give large blocks back as soon as they are free; before torch has any.
+
+    Pages that nobody writes to cost nothing: weights, gradients, most of an optimizer's state. But
+    the C library keeps freed memory, written to, between what the profiler notes, and puts them
+    there: gigabytes more with each iteration. Giving it back costs the kernel's time, less of it
+    in huge pages.
+    """
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MIB)
 
 
 def model_bytes(model: nn.Module) -> Iterator[int]:
