@@ -126,3 +126,4 @@ def _warm_up(answerer: Answerer) -> None:
         answerer.warm_up(parse_job_spec(_WARM_UP))
     except MemgateError as error:  # jobs that need it are told the same; traces need no engine
         sys.stderr.write(f"memgate worker: {error.message}\n")
+        answerer.__exit__()  # a host that was lost is not kept
