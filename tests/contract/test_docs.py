@@ -40,7 +40,9 @@ def test_the_architecture_names_what_exists() -> None:
     for path, name in pairs:
         tree = ast.parse(_text(path))
         defined = {
-            node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            node.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         }
         assert name in defined, f"{path} has no {name}"
 

@@ -110,8 +110,8 @@ def _answer(record: JobRecord) -> str:
     assert record.work.gpu is not None
     said = ask(parse_gpu(record.work.gpu.model_dump(exclude_none=True)))
     if record.kind is WorkKind.MAX_BATCH:
-        tries = iter([said, said.model_copy(update={"decision": "reject"})])
-        found = find_max_batch(lambda _: next(tries), 1)
+        too_much = said.model_copy(update={"decision": "reject", "headroom_bytes": -1})
+        found = find_max_batch(lambda size: said if size == 1 else too_much, 1)
         assert found is not None
         return found.model_dump_json()
     return said.model_dump_json()

@@ -166,7 +166,7 @@ class TestTooLittleMemory:
 
         ran = run("profile", script, "-o", tmp_path / "trace.json")
 
-        assert ran.status == 2
+        assert ran.status == 1
         assert "signal SIGKILL" in ran.err
         assert "--engine phantom" in ran.err
 

@@ -125,8 +125,12 @@ class Host:
                 )
             if _NO_KERNELS in answer.message:
                 raise NoKernelsError(f"the job failed: {answer.message}")
-            failed = ProcessLostError if answer.was_killed else EngineError
-            raise failed(f"the job failed: {answer.message}")
+            if answer.was_killed:
+                raise ProcessLostError(
+                    f"the job failed: {answer.message}; if this machine had no memory left, allow"
+                    " it less with --host-memory GIB, or use --engine phantom"
+                )
+            raise EngineError(f"the job failed: {answer.message}")
         return answer
 
     def _send(self, request: Request) -> None:
