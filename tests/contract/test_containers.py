@@ -156,7 +156,7 @@ def test_compose_keeps_the_queue_through_a_crash(compose: Any, tmp_path: Path) -
             stranger.ping()
         with Redis(unix_socket_path=str(socket), password="s3cret") as known:
             known.set("job", "accepted")
-            assert known.config_get("appendfsync") == {"appendfsync": "everysec"}
+            assert known.config_get("appendfsync") == {"appendfsync": "always"}
         assert list((tmp_path / "appendonlydir").glob("*.incr.aof"))
     finally:
         server.terminate()
