@@ -187,18 +187,21 @@ def test_no_secret_is_in_a_log_line_or_an_answer() -> None:
     assert "thesecretofthekey" not in said
 
 
-def test_a_request_is_logged_with_its_id_key_and_job(redis_url: str) -> None:
+def test_a_request_is_logged_with_its_id_key_and_job(
+    redis_url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     """What a caller calls a request is found in the log beside the job it asked for."""
     key = make_key(redis_url, Role.SUBMIT)
     body = {"job": {"model": {"source": "torchvision", "name": "resnet18"}}, "gpu": "t4"}
     body["job"] |= {"input": {"shape": [3, 32, 32]}, "batch_size": 1}  # type: ignore[operator]
-    with capture_logs() as lines, TestClient(_app(redis_url)) as client:
+    with TestClient(_app(redis_url)) as client:
         headers = _bearer(key) | {"X-Request-Id": "deploy-17.a_b"}
         answer = client.post("/estimate", json=body, headers=headers)
 
     assert answer.status_code == 202
     assert answer.headers["x-request-id"] == "deploy-17.a_b"
-    (line,) = [line for line in lines if line["event"] == "request"]
+    lines = [line for line in capfd.readouterr().err.splitlines() if '"event":"request"' in line]
+    (line,) = map(json.loads, lines)
     assert (line["request"], line["key"]) == ("deploy-17.a_b", key.split("_")[1])
     assert answer.headers["location"] == f"/jobs/{line['job']}"
 

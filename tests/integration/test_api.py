@@ -20,7 +20,7 @@ JOB: dict[str, Any] = {
     "batch_size": 4,
 }
 ASKED = {"job": JOB, "gpu": "rtx-3060"}
-RESULT = {"peak_bytes": 5, "peak_reserved_bytes": 4, "upper_bound_bytes": 6}
+RESULT = {"decision": "admit", "peak_bytes": 5, "peak_reserved_bytes": 4, "upper_bound_bytes": 6}
 
 
 def _client(redis_url: str, **settings: Any) -> TestClient:

@@ -199,7 +199,7 @@ def test_a_client_that_goes_away_is_no_error(service: Running) -> None:
     with service.connect() as connection:
         connection.sendall(_head("/fit", _JSON) + b"Content-Length: 9\r\n\r\n{")
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while '"status": 499' not in service.log.read_text():
+    while '"status":499' not in service.log.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
