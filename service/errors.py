@@ -173,5 +173,6 @@ def _http(_: Request, error: Exception) -> Response:
 
 
 def _redis(_: Request, error: Exception) -> Response:
-    detail = f"the queue cannot be reached ({type(error).__name__}); ask again: no question is asked twice"
+    name = type(error).__name__
+    detail = f"the queue cannot be reached ({name}); ask again: no question is asked twice"
     return problem(503, "QUEUE_UNREACHABLE", detail, headers={"Retry-After": "2"})
