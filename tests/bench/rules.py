@@ -50,7 +50,7 @@ class Effect:
 
 
 def read_rows(peaks: Path, capped: Path | None, models: Path) -> list[MeasuredRun]:
-    """Read the rows that lived.
+    """Read measured runs; those that ran out of memory count in the verdicts alone.
 
     Raises:
         InputError: if a file is not there or is another one.
