@@ -3,7 +3,7 @@
 PYTHON  ?= python3
 VENV    ?= .venv
 # what to install: everything for development by default, one extra in the container images
-INSTALL ?= --editable '.[plot,service,up,client]' --group dev
+INSTALL ?= --editable '.[plot,service,up,client,kubernetes]' --group dev
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
 # library versions that jobs are run with; one of worker/runtimes/
@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
 	@$(BIN)/python -m worker.runtime_setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 
-parts: install ## get the programs that tests and `make load` need: prometheus, wrk (Debian only)
+parts: install ## get the programs that tests need: Slurm, Chromium, Prometheus, helm, wrk (Debian only)
 	@$(BIN)/python -m tests.parts
 
 run: install runtime ## start everything on this machine: queue, workers, HTTP service; Ctrl-C ends it
@@ -95,7 +95,7 @@ constraints: ## renew constraints.txt: newest versions that pyproject.toml allow
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python -m pip install --quiet --upgrade pip
-	build/constraints/bin/python -m pip install --quiet '.[plot,service,up,client]' --group dev
+	build/constraints/bin/python -m pip install --quiet '.[plot,service,up,client,kubernetes]' --group dev
 	build/constraints/bin/python -m pip freeze --all --exclude memgate --exclude setuptools > constraints.txt
 
 clean: ## remove what make made
