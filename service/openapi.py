@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service.admission.review import ReviewRequest, ReviewResponse
 from service.bodies import JSON, MULTIPART
 from service.schemas import (
     Accepted,
@@ -86,7 +88,19 @@ def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) ->
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
+def review_bodies() -> dict[str, Any]:
+    """Describe an AdmissionReview, there and back."""
+    said = {JSON: {"schema": _reference(ReviewResponse)}}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": _reference(ReviewRequest)}},
+        },
+        "responses": {"200": {"description": "What becomes of the object.", "content": said}},
+    }
+
+
+def _reference(model: type[BaseModel | msgspec.Struct]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
@@ -115,6 +129,10 @@ def _add_bodies(document: dict[str, Any]) -> None:
         [(model, "validation") for model in _BODIES], ref_template="#/components/schemas/{model}"
     )
     known = document["components"]["schemas"]
+    _, reviews = msgspec.json.schema_components(
+        [ReviewRequest, ReviewResponse], ref_template="#/components/schemas/{name}"
+    )
+    known.update(reviews)
     for name, schema in schemas["$defs"].items():
         known.setdefault(name, schema)
 
