@@ -32,6 +32,31 @@ _BODIES: tuple[type[BaseModel], ...] = (
 )
 
 
+_EXAMPLE_REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": {
+            "metadata": {
+                "name": "train",
+                "annotations": {
+                    "memgate.dev/job": "{model: {source: torchvision, name: resnet50},"
+                    " input: {shape: [3, 224, 224]}, batch_size: 32}"
+                },
+            },
+            "spec": {
+                "nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"},
+                "containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+            },
+        },
+    },
+}
+
+
 def _problems(texts: dict[int, str]) -> Responses:
     return {status: {"model": Problem, "description": text} for status, text in texts.items()}
 
@@ -132,6 +157,7 @@ def _add_bodies(document: dict[str, Any]) -> None:
     _, reviews = msgspec.json.schema_components(
         [ReviewRequest, ReviewResponse], ref_template="#/components/schemas/{name}"
     )
+    reviews["ReviewRequest"]["examples"] = [_EXAMPLE_REVIEW]
     known.update(reviews)
     for name, schema in schemas["$defs"].items():
         known.setdefault(name, schema)

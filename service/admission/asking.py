@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -28,24 +29,34 @@ _DEFAULT_TIMEOUT = 10.0
 _SECONDS = re.compile(r"(\d{1,4}(?:\.\d{1,9})?)s")
 
 
-def seconds_to_wait(timeout: str | None, most: float) -> float:
+class Patience(NamedTuple):
+    """How long an answer may take, in seconds."""
+
+    #: for a job that is being run
+    wait: float
+    #: for everything: a store that hangs, an API server that is slow
+    limit: float
+
+
+def read_patience(timeout: str | None, wait: float) -> Patience:
     """Return how long to wait, given what the API server says of its patience (``timeout=10s``).
 
     A little less than all of it: the answer has a way to go.
     """
     found = _SECONDS.fullmatch(timeout or "")
-    patience = float(found.group(1)) if found else _DEFAULT_TIMEOUT
-    return min(most, max(0.0, 0.9 * patience - 0.3))
+    seconds = float(found.group(1)) if found else _DEFAULT_TIMEOUT
+    limit = max(0.1, 0.9 * seconds - 0.2)
+    return Patience(wait=min(wait, max(0.0, limit - 0.1)), limit=limit)
 
 
 async def ask_all(
-    parts: Parts, works: Mapping[str, Work], seconds: float, *, is_dry_run: bool
+    parts: Parts, works: Mapping[str, Work], patience: Patience, *, is_dry_run: bool
 ) -> dict[str, Said]:
     """Ask questions side by side; every one has something said to it when the time is over."""
     said: dict[str, Said] = {}
 
     async def ask(name: str, work: Work) -> None:
-        said[name] = await _ask(parts, work, seconds, is_dry_run=is_dry_run)
+        said[name] = await _ask(parts, work, patience, is_dry_run=is_dry_run)
 
     async with anyio.create_task_group() as tasks:
         for name, work in works.items():
@@ -53,7 +64,7 @@ async def ask_all(
     return said
 
 
-async def _ask(parts: Parts, work: Work, seconds: float, *, is_dry_run: bool) -> Said:
+async def _ask(parts: Parts, work: Work, patience: Patience, *, is_dry_run: bool) -> Said:
     job_id = work.id()
     key = cache_key(work.kind, job_id.encode())
     remembered = parts.answers.get(key)
@@ -61,8 +72,8 @@ async def _ask(parts: Parts, work: Work, seconds: float, *, is_dry_run: bool) ->
         parts.metrics.cache_lookups.labels("memory").inc()
         return Known(job_id, Estimate.model_validate_json(remembered.body))
     try:
-        with anyio.fail_after(seconds + _GRACE_SECONDS):
-            record = await _find(parts, work, job_id, seconds, is_dry_run=is_dry_run)
+        with anyio.fail_after(patience.limit):
+            record = await _find(parts, work, job_id, patience.wait, is_dry_run=is_dry_run)
     except TimeoutError:
         return NoAnswer(job_id, "memgate's queue does not answer")
     except QueueError:
@@ -76,10 +87,6 @@ async def _ask(parts: Parts, work: Work, seconds: float, *, is_dry_run: bool) ->
     if record.error is not None:
         return Unknown(job_id, f"{record.error.message} ({record.error.code})")
     return NoAnswer(job_id, "the estimate is being made")
-
-
-#: what a store that hangs may cost beyond the time to wait
-_GRACE_SECONDS = 0.2
 
 
 async def _find(

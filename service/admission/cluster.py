@@ -71,13 +71,9 @@ class Cluster:
         configuration = client.Configuration()
         try:
             if kubeconfig is not None:
-                config.load_kube_config(  # type: ignore[no-untyped-call]
-                    str(kubeconfig), client_configuration=configuration
-                )
+                config.load_kube_config(str(kubeconfig), client_configuration=configuration)
             else:
-                config.load_incluster_config(  # type: ignore[no-untyped-call]
-                    client_configuration=configuration
-                )
+                config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException as error:
             why = f"{error}; run it in a pod, or set MEMGATE_KUBECONFIG"
             raise ClusterError(why) from None

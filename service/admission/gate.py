@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from memgate.errors import InputError
-from service.admission.asking import ask_all
+from service.admission.asking import Patience, ask_all
 from service.admission.cases import Case, find_cases, is_annotated, references
 from service.admission.cluster import ClusterError
 from service.admission.holding import hold, is_held
@@ -34,7 +34,7 @@ from service.parts import Parts
 _PASS = Answer(allowed=True)
 
 
-async def validate(parts: Parts, review: Review, seconds: float) -> Answer:
+async def validate(parts: Parts, review: Review, patience: Patience) -> Answer:
     """Let an object in, or refuse it."""
     # 1. What is it, and is it ours to look at?
     shape = _shape(parts, review)
@@ -43,7 +43,7 @@ async def validate(parts: Parts, review: Review, seconds: float) -> Answer:
         return _PASS
     # 2. What is known of the jobs in it?
     try:
-        judgement = await _judge(parts, review, document, shape, seconds)
+        judgement = await _judge(parts, review, document, shape, patience)
     except InputError as error:
         return _counted(parts, Answer(allowed=False, message=f"memgate: {error.message}"), "wrong")
     if judgement is None:
@@ -54,25 +54,30 @@ async def validate(parts: Parts, review: Review, seconds: float) -> Answer:
     )
 
 
-async def mutate(parts: Parts, review: Review, seconds: float) -> Answer:
+async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
     """Fill in what an object lacks; hold it if the policy is to, and there is no answer."""
     shape = _shape(parts, review)
     document = review.object
     if shape is None or document is None or not _is_new(review, shape):
         return _PASS
-    written = as_written(document)
     try:
-        judgement = await _judge(parts, review, written, shape, seconds)
+        judgement = await _judge(parts, review, as_written(document), shape, patience)
+        if judgement is None:
+            return _PASS
+        return Answer(allowed=True, patch=_patch(parts, review, document, shape, judgement))
     except InputError:
         return _PASS  # validate says what is wrong with it
-    if judgement is None:
-        return _PASS
+
+
+def _patch(
+    parts: Parts, review: Review, document: JsonObject, shape: Shape, judgement: Judgement
+) -> Patch:
     patch: Patch = []
     if review.operation == "CREATE" or not shape.is_fixed:
         patch = fill(document, *_fillings(parts, judgement))
     if judgement.action == "hold" and _can_hold(review) and not is_held(document, shape):
         patch += hold(patched(document, patch), shape)
-    return Answer(allowed=True, patch=patch)
+    return patch
 
 
 def _can_hold(review: Review) -> bool:
@@ -95,12 +100,11 @@ def _is_new(review: Review, shape: Shape) -> bool:
         return review.operation == "CREATE"
     if "deletionTimestamp" in as_object(document.get("metadata")):
         return False
-    was_held, is_now_held = is_held(old, shape), is_held(document, shape)
-    return pods != find_pods(old, shape) or (was_held and not is_now_held)
+    return pods != find_pods(old, shape) or _is_release(review, shape)
 
 
 async def _judge(
-    parts: Parts, review: Review, document: JsonObject, shape: Shape, seconds: float
+    parts: Parts, review: Review, document: JsonObject, shape: Shape, patience: Patience
 ) -> Judgement | None:
     """Find out what is known of every pod of an object.
 
@@ -110,14 +114,14 @@ async def _judge(
     cluster = parts.settings.gpus
     pods = find_pods(document, shape)
     try:
-        texts = await parts.config_maps.read(review.namespace, references(pods), seconds)
+        texts = await parts.config_maps.read(review.namespace, references(pods), patience.limit)
     except ClusterError as error:
         finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
         return judge([finding], parts.settings)
     cases = find_cases(pods, texts, cluster)
     questions = [case.questions() for case in cases]
     works = {work.id(): work for asked in questions for work in asked.values()}
-    said = await ask_all(parts, works, seconds, is_dry_run=review.dry_run)
+    said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
     findings = [
         find(case, {name: said[work.id()] for name, work in asked.items()}, cluster)
         for case, asked in zip(cases, questions, strict=True)
@@ -134,7 +138,7 @@ def _answer(
     if judgement.action == "hold" and is_held(document, shape):
         warning = f"memgate: held until there is an answer: {judgement.message}"
         return Answer(allowed=True, warnings=[warning], notes=notes)
-    if _is_released_by_hand(parts, review, shape):
+    if _is_release(review, shape) and _may_release(parts, review):
         warning = f"memgate: released by hand: {judgement.message}"
         return Answer(allowed=True, warnings=[warning], notes=notes)
     message = f"memgate: {judgement.message}"
@@ -149,9 +153,13 @@ def _answer(
     )
 
 
-def _is_released_by_hand(parts: Parts, review: Review, shape: Shape) -> bool:
-    if review.old_object is None or not is_held(review.old_object, shape):
-        return False
+def _is_release(review: Review, shape: Shape) -> bool:
+    """Say whether something that was held is not any more."""
+    old, new = review.old_object, review.object
+    return old is not None and is_held(old, shape) and not is_held(new or {}, shape)
+
+
+def _may_release(parts: Parts, review: Review) -> bool:
     who = {review.user_info.username, *review.user_info.groups}
     return bool(who & set(split(parts.settings.admission_releasers)))
 

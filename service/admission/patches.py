@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from memgate.errors import InputError
 from service.admission.objects import JsonObject, as_object, escape
 
 #: what was filled in: an object of JSON pointers and values
@@ -121,7 +122,11 @@ def _look_up(document: Any, pointer: str) -> Any:
 
 
 def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
-    """Do one step of a patch; what it stands in is there."""
+    """Do one step of a patch; what it stands in is there.
+
+    Raises:
+        InputError: if that is neither a list nor an object.
+    """
     parent, _, last = step["path"].rpartition("/")
     key = last.replace("~1", "/").replace("~0", "~")
     inside = _look_up(document, parent) if parent else document
@@ -131,6 +136,8 @@ def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
             inside.pop(index)
         else:
             inside.insert(index, step["value"])
+    elif not isinstance(inside, dict):
+        raise InputError(f"{step['path']} cannot be set: {parent} is no object")
     elif step["op"] == "remove":
         inside.pop(key)
     else:

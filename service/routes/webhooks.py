@@ -10,7 +10,7 @@ from fastapi.responses import Response
 
 from service.access import needs
 from service.admission import gate
-from service.admission.asking import seconds_to_wait
+from service.admission.asking import Patience, read_patience
 from service.admission.review import Answer, Review, read_review, write_review
 from service.bodies import JSON, json_body
 from service.openapi import PROBLEMS, WRONG_TYPE, review_bodies
@@ -46,11 +46,11 @@ async def _answer(
     request: Request,
     parts: Parts,
     timeout: str | None,
-    decide: Callable[[Parts, Review, float], Awaitable[Answer]],
+    decide: Callable[[Parts, Review, Patience], Awaitable[Answer]],
 ) -> Response:
     review = read_review(await json_body(request))
-    seconds = seconds_to_wait(timeout, parts.settings.admission_wait_seconds)
-    answer = await decide(parts, review, seconds)
+    patience = read_patience(timeout, parts.settings.admission_wait_seconds)
+    answer = await decide(parts, review, patience)
     if answer.notes:
         request.state.admission = answer.notes
     return Response(write_review(review, answer), media_type=JSON)
