@@ -64,20 +64,23 @@ async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
         judgement = await _judge(parts, review, as_written(document), shape, patience)
         if judgement is None:
             return _PASS
-        return Answer(allowed=True, patch=_patch(parts, review, document, shape, judgement))
+        patch, is_now_held = _patch(parts, review, document, shape, judgement)
+        return Answer(allowed=True, patch=patch, warnings=[_held(judgement)] if is_now_held else [])
     except InputError:
         return _PASS  # validate says what is wrong with it
 
 
 def _patch(
     parts: Parts, review: Review, document: JsonObject, shape: Shape, judgement: Judgement
-) -> Patch:
+) -> tuple[Patch, bool]:
+    """Return how an object shall be changed, and whether that holds it."""
     patch: Patch = []
     if review.operation == "CREATE" or not shape.is_fixed:
         patch = fill(document, *_fillings(parts, judgement))
     if judgement.action == "hold" and _can_hold(review) and not is_held(document, shape):
         patch += hold(patched(document, patch), shape)
-    return patch
+        return patch, True
+    return patch, False
 
 
 def _can_hold(review: Review) -> bool:
@@ -136,8 +139,7 @@ def _answer(
     if judgement.action == "admit":
         return Answer(allowed=True, warnings=judgement.warnings, notes=notes)
     if judgement.action == "hold" and is_held(document, shape):
-        warning = f"memgate: held until there is an answer: {judgement.message}"
-        return Answer(allowed=True, warnings=[warning], notes=notes)
+        return Answer(allowed=True, warnings=[_held(judgement)], notes=notes)
     if _is_release(review, shape) and _may_release(parts, review):
         warning = f"memgate: released by hand: {judgement.message}"
         return Answer(allowed=True, warnings=[warning], notes=notes)
@@ -151,6 +153,10 @@ def _answer(
         retry_seconds=RETRY_SECONDS,
         notes=notes,
     )
+
+
+def _held(judgement: Judgement) -> str:
+    return f"memgate: held until there is an answer: {judgement.message}"
 
 
 def _is_release(review: Review, shape: Shape) -> bool:
