@@ -30,6 +30,7 @@ from service.admission.review import Answer, Review
 from service.admission.right_size import as_annotation, find_missing
 from service.admission.settings import Shape, split
 from service.parts import Parts
+from worker.contract import Work
 
 _PASS = Answer(allowed=True)
 
@@ -122,12 +123,16 @@ async def _judge(
         finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
         return judge([finding], parts.settings)
     cases = find_cases(pods, texts, cluster)
-    questions = [case.questions() for case in cases]
-    works = {work.id(): work for asked in questions for work in asked.values()}
+    works: dict[str, Work] = {}
+    asked: list[dict[str, str]] = []
+    for case in cases:
+        questions = case.questions()
+        asked.append({generation: work.id() for generation, work in questions.items()})
+        works |= zip(asked[-1].values(), questions.values(), strict=True)
     said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
     findings = [
-        find(case, {name: said[work.id()] for name, work in asked.items()}, cluster)
-        for case, asked in zip(cases, questions, strict=True)
+        find(case, {generation: said[job_id] for generation, job_id in ids.items()}, cluster)
+        for case, ids in zip(cases, asked, strict=True)
     ]
     return judge(findings, parts.settings) if findings else None
 
