@@ -157,6 +157,20 @@ def test_names_follow_the_release(release: str, want: str) -> None:
     assert all(len(found["metadata"]["name"]) <= 63 for found in objects)
 
 
+def test_a_release_is_known_by_its_name() -> None:
+    """Two of them in a cluster do not take each other's objects."""
+    names = [
+        {
+            (found["kind"], found["metadata"]["name"])
+            for found in render(name=name)
+            if "namespace" not in found["metadata"]
+        }
+        for name in ("one", "two")
+    ]
+
+    assert not names[0] & names[1]
+
+
 def test_the_plain_manifests_are_what_the_chart_renders_now() -> None:
     """`make manifests` after a change."""
     assert (MANIFESTS / "memgate.yaml").read_text() == render_manifests()

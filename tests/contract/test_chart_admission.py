@@ -32,7 +32,7 @@ def test_the_webhooks_can_be_closed_to_all_but_the_api_server() -> None:
         {"ipBlock": {"cidr": "10.0.0.0/28"}},
         {"ipBlock": {"cidr": "fd00::/64"}},
     ]
-    assert rule["ports"] == [{"port": 8443}]
+    assert rule["ports"] == [{"port": 8443, "protocol": "TCP"}]
     (open_rule,) = by_kind(render_set("as it comes"), "NetworkPolicy")["memgate-webhook-in"][
         "spec"
     ]["ingress"]

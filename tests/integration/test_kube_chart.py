@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -43,12 +43,13 @@ def _is_known(found: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def chart(lab: Lab) -> list[Any]:
+def chart(lab: Lab) -> Iterator[list[Any]]:
     """The chart with a controller, in the API server, as far as that knows the kinds."""
     lab.make_namespace(NAMESPACE)
     objects = render(_HOLDING, "--skip-tests", "--kube-version=1.27")
     lab.apply(*filter(_is_known, objects))
-    return objects
+    yield objects
+    lab.remove_webhooks()  # nobody is there to be asked, and others' tests would wait for them
 
 
 @pytest.fixture
