@@ -6,6 +6,7 @@ What a real API server says to it is in ``tests/integration/test_kube_chart.py``
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from typing import Any
 
@@ -143,6 +144,24 @@ def test_the_schema_knows_every_value() -> None:
                 compare(value, described["properties"][name], f"{where}.{name}")
 
     compare(values, schema, "")
+
+
+def test_the_values_that_are_documented_are_values() -> None:
+    """With the defaults that the page tells, where it tells one word."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    page = (ROOT / "docs" / "kubernetes.md").read_text().partition("\n## Values\n")[2]
+    rows = re.findall(
+        r"^\| (`\w+.*?`) \| (.*?) \|", page.partition("\n\nAll pods ")[0], re.MULTILINE
+    )
+    told = [(path, default) for cell, default in rows for path in re.findall(r"`(.+?)`", cell)]
+
+    assert len(told) >= 20
+    for path, default in told:
+        found = values
+        for name in path.split("."):
+            found = found[name]
+        if re.fullmatch(r"`[\w-]+`", default) and "," not in default:
+            assert default == f"`{found}`".replace("True", "true").replace("False", "false"), path
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rq import Queue
 from memgate.units import GIB
 from tests.chart import ALARMS, ALARMS_IN_CHART, ROOT, render
 from tests.contract.chart_cases import (
+    HOLDING,
     TALKS_TO_KUBERNETES,
     VALUE_SETS,
     by_kind,
@@ -262,6 +263,21 @@ def test_programs_are_given_time_to_end() -> None:
     assert seconds["worker-fast"] == int(
         compose["worker-fast"]["stop_grace_period"].removesuffix("s")
     )
+
+
+def test_an_upgrade_leaves_no_answer_of_an_old_worker_to_a_new_question() -> None:
+    """Old workers stop before new ones start; the API and the webhooks never stop."""
+    deployments = by_kind(render(HOLDING), "Deployment")
+    kinds = {name: found["spec"]["strategy"] for name, found in deployments.items()}
+
+    rolling = {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert kinds == {
+        "memgate-api": rolling,
+        "memgate-webhook": rolling,
+        "memgate-controller": {"type": "Recreate"},
+        "memgate-worker-slow": {"type": "Recreate"},
+        "memgate-worker-fast": {"type": "Recreate"},
+    }
 
 
 def test_a_budget_never_stops_a_drain_for_good() -> None:
