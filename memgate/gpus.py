@@ -7,6 +7,7 @@ chooses.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -103,6 +104,34 @@ def find_gpu(name: str) -> GpuSpec:
     if name not in CATALOGUE:
         raise InputError(f"gpu {name!r} is not in the catalogue; there are: {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
+
+
+#: what tells cards of one name apart, beside their memory: it changes none of our figures
+_VARIANTS = frozenset({"nvidia", "tesla", "geforce", "pcie", "sxm2", "sxm3", "sxm4", "sxm5", "sxm"})
+_VARIANTS |= frozenset({"hbm2", "hbm2e", "hbm3", "hbm3e", "shared"})
+
+
+def find_product(label: str) -> GpuSpec | None:
+    """Return the GPU that NVIDIA's tools call so, None if the catalogue has none like it.
+
+    Labels of Kubernetes nodes write ``-`` for spaces. Variants of a card (PCIe, SXM) are one, and
+    so is one that jobs share by turns: each sees all of its memory. How much that is may be left
+    out if there is one card of the name.
+    """
+    wanted = _essence(label)
+    known = {gpu: _essence(gpu.product) for gpu in CATALOGUE.values()}
+    same = [gpu for gpu, words in known.items() if words == wanted]
+    like = [gpu for gpu, words in known.items() if _without_memory(words) == wanted]
+    return same[0] if same else like[0] if len(like) == 1 else None
+
+
+def _essence(product: str) -> frozenset[str]:
+    words = re.split(r"[^a-z0-9.]+", product.lower())
+    return frozenset(words) - _VARIANTS - {""}
+
+
+def _without_memory(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in words if re.fullmatch(r"\d+gb", word) is None)
 
 
 #: more than any GPU has: 1 PiB

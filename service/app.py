@@ -12,6 +12,7 @@ from cachetools import LRUCache
 from fastapi import FastAPI
 
 from service.access import Gatekeeper
+from service.admission.config_maps import ConfigMaps
 from service.errors import add_error_handlers
 from service.metrics import Metrics
 from service.middleware import Envelope
@@ -24,6 +25,7 @@ from service.routes.estimates import estimates
 from service.routes.jobs import jobs
 from service.routes.outcomes import outcomes
 from service.routes.probes import probes
+from service.routes.webhooks import webhooks
 from service.settings import ServiceSettings
 from service.waiting import Waiters
 from worker.client import Listener, QueueClient
@@ -50,6 +52,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         metrics=Metrics(queue),
         answers=LRUCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
+        config_maps=ConfigMaps(settings.kubeconfig),
     )
     app = FastAPI(
         title="memgate",
@@ -62,7 +65,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.parts = parts
-    for router in (estimates, jobs, catalogue, outcomes, probes, docs):
+    everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs)
+    for router in everything if settings.serve == "all" else (webhooks, probes):
         app.include_router(router)
     add_error_handlers(app)
     describe(app, settings)

@@ -16,6 +16,7 @@ from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
 from service.commands.certificates import certificates_command
+from service.commands.controller import controller_command
 from service.commands.estimate import estimate_command
 from service.commands.fit import fit_command
 from service.commands.keys import keys_app
@@ -43,6 +44,7 @@ app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
 app.command("certificates")(certificates_command)
+app.command("controller")(controller_command)
 app.add_typer(keys_app)
 
 

@@ -96,6 +96,12 @@ class Metrics:
             ("found",),
             registry=self.registry,
         )
+        self.admissions = Counter(
+            "memgate_admissions",
+            "Kubernetes objects with our annotation: what is known of them, whether they got in.",
+            ("outcome", "allowed"),
+            registry=self.registry,
+        )
         self.waiting = Gauge(
             "memgate_waiting_clients", "Clients that wait for a job.", registry=self.registry
         )

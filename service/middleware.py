@@ -110,7 +110,7 @@ class Envelope:
             "status": status,
             "ms": round(seconds * 1000, 1),
         }
-        for name in ("job", "key"):
+        for name in ("job", "key", "admission"):
             if name in state:
                 line[name] = state[name]
         write_line("request", line)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from service.admission.review import ReviewRequest, ReviewResponse
 from service.bodies import JSON, MULTIPART
 from service.schemas import (
     Accepted,
@@ -28,6 +30,31 @@ _BODIES: tuple[type[BaseModel], ...] = (
     OutcomeCreate,
     TraceEstimateCreate,
 )
+
+
+_EXAMPLE_REVIEW = {
+    "apiVersion": "admission.k8s.io/v1",
+    "kind": "AdmissionReview",
+    "request": {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "kind": "Pod"},
+        "operation": "CREATE",
+        "namespace": "team",
+        "object": {
+            "metadata": {
+                "name": "train",
+                "annotations": {
+                    "memgate.dev/job": "{model: {source: torchvision, name: resnet50},"
+                    " input: {shape: [3, 224, 224]}, batch_size: 32}"
+                },
+            },
+            "spec": {
+                "nodeSelector": {"nvidia.com/gpu.product": "Tesla-T4"},
+                "containers": [{"name": "train", "resources": {"limits": {"nvidia.com/gpu": 1}}}],
+            },
+        },
+    },
+}
 
 
 def _problems(texts: dict[int, str]) -> Responses:
@@ -86,7 +113,19 @@ def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) ->
     return {"requestBody": {"required": True, "content": content}}
 
 
-def _reference(model: type[BaseModel]) -> dict[str, str]:
+def review_bodies() -> dict[str, Any]:
+    """Describe an AdmissionReview, there and back."""
+    said = {JSON: {"schema": _reference(ReviewResponse)}}
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {JSON: {"schema": _reference(ReviewRequest)}},
+        },
+        "responses": {"200": {"description": "What becomes of the object.", "content": said}},
+    }
+
+
+def _reference(model: type[BaseModel | msgspec.Struct]) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
@@ -115,6 +154,11 @@ def _add_bodies(document: dict[str, Any]) -> None:
         [(model, "validation") for model in _BODIES], ref_template="#/components/schemas/{model}"
     )
     known = document["components"]["schemas"]
+    _, reviews = msgspec.json.schema_components(
+        [ReviewRequest, ReviewResponse], ref_template="#/components/schemas/{name}"
+    )
+    reviews["ReviewRequest"]["examples"] = [_EXAMPLE_REVIEW]
+    known.update(reviews)
     for name, schema in schemas["$defs"].items():
         known.setdefault(name, schema)
 

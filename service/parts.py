@@ -10,6 +10,7 @@ from cachetools import LRUCache
 from fastapi import Depends, Request
 
 from service.access import Gatekeeper
+from service.admission.config_maps import ConfigMaps
 from service.metrics import Metrics
 from service.remembered import Answer
 from service.settings import ServiceSettings
@@ -30,6 +31,8 @@ class Parts:
     answers: LRUCache[bytes, Answer]
     #: how many new questions are put to the queue at a time
     submitting: CapacityLimiter
+    #: where Kubernetes' objects may have their job specs
+    config_maps: ConfigMaps
 
 
 async def _parts(request: Request) -> Parts:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -10,9 +12,14 @@ from starlette.types import ASGIApp
 
 from service.protocol import bounded_protocol
 from service.settings import ServiceSettings
+from worker.logs import write_line
 
 #: how long a service that is told to stop waits for its open requests
 GRACE_SECONDS = 30
+
+
+#: a renewed certificate is seen after two seconds
+_TICKS_BETWEEN_LOOKS = 20
 
 
 def serve(
@@ -37,13 +44,44 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is told to stop: the app's own end comes only after its last request."""
+    """Tells when it is told to stop: the app's own end comes only after its last request.
+
+    A certificate that was renewed is taken up by new connections, without a restart.
+    """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self._certificate = _stamp(config)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after things; uvicorn calls this ten times a second."""
+        if self.config.ssl is not None and counter % _TICKS_BETWEEN_LOOKS == 0:
+            self._renew(self.config.ssl)
+        return await super().on_tick(counter)
+
+    def _renew(self, context: ssl.SSLContext) -> None:
+        found = _stamp(self.config)
+        if found == self._certificate:
+            return
+        try:
+            context.load_cert_chain(str(self.config.ssl_certfile), self.config.ssl_keyfile)
+        except (OSError, ssl.SSLError) as error:  # half of it is written: look again
+            write_line("certificate", {"error": str(error)})
+            return
+        self._certificate = found
+        write_line("certificate", {"renewed": True})
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Hear a signal."""
         self._on_stop()
         super().handle_exit(sig, frame)
+
+
+def _stamp(config: uvicorn.Config) -> tuple[int, ...]:
+    """Return what changes when the files of a certificate do; nothing if one is missing."""
+    names = [name for name in (config.ssl_certfile, config.ssl_keyfile) if name is not None]
+    try:
+        return tuple(Path(name).stat().st_mtime_ns for name in names)
+    except OSError:
+        return ()

@@ -10,10 +10,11 @@ from limits import RateLimitItem, parse
 from pydantic import Field, field_validator, model_validator
 
 from memgate.units import MIB
+from service.admission.settings import AdmissionSettings
 from worker.settings import QueueSettings
 
 
-class ServiceSettings(QueueSettings):
+class ServiceSettings(AdmissionSettings, QueueSettings):
     """Where the service listens, whom it lets in and how much it takes."""
 
     host: str = "127.0.0.1"
@@ -21,6 +22,10 @@ class ServiceSettings(QueueSettings):
 
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """Port to listen on; ``MEMGATE_PORT``."""
+
+    serve: Literal["all", "webhooks"] = "all"
+    """``webhooks``: nothing but those of Kubernetes, and without keys, since an API server shows
+    none; let nobody else reach it. ``MEMGATE_SERVE``."""
 
     api_keys: Literal["auto", "required", "off"] = "auto"
     """Whether callers need a key; ``MEMGATE_API_KEYS``. ``auto``: unless it listens on loopback."""
@@ -52,6 +57,10 @@ class ServiceSettings(QueueSettings):
     @property
     def needs_keys(self) -> bool:
         """Callers must show a key."""
+        return self.serve == "all" and self._asks_for_keys
+
+    @property
+    def _asks_for_keys(self) -> bool:
         return self.api_keys == "required" or (
             self.api_keys == "auto" and not _is_loopback(self.host)
         )

@@ -11,10 +11,22 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from memgate.units import GIB, MIB
 
 
-class QueueSettings(BaseSettings):
-    """Where the queue is, and what it may hold. The same for service and workers."""
+class Settings(BaseSettings):
+    """What programs read when they start."""
 
     model_config = SettingsConfigDict(env_prefix="MEMGATE_")
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read the environment, or end the program with a sentence per wrong variable."""
+        try:
+            return cls()
+        except ValidationError as error:
+            sys.exit("\n".join(map(_sentence, error.errors())))
+
+
+class QueueSettings(Settings):
+    """Where the queue is, and what it may hold. The same for service and workers."""
 
     redis_url: str = "redis://127.0.0.1:6379/0"
     """Redis or Valkey; ``MEMGATE_REDIS_URL``. All machines that share it form one memgate."""
@@ -50,14 +62,6 @@ class QueueSettings(BaseSettings):
             # Not the value: it may hold a password.
             raise ValueError("begins with redis://, rediss:// (TLS) or unix:// (a socket)")
         return url
-
-    @classmethod
-    def from_environment(cls) -> Self:
-        """Read the environment, or end the program with a sentence per wrong variable."""
-        try:
-            return cls()
-        except ValidationError as error:
-            sys.exit("\n".join(map(_sentence, error.errors())))
 
 
 def _sentence(problem: Any) -> str:

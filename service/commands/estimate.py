@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
-import yaml
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -19,7 +18,7 @@ from rich.table import Table
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
-from memgate.jobspec import JobSpec, parse_job_spec
+from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 from memgate.units import GIB, format_size
 from service.commands.options import (
@@ -36,6 +35,7 @@ from service.commands.options import (
 )
 from service.commands.remote import connect, engine_name, refuse, with_runtime
 from service.plots import plot_timeline, prepare_picture
+from service.specs import read_job_text
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from worker.engines.phantom.engine import PhantomEngine
 from worker.engines.registry import check_engine, start_engine
@@ -184,10 +184,7 @@ def read_spec(path: Path) -> JobSpec:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from None
     try:
-        return parse_job_spec(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        place = str(getattr(error, "problem_mark", "")).strip()
-        raise InputError(f"{path}: neither JSON nor YAML {place}") from None
+        return read_job_text(text)
     except InputError as error:
         raise InputError(f"{path}: {error.message}") from None
 

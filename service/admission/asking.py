@@ -1,0 +1,115 @@
+"""Questions -> answers in time, or why there are none. Nobody at a gate waits for longer.
+
+A dry run asks nobody: it finds what is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import anyio
+import anyio.to_thread
+from pydantic import ValidationError
+
+from memgate.errors import InputError
+from memgate.report import Estimate
+from service.admission.judgement import Known, NoAnswer, Said, Unknown
+from service.errors import ProblemError
+from service.parts import Parts
+from service.questions import wait_for
+from service.remembered import Answer, cache_key
+from worker.client import QueueError
+from worker.contract import JobRecord, JobState, Priority, UnknownJobError, Work
+
+#: of Kubernetes, for a webhook that says nothing else
+_DEFAULT_TIMEOUT = 10.0
+
+_SECONDS = re.compile(r"(\d{1,4}(?:\.\d{1,9})?)s")
+
+
+class Patience(NamedTuple):
+    """How long an answer may take, in seconds."""
+
+    #: for a job that is being run
+    wait: float
+    #: for everything: a store that hangs, an API server that is slow
+    limit: float
+
+
+def read_patience(timeout: str | None, wait: float) -> Patience:
+    """Return how long to wait, given what the API server says of its patience (``timeout=10s``).
+
+    A little less than all of it: the answer has a way to go.
+    """
+    found = _SECONDS.fullmatch(timeout or "")
+    seconds = float(found.group(1)) if found else _DEFAULT_TIMEOUT
+    limit = max(0.1, 0.9 * seconds - 0.2)
+    return Patience(wait=min(wait, max(0.0, limit - 0.1)), limit=limit)
+
+
+async def ask_all(
+    parts: Parts, works: Mapping[str, Work], patience: Patience, *, is_dry_run: bool
+) -> dict[str, Said]:
+    """Ask questions side by side; every one has something said to it when the time is over."""
+    said: dict[str, Said] = {}
+
+    async def ask(name: str, work: Work) -> None:
+        said[name] = await _ask(parts, work, patience, is_dry_run=is_dry_run)
+
+    async with anyio.create_task_group() as tasks:
+        for name, work in works.items():
+            tasks.start_soon(ask, name, work)
+    return said
+
+
+async def _ask(parts: Parts, work: Work, patience: Patience, *, is_dry_run: bool) -> Said:
+    job_id = work.id()
+    key = cache_key(work.kind, job_id.encode())
+    remembered = parts.answers.get(key)
+    if remembered is not None:
+        parts.metrics.cache_lookups.labels("memory").inc()
+        return Known(job_id, Estimate.model_validate_json(remembered.body))
+    try:
+        with anyio.fail_after(patience.limit):
+            record = await _find(parts, work, job_id, patience.wait, is_dry_run=is_dry_run)
+    except TimeoutError:
+        return NoAnswer(job_id, "memgate's queue does not answer")
+    except QueueError:
+        return NoAnswer(job_id, "memgate's queue cannot be reached")
+    except (InputError, ProblemError) as error:  # too much is waiting
+        return NoAnswer(job_id, f"memgate is busy: {error}")
+    if record is None:
+        return NoAnswer(job_id, "nobody has asked before, and a dry run does not")
+    if record.state is JobState.DONE and record.result is not None:
+        return _known(parts, key, record)
+    if record.error is not None:
+        return Unknown(job_id, f"{record.error.message} ({record.error.code})")
+    return NoAnswer(job_id, "the estimate is being made")
+
+
+async def _find(
+    parts: Parts, work: Work, job_id: str, seconds: float, *, is_dry_run: bool
+) -> JobRecord | None:
+    if is_dry_run:
+        try:
+            return await anyio.to_thread.run_sync(parts.queue.read, job_id, abandon_on_cancel=True)
+        except UnknownJobError:
+            return None
+    start = anyio.current_time()
+    record = await anyio.to_thread.run_sync(
+        parts.queue.submit, work, Priority.HIGH, limiter=parts.submitting, abandon_on_cancel=True
+    )
+    found = "nowhere" if record.state.is_open else "store"
+    parts.metrics.cache_lookups.labels(found).inc()
+    return await wait_for(parts, record, seconds - (anyio.current_time() - start))
+
+
+def _known(parts: Parts, key: bytes, record: JobRecord) -> Said:
+    try:
+        estimate = Estimate.model_validate(record.result)
+    except ValidationError:  # of another version of memgate
+        return Unknown(record.id, "the stored estimate cannot be read")
+    parts.answers[key] = Answer(record.id, estimate.model_dump_json().encode())
+    return Known(record.id, estimate)

@@ -1,0 +1,95 @@
+"""The pods of an object -> cases: a job, and where it may run. No annotation of ours, no case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memgate.errors import InputError
+from memgate.gpus import CATALOGUE, GpuRequest, GpuSpec
+from memgate.jobspec import JobSpec
+from service.admission.objects import JOB, JOB_CONFIGMAP, Pod
+from service.admission.places import Place, UnknownGpuError, asks_for_gpu, find_places
+from service.specs import read_job_text
+from worker.contract import Work, WorkKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A pod whose job is known, and all places where it may run."""
+
+    pod: Pod
+    job: JobSpec
+    places: tuple[Place, ...]
+    #: why its places are not known
+    doubt: str = ""
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Nobody said on what it will run, nor how much memory it may take: nothing to check."""
+        return all(place.is_assumed and place.declared_bytes is None for place in self.places)
+
+    def questions(self) -> dict[str, Work]:
+        """Return what to ask, by the generation of the GPU.
+
+        One run tells for all GPUs of a generation, and for every part of them.
+        """
+        largest: dict[str, GpuSpec] = {}
+        for place in self.places:
+            known = largest.get(place.gpu.generation)
+            if known is None or known.memory_bytes < place.gpu.memory_bytes:
+                largest[place.gpu.generation] = place.gpu
+        return {
+            generation: Work(kind=WorkKind.ESTIMATE, job=self.job, gpu=_request(gpu))
+            for generation, gpu in largest.items()
+        }
+
+
+def _request(gpu: GpuSpec) -> GpuRequest:
+    if gpu.name in CATALOGUE:
+        return GpuRequest(name=gpu.name)
+    major, minor = gpu.compute_capability
+    return GpuRequest(memory_bytes=gpu.memory_bytes, compute_capability=f"{major}.{minor}")
+
+
+def is_annotated(pod: Pod) -> bool:
+    """Say whether a pod wants to be looked at."""
+    return bool({JOB, JOB_CONFIGMAP} & pod.annotations.keys())
+
+
+def references(pods: tuple[Pod, ...]) -> set[str]:
+    """Return the ConfigMaps that pods say their job is in."""
+    return {
+        pod.annotations[JOB_CONFIGMAP]
+        for pod in pods
+        if JOB not in pod.annotations and JOB_CONFIGMAP in pod.annotations
+    }
+
+
+def find_cases(
+    pods: tuple[Pod, ...], texts: Mapping[str, str], cluster: tuple[GpuSpec, ...]
+) -> tuple[Case, ...]:
+    """Return the pods that must be looked at; ``texts`` are the ConfigMaps they refer to.
+
+    Of an object that has the annotation itself, those pods are meant that want a GPU. If none does,
+    all are: a GPU may be filled in.
+
+    Raises:
+        InputError: naming the annotation, and what is wrong with it.
+    """
+    annotated = [pod for pod in pods if is_annotated(pod)]
+    wanting = [pod for pod in annotated if asks_for_gpu(pod)]
+    return tuple(_case(pod, texts, cluster) for pod in wanting or annotated)
+
+
+def _case(pod: Pod, texts: Mapping[str, str], cluster: tuple[GpuSpec, ...]) -> Case:
+    name = JOB if JOB in pod.annotations else JOB_CONFIGMAP
+    text = pod.annotations[name]
+    try:
+        job = read_job_text(text if name == JOB else texts[text])
+    except InputError as error:
+        raise InputError(f"{pod.label}: annotation {name}: {error.message}") from None
+    try:
+        return Case(pod=pod, job=job, places=find_places(pod, cluster))
+    except UnknownGpuError as error:
+        return Case(pod=pod, job=job, places=(), doubt=error.message)

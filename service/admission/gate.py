@@ -1,0 +1,203 @@
+"""A review -> what the API server is told. START READING HERE for a pod's way through the gate.
+
+Two webhooks look at an object. ``mutate`` fills in what is missing and holds what has no answer
+yet; ``validate`` lets in or refuses. What has no annotation of ours is passed on at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from memgate.errors import InputError
+from service.admission.asking import Patience, ask_all
+from service.admission.cases import Case, find_cases, is_annotated, references
+from service.admission.cluster import ClusterError
+from service.admission.holding import hold, is_held
+from service.admission.judgement import (
+    RETRY_SECONDS,
+    Finding,
+    Judgement,
+    Outcome,
+    find,
+    judge,
+)
+from service.admission.objects import SHAPES, JsonObject, as_object, find_pods
+from service.admission.patches import ESTIMATE, ESTIMATE_ID, Patch, as_written, fill, patched
+from service.admission.review import Answer, Review
+from service.admission.right_size import as_annotation, find_missing
+from service.admission.settings import Shape, split
+from service.parts import Parts
+
+_PASS = Answer(allowed=True)
+
+
+async def validate(parts: Parts, review: Review, patience: Patience) -> Answer:
+    """Let an object in, or refuse it."""
+    # 1. What is it, and is it ours to look at?
+    shape = _shape(parts, review)
+    document = review.object
+    if shape is None or document is None or not _is_new(review, shape):
+        return _PASS
+    # 2. What is known of the jobs in it?
+    try:
+        judgement = await _judge(parts, review, document, shape, patience)
+    except InputError as error:
+        return _counted(parts, Answer(allowed=False, message=f"memgate: {error.message}"), "wrong")
+    if judgement is None:
+        return _PASS
+    # 3. What the policy makes of it.
+    return _counted(
+        parts, _answer(parts, review, document, shape, judgement), judgement.outcome.name.lower()
+    )
+
+
+async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
+    """Fill in what an object lacks; hold it if the policy is to, and there is no answer."""
+    shape = _shape(parts, review)
+    document = review.object
+    if shape is None or document is None or not _is_new(review, shape):
+        return _PASS
+    try:
+        judgement = await _judge(parts, review, as_written(document), shape, patience)
+        if judgement is None:
+            return _PASS
+        patch, is_now_held = _patch(parts, review, document, shape, judgement)
+        return Answer(allowed=True, patch=patch, warnings=[_held(judgement)] if is_now_held else [])
+    except InputError:
+        return _PASS  # validate says what is wrong with it
+
+
+def _patch(
+    parts: Parts, review: Review, document: JsonObject, shape: Shape, judgement: Judgement
+) -> tuple[Patch, bool]:
+    """Return how an object shall be changed, and whether that holds it."""
+    patch: Patch = []
+    if review.operation == "CREATE" or not shape.is_fixed:
+        patch = fill(document, *_fillings(parts, judgement))
+    if judgement.action == "hold" and _can_hold(review) and not is_held(document, shape):
+        patch += hold(patched(document, patch), shape)
+        return patch, True
+    return patch, False
+
+
+def _can_hold(review: Review) -> bool:
+    """A pod that is made gets no gate any more."""
+    return review.operation == "CREATE" or review.kind.name != "Pod"
+
+
+def _shape(parts: Parts, review: Review) -> Shape | None:
+    name = review.kind.name
+    return parts.settings.admission_paths.get(name) or SHAPES.get(name)
+
+
+def _is_new(review: Review, shape: Shape) -> bool:
+    """Say whether what an answer depends on is new; else nobody is kept from editing the rest."""
+    document, old = review.object or {}, review.old_object
+    pods = find_pods(document, shape)
+    if not any(map(is_annotated, pods)):
+        return False
+    if review.operation != "UPDATE" or old is None:
+        return review.operation == "CREATE"
+    if "deletionTimestamp" in as_object(document.get("metadata")):
+        return False
+    return pods != find_pods(old, shape) or _is_release(review, shape)
+
+
+async def _judge(
+    parts: Parts, review: Review, document: JsonObject, shape: Shape, patience: Patience
+) -> Judgement | None:
+    """Find out what is known of every pod of an object.
+
+    Raises:
+        InputError: if what a person wrote about a job is wrong.
+    """
+    cluster = parts.settings.gpus
+    pods = find_pods(document, shape)
+    try:
+        texts = await parts.config_maps.read(review.namespace, references(pods), patience.limit)
+    except ClusterError as error:
+        finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
+        return judge([finding], parts.settings)
+    cases = find_cases(pods, texts, cluster)
+    questions = [case.questions() for case in cases]
+    works = {work.id(): work for asked in questions for work in asked.values()}
+    said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
+    findings = [
+        find(case, {name: said[work.id()] for name, work in asked.items()}, cluster)
+        for case, asked in zip(cases, questions, strict=True)
+    ]
+    return judge(findings, parts.settings) if findings else None
+
+
+def _answer(
+    parts: Parts, review: Review, document: JsonObject, shape: Shape, judgement: Judgement
+) -> Answer:
+    notes = _notes(judgement)
+    if judgement.action == "admit":
+        return Answer(allowed=True, warnings=judgement.warnings, notes=notes)
+    if judgement.action == "hold" and is_held(document, shape):
+        return Answer(allowed=True, warnings=[_held(judgement)], notes=notes)
+    if _is_release(review, shape) and _may_release(parts, review):
+        warning = f"memgate: released by hand: {judgement.message}"
+        return Answer(allowed=True, warnings=[warning], notes=notes)
+    message = f"memgate: {judgement.message}"
+    if judgement.outcome is not Outcome.NO_ANSWER:
+        return Answer(allowed=False, message=message, notes=notes)
+    return Answer(
+        allowed=False,
+        message=f"{message}; try again in {RETRY_SECONDS} s",
+        code=429,
+        retry_seconds=RETRY_SECONDS,
+        notes=notes,
+    )
+
+
+def _held(judgement: Judgement) -> str:
+    return f"memgate: held until there is an answer: {judgement.message}"
+
+
+def _is_release(review: Review, shape: Shape) -> bool:
+    """Say whether something that was held is not any more."""
+    old, new = review.old_object, review.object
+    return old is not None and is_held(old, shape) and not is_held(new or {}, shape)
+
+
+def _may_release(parts: Parts, review: Review) -> bool:
+    who = {review.user_info.username, *review.user_info.groups}
+    return bool(who & set(split(parts.settings.admission_releasers)))
+
+
+def _fillings(parts: Parts, judgement: Judgement) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Return what to fill in, and the annotations that tell of the estimate."""
+    known = [
+        (one.case, one.known) for one in judgement.findings if one.known is not None and one.case
+    ]
+    if not known or judgement.outcome is Outcome.REJECT:
+        return {}, {}
+    filled: dict[str, Any] = {}
+    for case, answer in known:
+        filled |= find_missing(case, answer.estimate, parts.settings)
+    case, answer = known[0]
+    told = as_annotation(answer.job_id, _gpu_name(case), answer.estimate)
+    return filled, {
+        ESTIMATE: msgspec.json.encode(told).decode(),
+        ESTIMATE_ID: answer.job_id,
+    }
+
+
+def _gpu_name(case: Case) -> str:
+    return ",".join(place.gpu.name for place in case.places)
+
+
+def _notes(judgement: Judgement) -> dict[str, str]:
+    ids = [one.known.job_id for one in judgement.findings if one.known is not None]
+    notes = {"outcome": judgement.outcome.name.lower(), "action": judgement.action}
+    return notes | ({"estimates": ",".join(dict.fromkeys(ids))} if ids else {})
+
+
+def _counted(parts: Parts, answer: Answer, outcome: str) -> Answer:
+    parts.metrics.admissions.labels(outcome, "yes" if answer.allowed else "no").inc()
+    return answer

@@ -1,0 +1,192 @@
+"""An object of Kubernetes -> the pods that it is or will make, wherever they are described in it.
+
+Objects of other people's kinds may hold anything: what is not as expected counts as not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from service.admission.settings import Shape
+
+JsonObject = Mapping[str, Any]
+
+#: what a pod's annotations may say to us
+JOB = "memgate.dev/job"
+JOB_CONFIGMAP = "memgate.dev/job-configmap"
+GPU = "memgate.dev/gpu"
+
+#: annotations on which an answer depends: ours, and those of KAI's scheduler
+_LOOKED_AT = (JOB, JOB_CONFIGMAP, GPU, "gpu-memory", "gpu-fraction")
+
+_TEMPLATE = ("/spec/template",)
+
+#: by kind and group
+SHAPES: dict[str, Shape] = {
+    "Pod": Shape(templates=("",)),
+    "Job.batch": Shape(templates=_TEMPLATE, suspend="/spec/suspend"),
+    "CronJob.batch": Shape(templates=("/spec/jobTemplate/spec/template",), is_fixed=False),
+    "Deployment.apps": Shape(templates=_TEMPLATE, is_fixed=False),
+    "StatefulSet.apps": Shape(templates=_TEMPLATE, is_fixed=False),
+    "PyTorchJob.kubeflow.org": Shape(
+        templates=("/spec/pytorchReplicaSpecs/*/template",), suspend="/spec/runPolicy/suspend"
+    ),
+    "TrainJob.trainer.kubeflow.org": Shape(trainer="/spec/trainer", suspend="/spec/suspend"),
+    "RayJob.ray.io": Shape(
+        templates=(
+            "/spec/rayClusterSpec/headGroupSpec/template",
+            "/spec/rayClusterSpec/workerGroupSpecs/*/template",
+        ),
+        suspend="/spec/suspend",
+    ),
+    "RayCluster.ray.io": Shape(
+        templates=("/spec/headGroupSpec/template", "/spec/workerGroupSpecs/*/template"),
+        suspend="/spec/suspend",
+    ),
+    "JobSet.jobset.x-k8s.io": Shape(
+        templates=("/spec/replicatedJobs/*/template/spec/template",), suspend="/spec/suspend"
+    ),
+    "Job.batch.volcano.sh": Shape(templates=("/spec/tasks/*/template",)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a container asks for."""
+
+    #: where its ``resources`` stand
+    pointer: str
+    limits: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod, or what says how pods will be."""
+
+    #: where it stands; empty for a pod itself
+    pointer: str
+    annotations: Mapping[str, str]
+    containers: tuple[Container, ...]
+    node_selector: Mapping[str, str]
+    #: what a node's labels must be, as terms of which one must hold
+    affinity: tuple[JsonObject, ...]
+    scheduler: str
+    #: it is written as a pod is; else only its resources are known
+    is_template: bool = True
+
+    @property
+    def label(self) -> str:
+        """For people: spec.template."""
+        return self.pointer.strip("/").replace("/", ".") or "the pod"
+
+
+def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
+    """Return the pods of an object."""
+    pods = [
+        _pod(pointer, as_object(template))
+        for pattern in shape.templates
+        for pointer, template in _matches(document, pattern)
+    ]
+    if shape.trainer is not None:
+        pods += [
+            _trainer(document, pointer, as_object(trainer))
+            for pointer, trainer in _matches(document, shape.trainer)
+        ]
+    own = _annotations(as_object(document.get("metadata")))
+    return tuple(_with_annotations(pod, own) for pod in pods)
+
+
+def is_set(document: JsonObject, pointer: str) -> bool:
+    """Say whether something is true, as ``suspend`` of a job."""
+    return any(value is True for _, value in _matches(document, pointer))
+
+
+def as_object(value: object) -> JsonObject:
+    """Return an object, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list, an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def escape(key: str) -> str:
+    """Write a key as a part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what stands where a pointer with ``*`` in it leads."""
+    if not pattern:
+        yield pointer, value
+        return
+    first, slash, rest = pattern[1:].partition("/")
+    rest = slash + rest
+    if first == "*":
+        items = enumerate(value) if isinstance(value, list) else as_object(value).items()
+        for key, item in items:
+            yield from _matches(item, rest, f"{pointer}/{escape(str(key))}")
+        return
+    key = first.replace("~1", "/").replace("~0", "~")
+    if isinstance(value, dict) and key in value:
+        yield from _matches(value[key], rest, f"{pointer}/{first}")
+
+
+def _pod(pointer: str, pod: JsonObject) -> Pod:
+    spec = as_object(pod.get("spec"))
+    affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
+    required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    return Pod(
+        pointer=pointer,
+        annotations=_annotations(as_object(pod.get("metadata"))),
+        containers=tuple(
+            _container(f"{pointer}/spec/containers/{index}/resources", as_object(container))
+            for index, container in enumerate(as_list(spec.get("containers")))
+        ),
+        node_selector=_texts(spec.get("nodeSelector")),
+        affinity=tuple(map(as_object, as_list(required.get("nodeSelectorTerms")))),
+        scheduler=str(spec.get("schedulerName") or ""),
+    )
+
+
+def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
+    """Kubeflow's TrainJob has resources for each node, and overrides of a template elsewhere."""
+    overrides = as_list(as_object(document.get("spec")).get("podTemplateOverrides"))
+    selector: dict[str, str] = {}
+    for override in overrides:
+        selector |= _texts(as_object(as_object(override).get("spec")).get("nodeSelector"))
+    resources = {"resources": trainer.get("resourcesPerNode")}
+    return Pod(
+        pointer=pointer,
+        annotations={},
+        containers=(_container(f"{pointer}/resourcesPerNode", resources),),
+        node_selector=selector,
+        affinity=(),
+        scheduler="",
+        is_template=False,
+    )
+
+
+def _container(pointer: str, container: JsonObject) -> Container:
+    resources = as_object(container.get("resources"))
+    limits = {**as_object(resources.get("requests")), **as_object(resources.get("limits"))}
+    return Container(pointer=pointer, limits=limits)
+
+
+def _with_annotations(pod: Pod, own: Mapping[str, str]) -> Pod:
+    """A pod's own annotations count more than those of the object that makes it."""
+    if {JOB, JOB_CONFIGMAP} & pod.annotations.keys():  # either says what the job is
+        own = {name: text for name, text in own.items() if name not in (JOB, JOB_CONFIGMAP)}
+    return replace(pod, annotations={**own, **pod.annotations})
+
+
+def _annotations(metadata: JsonObject) -> dict[str, str]:
+    given = _texts(metadata.get("annotations"))
+    return {name: given[name] for name in _LOOKED_AT if name in given}
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {key: text for key, text in as_object(value).items() if isinstance(text, str)}

@@ -1,0 +1,88 @@
+"""A pod and what its job needs -> what its scheduler lacks: memory, a part of a GPU, a node.
+
+Only what is missing is filled in. What a person wrote is left as it is, whether too much or too
+little: the other webhook says so if it does not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memgate.gpus import GpuSpec
+from memgate.report import Estimate
+from service.admission.cases import Case
+from service.admission.judgement import needed_mib
+from service.admission.objects import Pod, escape
+from service.admission.places import MIG_PREFIX, PRODUCT_LABEL, asks_for_gpu, names_gpu
+from service.admission.settings import FILLS, AdmissionSettings, split
+
+_GPU = "nvidia.com/gpu"
+_HAMI = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage")
+_VOLCANO = ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage")
+
+
+def find_missing(case: Case, estimate: Estimate, settings: AdmissionSettings) -> dict[str, Any]:
+    """Return what to fill in, by where it goes."""
+    is_auto = settings.right_size == "auto"
+    wanted = FILLS if is_auto else split(settings.right_size)
+    pod = case.pod
+    found: dict[str, Any] = {}
+    if "hami" in wanted and (not is_auto or pod.scheduler == "hami-scheduler"):
+        found |= _memory(pod, _GPU, _HAMI, estimate)
+    if "volcano" in wanted:
+        found |= _memory(pod, "volcano.sh/vgpu-number", _VOLCANO, estimate)
+    if "kai" in wanted and pod.scheduler == "kai-scheduler":
+        found |= _kai(pod, estimate)
+    if "mig" in wanted and not found:
+        found |= _mig(pod, estimate, settings.gpus)
+    if "node-selector" in wanted and not names_gpu(pod):
+        found |= _node(pod, estimate, settings.gpus)
+    return found
+
+
+def _memory(pod: Pod, resource: str, names: tuple[str, str], estimate: Estimate) -> dict[str, str]:
+    """Declare memory beside a number of GPUs, where nothing is declared."""
+    return {
+        f"{container.pointer}/limits/{escape(names[0])}": str(needed_mib(estimate))
+        for container in pod.containers
+        if resource in container.limits and not container.limits.keys() & set(names)
+    }
+
+
+def _kai(pod: Pod, estimate: Estimate) -> dict[str, str]:
+    """KAI shares GPUs by an annotation of the pod, and then wants none among the resources."""
+    if asks_for_gpu(pod) or not pod.is_template:
+        return {}
+    return {f"{pod.pointer}/metadata/annotations/gpu-memory": str(needed_mib(estimate))}
+
+
+def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
+    """Ask for the smallest part of a GPU of the cluster that fits, if no GPU is asked for."""
+    fitting = [gpu for gpu in cluster if " MIG " in gpu.product and gpu.name in estimate.fits_on]
+    if asks_for_gpu(pod) or not pod.containers or not fitting:
+        return {}
+    profile = fitting[0].product.rpartition(" MIG ")[2]
+    return {f"{pod.containers[0].pointer}/limits/{escape(MIG_PREFIX + profile)}": "1"}
+
+
+def _node(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
+    """Choose the nodes with the smallest GPU of the cluster that fits, if a whole one is wanted."""
+    whole = [gpu for gpu in cluster if " MIG " not in gpu.product and gpu.name in estimate.fits_on]
+    wants = any(_GPU in container.limits for container in pod.containers)
+    if not wants or not whole or not pod.is_template:
+        return {}
+    label = whole[0].product.replace(" ", "-")
+    return {f"{pod.pointer}/spec/nodeSelector/{escape(PRODUCT_LABEL)}": label}
+
+
+def as_annotation(job_id: str, gpu: str, estimate: Estimate) -> Mapping[str, Any]:
+    """Return what an object's annotation tells of an estimate."""
+    return {
+        "decision": estimate.decision,
+        "gpu": gpu,
+        "id": job_id,
+        "peak_bytes": estimate.peak_bytes,
+        "required_bytes": estimate.required_bytes,
+        "upper_bound_bytes": estimate.upper_bound_bytes,
+    }

@@ -1,0 +1,40 @@
+"""``memgate controller``: releases what the webhooks of Kubernetes hold."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import Annotated
+
+import typer
+
+from service.admission.cluster import Cluster
+from service.admission.settings import AdmissionSettings
+from service.commands.options import ApiKey, Server
+from worker.logs import set_up_logs
+
+
+def controller_command(
+    server: Server = None,
+    api_key: ApiKey = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 2.0,
+) -> None:
+    """Release Kubernetes objects that are held until memgate has an answer; runs until stopped.
+
+    It finds Kubernetes as the pod that it runs in, or with MEMGATE_KUBECONFIG, and heeds the same
+    MEMGATE_ADMISSION_* settings as the webhooks. deploy/kubernetes/ has what it needs to run there.
+    """
+    from service.admission.controller import Controller
+    from service.client import MemgateClient
+
+    settings = AdmissionSettings.from_environment()
+    set_up_logs()
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    cluster = Cluster.connect(settings.kubeconfig)
+    with MemgateClient(server, api_key=api_key, num_tries=1) as memgate:
+        controller = Controller(cluster, memgate, settings)
+        controller.run(interval, lambda seconds: not stopped.wait(seconds))

@@ -1,0 +1,56 @@
+"""``POST /webhooks/kubernetes/validate`` and ``/mutate``: an AdmissionReview in, one out."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from service.access import needs
+from service.admission import gate
+from service.admission.asking import Patience, read_patience
+from service.admission.review import Answer, Review, read_review, write_review
+from service.bodies import JSON, json_body
+from service.openapi import PROBLEMS, WRONG_TYPE, review_bodies
+from service.parts import Parts, TheParts
+from worker.keys import Role
+
+webhooks = APIRouter(
+    prefix="/webhooks/kubernetes",
+    tags=["webhooks"],
+    dependencies=[Depends(needs(Role.SUBMIT))],
+    responses=PROBLEMS | WRONG_TYPE,
+)
+
+Timeout = Annotated[
+    str | None,
+    Query(description="How long the API server waits, as it says it.", examples=["10s"]),
+]
+
+
+@webhooks.post("/validate", openapi_extra=review_bodies())
+async def validate(request: Request, parts: TheParts, timeout: Timeout = None) -> Response:
+    """Shall this object be let in? Those without the annotation `memgate.dev/job` are."""
+    return await _answer(request, parts, timeout, gate.validate)
+
+
+@webhooks.post("/mutate", openapi_extra=review_bodies())
+async def mutate(request: Request, parts: TheParts, timeout: Timeout = None) -> Response:
+    """Fill in what this object's scheduler should know, and hold it while there is no answer."""
+    return await _answer(request, parts, timeout, gate.mutate)
+
+
+async def _answer(
+    request: Request,
+    parts: Parts,
+    timeout: str | None,
+    decide: Callable[[Parts, Review, Patience], Awaitable[Answer]],
+) -> Response:
+    review = read_review(await json_body(request))
+    patience = read_patience(timeout, parts.settings.admission_wait_seconds)
+    answer = await decide(parts, review, patience)
+    if answer.notes:
+        request.state.admission = answer.notes
+    return Response(write_review(review, answer), media_type=JSON)

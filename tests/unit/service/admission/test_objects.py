@@ -1,0 +1,95 @@
+"""Pods are found wherever an object describes them, and nothing breaks if it is something else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.admission.cases import is_annotated
+from service.admission.holding import hold, is_held, release
+from service.admission.objects import SHAPES, find_pods
+from service.admission.patches import as_written, fill, take_back
+from service.admission.settings import Shape
+from tests.admission import read_recorded
+
+_CREATED = [
+    ("create-job", ["/spec/template"]),
+    ("create-cronjob", ["/spec/jobTemplate/spec/template"]),
+    ("create-deployment", ["/spec/template"]),
+    ("create-statefulset-volcano", ["/spec/template"]),
+    ("create-pod-hami", [""]),
+    (
+        "create-pytorchjob",
+        [f"/spec/pytorchReplicaSpecs/{name}/template" for name in ("Master", "Worker")],
+    ),
+    (
+        "create-rayjob",
+        [
+            "/spec/rayClusterSpec/headGroupSpec/template",
+            "/spec/rayClusterSpec/workerGroupSpecs/0/template",
+        ],
+    ),
+    ("create-jobset", ["/spec/replicatedJobs/0/template/spec/template"]),
+    ("create-trainjob", ["/spec/trainer"]),
+]
+
+
+@pytest.mark.parametrize(("name", "want"), _CREATED)
+def test_the_pods_of_recorded_objects_are_found(name: str, want: list[str]) -> None:
+    """In each kind that we know, as a real API server sent it."""
+    request = read_recorded(name)["request"]
+    kind = f"{request['kind']['kind']}.{request['kind']['group']}".rstrip(".")
+
+    pods = find_pods(request["object"], SHAPES[kind])
+
+    assert [pod.pointer for pod in pods] == want
+    assert all(map(is_annotated, pods))
+
+
+_JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    *("metadata", "annotations", "labels", "spec", "template", "containers"),
+                    *("resources", "limits", "memgate.dev/job", "memgate.dev/filled", "suspend"),
+                    *("schedulingGates", "name", "trainer", "affinity", "nodeSelector"),
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=30,
+)
+
+
+@given(_JSON.filter(lambda value: isinstance(value, dict)))
+def test_nothing_that_an_object_holds_breaks_us(document: Any) -> None:
+    """Other people's kinds may hold anything."""
+    for shape in SHAPES.values():
+        find_pods(document, shape)
+        is_held(document, shape)
+        release(document, shape)
+    as_written(document)
+    take_back(document)
+
+
+def test_a_kind_of_the_operators_own_is_looked_into() -> None:
+    """By a path with wildcards, over lists and objects."""
+    shape = Shape(templates=("/spec/groups/*/*/pod~1template",))
+    document = {"spec": {"groups": [{"a": {"pod/template": {}}, "b": 3}, None]}}
+    assert [pod.pointer for pod in find_pods(document, shape)] == ["/spec/groups/0/a/pod~1template"]
+    assert find_pods(document, shape)[0].label == "spec.groups.0.a.pod~1template"
+
+
+def test_holding_what_cannot_be_held_changes_nothing() -> None:
+    """An object whose pods have the annotation needs no patch: its pods are held."""
+    document = read_recorded("create-deployment")["request"]["object"]
+    assert hold(document, SHAPES["Deployment.apps"]) == []
+    assert fill(document, {}, {}) == []

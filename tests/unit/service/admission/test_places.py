@@ -1,0 +1,182 @@
+"""A pod says where it will run in many ways; each is understood, or said not to be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memgate.errors import InputError
+from memgate.gpus import CATALOGUE
+from memgate.units import GIB, MIB
+from service.admission.objects import SHAPES, Pod, find_pods
+from service.admission.places import UnknownGpuError, asks_for_gpu, find_places, names_gpu
+from tests.admission import make_pod
+
+_LABEL = "nvidia.com/gpu.product"
+
+
+def _pod(**fields: Any) -> Pod:
+    (pod,) = find_pods(make_pod(**fields), SHAPES["Pod"])
+    return pod
+
+
+def _affinity(*rules: dict[str, Any]) -> dict[str, Any]:
+    terms = [{"matchExpressions": [rule]} for rule in rules]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
+
+
+def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        pytest.param({"nodeSelector": {_LABEL: "Tesla-T4"}}, ["t4"], id="NVIDIA's label"),
+        pytest.param({"nodeSelector": {_LABEL: "Tesla-T4-SHARED"}}, ["t4"], id="by turns"),
+        pytest.param({"nodeSelector": {_LABEL: "NVIDIA-H100-PCIe"}}, ["h100-80"], id="variant"),
+        pytest.param(
+            {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}},
+            ["a100-80-1g.10gb"],
+            id="MIG, single strategy",
+        ),
+        pytest.param(
+            {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}},
+            ["t4"],
+            id="Google's label",
+        ),
+        pytest.param(
+            {"affinity": _affinity(_in("Tesla-T4", "NVIDIA-A10G"))}, ["t4", "a10g"], id="affinity"
+        ),
+        pytest.param(
+            {"affinity": _affinity(_in("Tesla-T4"), _in("NVIDIA-L4"))}, ["t4", "l4"], id="two terms"
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.10gb": "1"}},
+            ["a100-80-1g.10gb", "h100-80-1g.10gb"],
+            id="MIG, of either card",
+        ),
+        pytest.param(
+            {
+                "limits": {"nvidia.com/mig-1g.10gb": "1"},
+                "nodeSelector": {_LABEL: "NVIDIA-H100-80GB-HBM3"},
+            },
+            ["h100-80-1g.10gb"],
+            id="MIG, of one card",
+        ),
+        pytest.param({"annotations": {"memgate.dev/gpu": "l4"}}, ["l4"], id="our annotation"),
+        pytest.param({}, ["a10g", "a30"], id="what the cluster has"),
+    ],
+)
+def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]) -> None:
+    """By annotation, resource, selector, affinity, or what the operator says."""
+    cluster = (CATALOGUE["a10g"], CATALOGUE["a30"])
+    assert [place.gpu.name for place in find_places(_pod(**fields), cluster)] == want
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_mib"),
+    [
+        pytest.param(
+            {"affinity": _affinity(_in("40000", key="nvidia.com/gpu.memory", operator="Gt"))},
+            40000,
+            id="at least so much",
+        ),
+        pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 15360, id="so much"),
+        pytest.param({"limits": {"nvidia.com/mig-3g.20gb": "1"}}, 19 * 1024, id="unknown profile"),
+        pytest.param(
+            {
+                "annotations": {
+                    "memgate.dev/gpu": '{"memory_bytes": 1048576, "compute_capability": "8.6"}'
+                }
+            },
+            1,
+            id="described by us",
+        ),
+    ],
+)
+def test_a_gpu_that_is_in_no_catalogue_is_described(fields: dict[str, Any], want_mib: int) -> None:
+    """By its memory, where that is all that is said."""
+    (place,) = find_places(_pod(**fields), ())
+    assert place.gpu.memory_bytes == want_mib * MIB
+    assert not place.is_assumed
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_bytes", "want_by"),
+    [
+        ({"limits": {"nvidia.com/gpumem": 4000}}, 4000 * MIB, "nvidia.com/gpumem"),
+        ({"limits": {"nvidia.com/gpumem": "4k"}}, 4000 * MIB, "nvidia.com/gpumem"),
+        ({"limits": {"volcano.sh/vgpu-memory": "4096"}}, 4 * GIB, "volcano.sh/vgpu-memory"),
+        ({"limits": {"koordinator.sh/gpu-memory": "4Gi"}}, 4 * GIB, "koordinator.sh/gpu-memory"),
+        (
+            {"limits": {"nvidia.com/gpumem-percentage": 50}},
+            CATALOGUE["a100-80"].memory_bytes // 2,
+            "nvidia.com/gpumem-percentage",
+        ),
+        ({"annotations": {"gpu-memory": "4096"}, "limits": {}}, 4 * GIB, "annotation gpu-memory"),
+        (
+            {"annotations": {"gpu-fraction": "0.5"}, "limits": {}},
+            CATALOGUE["a100-80"].memory_bytes // 2,
+            "annotation gpu-fraction",
+        ),
+        (
+            {"limits": {"nvidia.com/gpumem": 1 << 40}},
+            CATALOGUE["a100-80"].memory_bytes,
+            "nvidia.com/gpumem",
+        ),
+    ],
+)
+def test_declared_memory_is_the_most_a_job_can_have(
+    fields: dict[str, Any], want_bytes: int, want_by: str
+) -> None:
+    """HAMi, Volcano, Koordinator and KAI give a job that much, and no more than the GPU has."""
+    (place,) = find_places(_pod(**fields), ())
+    assert (place.capacity_bytes, place.declared_by) == (want_bytes, want_by)
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({"nodeSelector": {_LABEL: "NVIDIA-B300"}}, "'NVIDIA-B300' is not in the catalogue"),
+        ({"limits": {"nvidia.com/mig-whole": "1"}}, "no MIG profile"),
+        ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu 'gtx'"),
+        ({"limits": {"nvidia.com/gpumem": "much"}}, "nvidia.com/gpumem is 'much'"),
+        ({"limits": {"nvidia.com/gpumem": "-1"}}, "write a number above 0"),
+        ({"annotations": {"gpu-fraction": "NaN"}}, "write a number above 0"),
+        ({"annotations": {"gpu-memory": "1X"}}, "gpu-memory is '1X'"),
+    ],
+)
+def test_what_makes_no_sense_is_named(fields: dict[str, Any], want: str) -> None:
+    """The field, its value and the rule."""
+    with pytest.raises(InputError) as refused:
+        find_places(_pod(**fields), ())
+    assert want in refused.value.message
+
+
+def test_only_an_unknown_card_is_no_fault_of_the_pod() -> None:
+    """It is told apart: such a pod is not refused."""
+    with pytest.raises(UnknownGpuError):
+        find_places(_pod(nodeSelector={_LABEL: "NVIDIA-B300"}), ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_asks", "want_names"),
+    [
+        ({}, True, False),
+        ({"limits": {}}, False, False),
+        ({"limits": {"cpu": "1"}}, False, False),
+        ({"limits": {"nvidia.com/mig-1g.10gb": "1"}}, True, True),
+        ({"limits": {}, "annotations": {"gpu-fraction": "0.5"}}, True, False),
+        ({"nodeSelector": {"zone": "a"}}, True, False),
+        ({"nodeSelector": {_LABEL: "Tesla-T4"}}, True, True),
+    ],
+)
+def test_it_is_known_whether_a_gpu_is_wanted_and_which(
+    fields: dict[str, Any], want_asks: bool, want_names: bool
+) -> None:
+    """What is missing may be filled in."""
+    pod = _pod(**fields)
+    assert (asks_for_gpu(pod), names_gpu(pod)) == (want_asks, want_names)
