@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memgate.errors import InputError
+from service.admission.cluster import Cluster
+from service.admission.settings import AdmissionSettings
 from service.commands.options import AsJson
 
 if TYPE_CHECKING:
-    from service.webhook_certificates import Kept
+    from service.admission.certificates import Kept
 
 
 def certificates_command(
@@ -42,16 +44,15 @@ def certificates_command(
     on the webhook configurations, and no other right.
     """
     try:
-        from service.cluster import open_cluster  # an extra: the command line does without
-        from service.webhook_certificates import CertificateKeeper, Place
+        from service.admission.certificates import CertificateKeeper, Place  # an extra
     except ImportError:
         raise InputError(
             "memgate certificates needs packages: pip install 'memgate[kubernetes]'"
         ) from None
     place = Place(namespace=namespace, secret=secret, hosts=tuple(host), webhook=webhook)
-    with open_cluster() as api:
-        keeper = CertificateKeeper(api, place, lambda: datetime.now(UTC), timedelta(days=days))
-        kept = keeper.keep(force=force)
+    cluster = Cluster.connect(AdmissionSettings.from_environment().kubeconfig)
+    keeper = CertificateKeeper(cluster, place, lambda: datetime.now(UTC), timedelta(days=days))
+    kept = keeper.keep(force=force)
     typer.echo(_as_json(kept) if as_json else _as_text(kept, secret))
 
 

@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.errors import InputError, MemgateError
+from service.admission.cluster import Cluster
+from service.admission.secret import Secret
+from service.admission.settings import AdmissionSettings
 from service.settings import ServiceSettings
 from worker.client import QueueClient, QueueError
 from worker.keys import KeyRing, Role
@@ -115,22 +118,19 @@ def revoke_command(
 
 def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace: str) -> str:
     """Have a Secret hold a key that is in force and good enough; return what was done."""
+    file = Secret(
+        Cluster.connect(AdmissionSettings.from_environment().kubeconfig), namespace, secret
+    )
+    held = keys.check(file.read().get("key", b"").decode())
+    if held is not None and held.role >= role:
+        return f"{secret} holds {held.key_id}, which is in force"
+    key = keys.make(name, role)
+    key_id = key.split("_")[1]
     try:
-        from service.cluster import SecretFile, open_cluster  # an extra
-    except ImportError:
-        raise InputError("--secret needs packages: pip install 'memgate[kubernetes]'") from None
-    with open_cluster() as api:
-        file = SecretFile(api, namespace, secret)
-        held = keys.check(file.read().get("key", b"").decode())
-        if held is not None and held.role >= role:
-            return f"{secret} holds {held.key_id}, which is in force"
-        key = keys.make(name, role)
-        key_id = key.split("_")[1]
-        try:
-            file.write({"key": key.encode()})
-        except BaseException:
-            keys.revoke(key_id)  # nobody has it
-            raise
+        file.write({"key": key.encode()})
+    except BaseException:
+        keys.revoke(key_id)  # nobody has it
+        raise
     return f"{secret} holds {key_id}, which is new"
 
 

@@ -25,7 +25,13 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 IMAGES = [
     (
         "service",
-        ["service.app", "service.cli", "service.client", "service.webhook_certificates", "uvicorn"],
+        [
+            "service.app",
+            "service.cli",
+            "service.client",
+            "service.admission.certificates",
+            "uvicorn",
+        ],
         ["torch", "pytest", "matplotlib"],
     ),
     ("worker", ["worker.main", "worker.health"], ["torch", "pytest", "fastapi"]),

@@ -13,8 +13,9 @@ import pytest
 from kubernetes import client as kube
 from kubernetes.client.exceptions import ApiException
 
-from service.certificates import end_of, issue
-from service.webhook_certificates import CertificateKeeper, Kept, Place
+from service.admission.certificates import CertificateKeeper, Kept, Place
+from service.admission.cluster import Cluster
+from service.admission.issuing import end_of, issue
 from tests.chart import render
 from tests.integration.kube_lab import Lab
 from tests.parts import find_part
@@ -73,7 +74,7 @@ def _keep(lab: Lab, place: Place, days: int = 0, **options: bool) -> Kept:
     """Do what ``memgate certificates`` does, as the chart's account, so many days from now."""
     now = datetime.now(UTC) + timedelta(days=days)
     with lab.as_account("memgate-certificates", NAMESPACE) as account:
-        return CertificateKeeper(account.client, place, lambda: now, LIFE).keep(**options)
+        return CertificateKeeper(Cluster(account.client), place, lambda: now, LIFE).keep(**options)
 
 
 def _name(found: Any) -> str:
@@ -108,7 +109,7 @@ def test_a_new_certificate_is_in_the_secret_and_trusted(lab: Lab, place: Place) 
     kept = _keep(lab, place)
 
     assert kept.renewed == "there is none, or it cannot be read"
-    assert kept.changed == ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")
+    assert kept.changed == ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
     secret = _secret(lab)
     assert set(secret) == {"tls.crt", "tls.key", "ca.crt"}
     assert end_of(secret["tls.crt"]) == kept.end
@@ -149,7 +150,7 @@ def test_somebody_elses_change_is_mended(lab: Lab, place: Place) -> None:
 
     kept = _keep(lab, place)
 
-    assert kept.changed == ("MutatingWebhookConfiguration",)
+    assert kept.changed == ("mutatingwebhookconfigurations",)
     assert _bundles(lab)[1].startswith(authority)
 
 
@@ -170,7 +171,7 @@ def test_two_at_a_time_end_with_one_that_is_trusted(lab: Lab, place: Place) -> N
     now = datetime.now(UTC)
     rivals = iter([True])
     with lab.as_account("memgate-certificates", NAMESPACE) as account:
-        rival = CertificateKeeper(account.client, place, lambda: now, LIFE)
+        rival = CertificateKeeper(Cluster(account.client), place, lambda: now, LIFE)
 
         def clock() -> datetime:
             # the Secret was read a moment ago: now the rival does all of its work
@@ -178,7 +179,7 @@ def test_two_at_a_time_end_with_one_that_is_trusted(lab: Lab, place: Place) -> N
                 rival.keep()
             return now
 
-        kept = CertificateKeeper(account.client, place, clock, LIFE).keep()
+        kept = CertificateKeeper(Cluster(account.client), place, clock, LIFE).keep()
 
     authority = _secret(lab)["ca.crt"]
     assert kept.renewed is None
@@ -195,7 +196,7 @@ def test_the_command_does_it_as_the_chart_says(
     words: list[str] = [*container["command"][1:], *container["args"]]
     assert container["command"][0] == "memgate"
     with lab.as_account(pod["serviceAccountName"], NAMESPACE) as account:
-        monkeypatch.setenv("KUBECONFIG", str(account.kubeconfig))
+        monkeypatch.setenv("MEMGATE_KUBECONFIG", str(account.kubeconfig))
         first = run(*words)
         second = run(*words, "--json")
 
@@ -209,14 +210,14 @@ def test_without_its_role_the_command_tells_what_is_missing(
 ) -> None:
     """In the API server's words, and with an exit status that makes a job try again."""
     with lab.as_account("memgate-api", NAMESPACE) as account:
-        monkeypatch.setenv("KUBECONFIG", str(account.kubeconfig))
+        monkeypatch.setenv("MEMGATE_KUBECONFIG", str(account.kubeconfig))
         ran = run(
             *("certificates", "--secret=memgate-webhook-tls", f"--namespace={NAMESPACE}"),
             *(f"--host={HOST}", "--webhook=memgate"),
         )
 
     assert ran.status == 1
-    assert "the Kubernetes API answered 403: secrets" in ran.err
+    assert "Kubernetes' API server says: secrets" in ran.err
     assert "memgate-api" in ran.err
 
 
@@ -234,7 +235,7 @@ def test_a_key_is_made_once_and_kept_in_a_secret(
     words = [*container["command"][1:], *container["args"]]
     monkeypatch.setenv("MEMGATE_REDIS_URL", redis_url)
     with lab.as_account(pod["serviceAccountName"], NAMESPACE) as account:
-        monkeypatch.setenv("KUBECONFIG", str(account.kubeconfig))
+        monkeypatch.setenv("MEMGATE_KUBECONFIG", str(account.kubeconfig))
         first, second = run(*words), run(*words)
     data = lab.get("secret", "memgate-controller-key", NAMESPACE)["data"]
     key = base64.b64decode(data["key"]).decode()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from service.webhook_certificates import CertificateKeeper, Place
+from service.admission.certificates import CertificateKeeper, Place
+from service.admission.cluster import Cluster
 from tests.chart import CHART, MANIFEST_VALUES, helm
 from tests.integration.kube_lab import Lab
 from tests.parts import find_part
@@ -58,7 +59,7 @@ def _keep_certificate(lab: Lab, name: str) -> None:
     )
     with lab.as_account(f"{prefix}-certificates", name) as account:
         keeper = CertificateKeeper(
-            account.client, place, lambda: datetime.now(UTC), timedelta(days=9)
+            Cluster(account.client), place, lambda: datetime.now(UTC), timedelta(days=9)
         )
         assert keeper.keep().renewed
 

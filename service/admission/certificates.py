@@ -2,7 +2,7 @@
 
 For clusters without cert-manager. The Secret holds what the webhooks serve with (``tls.crt``,
 ``tls.key``) and who vouches for it (``ca.crt``); the configurations hold the latter as
-``caBundle``. To renew is to make a certificate and an authority anew (``certificates``).
+``caBundle``. To renew is to make a certificate and an authority anew (``issuing``).
 
 Whatever this is interrupted by, and however often it runs, also twice at a time, the API server
 trusts what the webhooks show:
@@ -16,19 +16,23 @@ trusts what the webhooks show:
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-from kubernetes import client as kube
-from kubernetes.client.exceptions import ApiException
-
-from service.certificates import Issued, end_of, issue, merge_authorities, why_renew
-from service.cluster import MERGE, SecretFile
+from service.admission.cluster import Cluster, ClusterError, Resource
+from service.admission.issuing import Issued, end_of, issue, merge_authorities, why_renew
+from service.admission.objects import as_list, as_object
+from service.admission.patches import Patch
+from service.admission.secret import Secret, unchanged
 
 #: how often it starts over because somebody else was faster
 _NUM_TRIES = 5
+
+_CONFIGURATIONS = (
+    Resource("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"),
+    Resource("admissionregistration.k8s.io/v1", "mutatingwebhookconfigurations"),
+)
 
 #: where the Secret has them
 _CERTIFICATE, _KEY, _AUTHORITY = "tls.crt", "tls.key", "ca.crt"
@@ -62,10 +66,10 @@ class CertificateKeeper:
     """Keeps one certificate fresh; needs ``get`` and ``patch`` on three objects, by name."""
 
     def __init__(
-        self, api: kube.ApiClient, place: Place, now: Callable[[], datetime], life: timedelta
+        self, cluster: Cluster, place: Place, now: Callable[[], datetime], life: timedelta
     ) -> None:
-        self._secret = SecretFile(api, place.namespace, place.secret)
-        self._webhooks = _Webhooks(api, place.webhook)
+        self._secret = Secret(cluster, place.namespace, place.secret)
+        self._webhooks = _Webhooks(cluster, place.webhook)
         self._place = place
         self._now = now
         self._life = life
@@ -78,12 +82,12 @@ class CertificateKeeper:
                 for a key that was seen by others.
 
         Raises:
-            ApiException: the API server refuses.
+            ClusterError: the API server cannot be reached, or refuses.
         """
         for tries_left in reversed(range(_NUM_TRIES)):
             try:
                 return self._try(force)
-            except ApiException as error:
+            except ClusterError as error:
                 if error.status != 409 or not tries_left:
                     raise
         raise AssertionError("unreachable")
@@ -115,57 +119,34 @@ def _issued(values: dict[str, bytes]) -> Issued:
 class _Webhooks:
     """The two webhook configurations of a name; one that is not there is passed over."""
 
-    def __init__(self, api: kube.ApiClient, name: str) -> None:
-        registration = kube.AdmissionregistrationV1Api(api)
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self._cluster = cluster
         self._name = name
-        self._kinds: Sequence[tuple[str, Callable[..., Any], Callable[..., Any]]] = (
-            (
-                "ValidatingWebhookConfiguration",
-                registration.read_validating_webhook_configuration,
-                registration.patch_validating_webhook_configuration,
-            ),
-            (
-                "MutatingWebhookConfiguration",
-                registration.read_mutating_webhook_configuration,
-                registration.patch_mutating_webhook_configuration,
-            ),
-        )
 
     def trust(self, authority: bytes, *, now: datetime, only: bool = False) -> tuple[str, ...]:
         """Have all of their webhooks trust an authority; return what had to be changed."""
         return tuple(
-            kind
-            for kind, read, patch in self._kinds
-            if self._trust_in(read, patch, authority, now, only)
+            resource.plural
+            for resource in _CONFIGURATIONS
+            if self._trust_in(resource, authority, now, only)
         )
 
-    def _trust_in(
-        self,
-        read: Callable[..., Any],
-        patch: Callable[..., Any],
-        authority: bytes,
-        now: datetime,
-        only: bool,
-    ) -> bool:
+    def _trust_in(self, resource: Resource, authority: bytes, now: datetime, only: bool) -> bool:
         try:
-            configuration = read(self._name)
-        except ApiException as error:
+            configuration = self._cluster.read(resource, self._name)
+        except ClusterError as error:
             if error.status == 404:
                 return False
             raise
-        wanted = {}
-        for webhook in configuration.webhooks or []:
-            known = base64.b64decode(webhook.client_config.ca_bundle or "")
+        patch: Patch = []
+        for index, webhook in enumerate(as_list(configuration.get("webhooks"))):
+            given = as_object(as_object(webhook).get("clientConfig")).get("caBundle")
+            known = base64.b64decode(given or "")
             bundle = merge_authorities(authority, b"" if only else known, now=now)
             if bundle != known:
-                wanted[webhook.name] = base64.b64encode(bundle).decode()
-        if wanted:
-            body = {
-                "metadata": {"resourceVersion": configuration.metadata.resource_version},
-                "webhooks": [
-                    {"name": name, "clientConfig": {"caBundle": bundle}}
-                    for name, bundle in wanted.items()
-                ],
-            }
-            patch(self._name, body, _content_type=MERGE)
-        return bool(wanted)
+                place = f"/webhooks/{index}/clientConfig/caBundle"
+                text = base64.b64encode(bundle).decode()
+                patch.append({"op": "add", "path": place, "value": text})
+        if patch:
+            self._cluster.patch(resource, configuration, [unchanged(configuration), *patch])
+        return bool(patch)
