@@ -15,6 +15,7 @@ from rich.console import Console
 from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
+from service.commands.certificates import certificates_command
 from service.commands.controller import controller_command
 from service.commands.estimate import estimate_command
 from service.commands.fit import fit_command
@@ -42,6 +43,7 @@ app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
+app.command("certificates")(certificates_command)
 app.command("controller")(controller_command)
 app.add_typer(keys_app)
 
