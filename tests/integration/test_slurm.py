@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from service.client import MemgateClient
-from tests.integration.running import make_key
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import Gate, open_gate
 from worker.runtime import read_runtimes

@@ -13,7 +13,7 @@ local gate = {}
 -- Slurm's number for "not given"
 local NOT_GIVEN = 4294967294
 -- with less time than this nobody is asked
-local MIN_SECONDS = 0.05
+local MIN_SECONDS = 0.1
 -- what decides which GPU a job gets
 local GPU_FIELDS = { "gres", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
 
@@ -33,7 +33,8 @@ local function ask_in_time(settings, body)
     return { kind = "away", why = "it was too slow lately to be asked again so soon" }
   end
   local answer = ask(settings, body, settings.key_file, seconds)
-  spent.seconds = spent.seconds + math.max(0, http.now() - began)
+  spent.at = http.now()
+  spent.seconds = spent.seconds + math.max(0, spent.at - began)
   return answer
 end
 
