@@ -22,6 +22,7 @@ from service.commands.listings import gpus_command, runtimes_command
 from service.commands.max_batch import max_batch_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
+from service.commands.slurm import slurm_app
 from service.commands.up import up_command
 
 app = typer.Typer(
@@ -42,6 +43,7 @@ app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
 app.add_typer(keys_app)
+app.add_typer(slurm_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -100,7 +100,10 @@ class SlurmLab:
         self._stack = ExitStack()
         self._loaded_at = 0.0
         self._cli_filter = "lua" if with_cli_filter else "none"
-        self.environment = os.environ | {"SLURM_CONF": str(self.etc / "slurm.conf")}
+        self.environment = os.environ | {
+            "SLURM_CONF": str(self.etc / "slurm.conf"),
+            "PYTHONPATH": str(ROOT),
+        }
 
     def __enter__(self) -> SlurmLab:
         self._write_files()

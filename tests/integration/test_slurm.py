@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +15,7 @@ import pytest
 from service.client import MemgateClient
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import Gate, open_gate
+from tests.running import wait_until
 from worker.runtime import read_runtimes
 
 pytestmark = [
@@ -31,6 +34,8 @@ SMALL: dict[str, Any] = {
 }
 #: too much for a T4, not for an A100
 LARGE = SMALL | {"input": {"shape": [3, 224, 224]}, "batch_size": 1000}
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +72,10 @@ def memgate(gate: Gate) -> Iterator[MemgateClient]:
 def submit(lab: SlurmLab, gate: Gate) -> Callable[..., Ran]:
     """Submit a job with a description, by somebody who is not root, under these settings."""
 
-    def submit(job: object, *options: str, gpu: str = "t4", **settings: Any) -> Ran:
+    def submit(job: object, *options: str, command: str = "exit 0", **settings: Any) -> Ran:
         lab.set(url=gate.url, key_file=str(gate.key_file), **settings)
-        head = f"#MEMGATE {json.dumps(job)}" if job else ""
-        return lab.sbatch(f"--gres=gpu:{gpu}:1", *options, head=head, nobody=True)
+        head = f"#MEMGATE {json.dumps(job)}"
+        return lab.sbatch("--gres=gpu:t4:1", *options, head=head, command=command, nobody=True)
 
     return submit
 
@@ -128,3 +133,191 @@ def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[...
 
     assert ran.status == 1
     assert "this job's description is wrong: job.batch_size is 0: Input should be" in ran.err
+
+
+@pytest.mark.usefixtures("known")
+def test_a_job_knows_its_estimate(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """So that a training script can report what it took: ``report_when_done``."""
+    lab.set()
+    said = lab.home / "work" / "said"
+    ran = submit(SMALL, f"--output={said}", command="echo $MEMGATE_JOB")
+
+    lab.wait_for(ran.job, "COMPLETED")
+    assert said.read_text().strip() == lab.record(ran.job)["id"]
+
+
+@pytest.mark.usefixtures("known")
+def test_srun_and_salloc_say_it_in_a_comment(lab: SlurmLab, gate: Gate) -> None:
+    """They have no script; a comment is a line of the command line."""
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    options = ["--gres=gpu:t4:1", "--immediate=20"]
+
+    fits = lab.run("srun", *options, f"--comment=memgate:{json.dumps(SMALL)}", "true", nobody=True)
+    not_so = lab.run("salloc", *options, f"--comment=memgate:{json.dumps(LARGE)}", "true")
+
+    assert (fits.status, "this job fits on t4" in fits.err) == (0, True)
+    assert (not_so.status, "this job does not fit on t4" in not_so.err) == (1, True)
+
+
+def _release(lab: SlurmLab, gate: Gate, *options: str) -> str:
+    """Run the releaser once, for real."""
+    program = "from service.cli import main; main()"
+    where = ["--server", gate.url, "--key-file", str(gate.key_file)]
+    ran = lab.run(sys.executable, "-c", program, "slurm", "release", "--once", *where, *options)
+    assert ran.status == 0, ran.err
+    return ran.out
+
+
+def _never_seen(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job of about the same size that nobody has asked about."""
+    return job | {"batch_size": job["batch_size"] + next(_numbers)}
+
+
+#: what an owner may try with a job that is held
+TRICKS: list[list[str]] = [
+    ["scontrol", "release", "{job}"],
+    ["scontrol", "hold", "{job}"],
+    ["scontrol", "uhold", "{job}"],
+    ["scontrol", "requeue", "{job}"],
+    ["scontrol", "requeuehold", "{job}"],
+    ["scontrol", "resume", "{job}"],
+    ["scontrol", "top", "{job}"],
+    ["scontrol", "update", "JobId={job}", "Priority=1000"],
+    ["scontrol", "update", "JobId={job}", "Nice=-100"],
+    ["scontrol", "update", "JobId={job}", "AdminComment={{}}"],
+    ["scontrol", "update", "JobId={job}", "Comment=nothing"],
+    ["scontrol", "update", "JobId={job}", "Gres=gpu:a100:1"],
+    ["scontrol", "update", "JobId={job}", "Partition=debug"],
+    ["scontrol", "update", "JobId={job}", "StartTime=now"],
+]
+
+
+def test_a_held_job_is_released_by_its_answer_alone(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN a question that is new, THEN the job is held, its owner cannot change that, AND once
+
+    there is an answer the releaser lets it run.
+    """
+    job = _never_seen(SMALL)
+    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+
+    assert "it is held until that is known" in ran.err
+    record = lab.record(ran.job)
+    assert (record["decision"], record["held"]) == ("pending", True)
+    for trick in TRICKS:
+        lab.run(*(word.format(job=ran.job) for word in trick), nobody=True)
+        assert lab.job(ran.job)["priority"] == 0, trick
+        assert lab.record(ran.job) == record, trick
+
+    memgate.estimate(job, {"name": "t4", "count": 1})
+    assert f"job {ran.job}: release" in _release(lab, gate)
+    lab.wait_for(ran.job, "COMPLETED")
+    assert lab.record(ran.job)["decision"] == "admit"
+    assert lab.record(ran.job)["id"] == record["id"]
+
+
+@pytest.mark.parametrize(("option", "state"), [("cancel", "CANCELLED"), ("hold", "PENDING")])
+def test_a_held_job_that_does_not_fit_never_runs(
+    lab: SlurmLab,
+    gate: Gate,
+    memgate: MemgateClient,
+    submit: Callable[..., Ran],
+    option: str,
+    state: str,
+) -> None:
+    """It is canceled, or left to an administrator; its record says why."""
+    job = _never_seen(LARGE)
+    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate, "--rejected", option)
+
+    lab.wait_for(ran.job, state)
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    record = lab.record(ran.job)
+    assert (record["decision"], record["held"]) == ("reject", True)
+    assert "the largest batch that fits: " in record["why"]
+    assert lab.job(ran.job)["job_state"] == state
+
+
+def test_an_array_is_released_as_a_whole(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """One question, one answer, all its tasks; none of them can be let in by its owner."""
+    job = _never_seen(SMALL)
+    ran = submit(job, "--array=1-3", on_unanswered="hold", bound_seconds=0.9)
+    for trick in (["release", f"{ran.job}_2"], ["update", f"JobId={ran.job}_2", "Priority=9"]):
+        assert lab.run("scontrol", *trick, nobody=True).status == 1
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate)
+
+    def states() -> list[str]:
+        return [
+            one["job_state"]
+            for one in json.loads(lab.run("squeue", "--json").out)["jobs"]
+            if ran.job in (one["job_id"], one["array_job_id"])
+        ]
+
+    wait_until(lambda: states() == ["COMPLETED"] * 3, "the array", 30)
+
+
+def test_what_its_owner_holds_stays_held(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """``sbatch --hold``: memgate's hold ends, the owner's own does not."""
+    job = _never_seen(SMALL)
+    ran = submit(job, "--hold", on_unanswered="hold", bound_seconds=0.9)
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate)
+
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    lab.wait_for(ran.job, "COMPLETED")
+
+
+def test_a_job_that_memgate_never_heard_of_is_asked_about_later(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN memgate was down when it was submitted, THEN it is released when it is back."""
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    head = f"#MEMGATE {json.dumps(_never_seen(SMALL))}"
+    ran = lab.sbatch("--gres=gpu:t4:1", head=head, nobody=True)
+    assert lab.record(ran.job)["held"]
+
+    def is_released() -> bool:
+        return "0 jobs still wait" in _release(lab, gate)
+
+    wait_until(is_released, "an answer", 60)
+    lab.wait_for(ran.job, "COMPLETED")
+
+
+@pytest.mark.usefixtures("known")
+def test_a_judged_job_keeps_its_gpu(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """Its owner may change much, but not what the answer was about; an administrator may."""
+    ran = submit(SMALL, "--begin=now+1hour")
+    change = ["scontrol", "update", f"JobId={ran.job}"]
+
+    assert lab.run(*change, "Gres=gpu:a100:1", nobody=True).status == 1
+    assert lab.run(*change, "TimeLimit=5", nobody=True).status == 0
+    assert lab.run("scontrol", "hold", str(ran.job), nobody=True).status == 0
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    assert lab.run(*change, "Gres=gpu:a100:1").status == 0
+
+
+def test_a_job_of_two_parts_is_judged_by_part(lab: SlurmLab, gate: Gate) -> None:
+    """Of a heterogeneous job each part says its own; one that does not fit refuses all."""
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    parts = [f"--comment=memgate:{json.dumps(job)}" for job in (SMALL, LARGE)]
+    gpu = "--gres=gpu:t4:1"
+
+    ran = lab.run(
+        *("sbatch", "--output=/dev/null", "--wrap=true", gpu, parts[0], ":", gpu, parts[1]),
+        nobody=True,
+    )
+
+    assert ran.status == 1
+    assert "this job does not fit on t4" in ran.err

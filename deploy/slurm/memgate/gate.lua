@@ -105,6 +105,8 @@ local function judge(settings, job, spec)
   if action == "reject" then return slurm.ERROR end
   if action == "hold" then hold(job, record, body) end
   job.admin_comment = words.record(record)
+  -- for service.outcome: whoever trains can say what it took
+  if record.id and job.script then job.environment["MEMGATE_JOB"] = record.id end
   return slurm.SUCCESS
 end
 
