@@ -4,7 +4,7 @@
 reported is remembered in a file, written before it is sent: each outcome counts, so one that may
 have arrived is not sent again.
 
-Known limitations: accounting takes samples (``JobAcctGatherFrequency``), so short jobs are left out;
+Known limitations: accounting takes samples (``JobAcctGatherFrequency``): short jobs are left out;
 of a task with several GPUs it knows the sum only, so that is left out too. Slurm measures
 ``gres/gpumem`` from 23.02 on.
 """

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from service.client import MemgateClient
+from service.slurm.outcomes import Memory, Reporter
+from tests.conftest import DATA
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import Gate, open_gate
 from tests.running import wait_until
@@ -50,7 +52,7 @@ def lab(home: Path) -> Iterator[SlurmLab]:
     """Start Slurm once for all tests here."""
     (home / "slurm").mkdir()
     home.chmod(0o755)
-    with SlurmLab(home / "slurm") as lab:
+    with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
         yield lab
 
 
@@ -321,3 +323,73 @@ def test_a_job_of_two_parts_is_judged_by_part(lab: SlurmLab, gate: Gate) -> None
 
     assert ran.status == 1
     assert "this job does not fit on t4" in ran.err
+
+
+def _readable_key(lab: SlurmLab, gate: Gate) -> str:
+    """Make a file that every user can read the key in."""
+    path = lab.home / "client.key"
+    path.write_text(gate.key)
+    return str(path)
+
+
+def test_the_client_waits_so_that_the_controller_need_not(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN a new question, WHEN sbatch itself has asked it, THEN slurmctld knows the answer."""
+    key = _readable_key(lab, gate)
+
+    ran = submit(_never_seen(LARGE), client_key_file=key, bound_seconds=0.9, on_reject="admit")
+
+    assert ran.err.startswith("sbatch: memgate's advice: this job does not fit on t4 (gpu:t4)")
+    assert "sbatch: memgate: this job does not fit" in ran.err
+    assert lab.record(ran.job)["decision"] == "reject"
+
+
+def test_advice_can_be_bypassed_and_the_controller_cannot(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """Whoever brings a configuration of their own is not advised, and refused all the same."""
+    own = lab.home / "work" / "slurm.conf"
+    text = (lab.etc / "slurm.conf").read_text()
+    own.write_text(text.replace("CliFilterPlugins=lua", "CliFilterPlugins=none"))
+    job = _never_seen(LARGE)
+    submit(job, client_key_file=_readable_key(lab, gate), on_reject="admit")
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    script = lab.home / "work" / "own.sh"
+    script.write_text(f"#!/bin/sh\n#MEMGATE {json.dumps(job)}\n")
+
+    sbatch = ["sbatch", "--output=/dev/null", "--gres=gpu:t4:1", str(script)]
+    ran = lab.run("env", f"SLURM_CONF={own}", *sbatch, nobody=True)
+
+    assert ran.status == 1
+    assert "advice" not in ran.err
+    assert "memgate: this job does not fit on t4" in ran.err
+
+
+@pytest.mark.parametrize("how", ["away", "broken"])
+def test_advice_never_stands_in_the_way(lab: SlurmLab, gate: Gate, how: str) -> None:
+    """No server, or a plugin that is broken: the job is submitted, and nothing is said."""
+    key = "/nonexistent" if how == "broken" else ""
+    lab.set(url="http://127.0.0.1:9", client_key_file=key, tell_admitted=False)
+
+    ran = lab.sbatch("--gres=gpu:t4:1", head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
+
+    assert ran.status == 0
+    assert "advice" not in ran.err
+
+
+def test_what_accounting_measured_is_reported_once(memgate: MemgateClient, tmp_path: Path) -> None:
+    """From sacct's real words to ``GET /accuracy``; a second look finds nothing new."""
+    said = memgate.estimate(SMALL, {"name": "t4", "count": 1})
+    text = (DATA / "slurm" / "sacct-22.05.txt").read_text()
+    text = text.replace("0123456789abcdef0123456789abcdef", said.job)
+    before = memgate.accuracy().all.num_outcomes
+
+    def look() -> int:
+        memory = Memory(tmp_path / "memory.json")
+        return Reporter(
+            memgate, memory, lambda _: None, shortest_seconds=1, ask=lambda _: text
+        ).look()
+
+    assert [look(), look()] == [1, 0]
+    assert memgate.accuracy().all.num_outcomes == before + 1
