@@ -89,7 +89,7 @@ def read_sacct(text: str) -> Iterator[Finished]:
 
     A job is a line, and each of its steps is one; the peak is that of its largest step.
     """
-    rows = [row for line in text.splitlines() if (row := _Row.read(line)) is not None]
+    rows = [row for line in text.split("\n") if (row := _Row.read(line)) is not None]
     measured: dict[int, list[_Row]] = {}
     for row in rows:
         if row.gpu_bytes:

@@ -263,3 +263,36 @@ def test_a_hostile_description_goes_nowhere(lab: SlurmLab, head: str, want: str)
     assert "memgate: this job's description is wrong: it is " in ran.err
     assert want in ran.err
     assert ran.seconds < SLACK_SECONDS
+
+
+def test_a_part_of_a_job_is_held_and_guarded_too(lab: SlurmLab) -> None:
+    """Slurm says that it has released all of a heterogeneous job: what we hold, it has not."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    script = lab.home / "work" / "parts.sh"
+    script.write_text(f"#!/bin/sh\n{HEAD}\nexit 0\n")
+    ran = lab.run("sbatch", "--output=/dev/null", GPU, ":", "-n1", str(script), nobody=True)
+
+    lab.run("scontrol", "release", str(ran.job), nobody=True)
+
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.record(ran.job)["held"] is True
+
+
+def test_a_guard_that_is_broken_stays_shut(lab: SlurmLab) -> None:
+    """GIVEN a held job, WHEN the settings are broken, THEN its owner cannot release it either."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    lab.set(no_such_setting=1)
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job)).status == 0
+
+
+def test_who_may_change_held_jobs_is_a_setting(lab: SlurmLab) -> None:
+    """Uids of operators and of SlurmUser, beside root."""
+    lab.set(url=NOWHERE, on_unanswered="hold", admins=[0, 65534])
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    lab.wait_for(ran.job, "COMPLETED")

@@ -21,8 +21,9 @@ local function directives(script)
     if script:sub(at, at + #DIRECTIVE - 1) == DIRECTIVE then
       local text = script:sub(at + #DIRECTIVE, stop - 1)
       if text:find("^%s") then found[#found + 1] = text end
-    elseif not script:find("^[ \t\r]*[#\n]", at) and at + 1 < stop then
-      break
+    else
+      local first = script:match("^[ \t\r]*([^ \t\r\n])", at)
+      if first and first ~= "#" then break end
     end
     at = stop + 1
   end
