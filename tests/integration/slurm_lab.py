@@ -121,8 +121,13 @@ class SlurmLab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.run("scancel", "--quiet", "--state=RUNNING")
+        self.clear()
         self._stack.close()
+
+    def clear(self) -> None:
+        """Cancel all jobs, so that they stand in nobody's way."""
+        for state in ("PENDING", "RUNNING"):
+            self.run("scancel", "--quiet", f"--state={state}")
 
     def _munge(self) -> list[str]:
         names = {"key-file": "munge.key", "pid-file": "munged.pid", "seed-file": "munged.seed"}

@@ -48,12 +48,19 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def lab(home: Path) -> Iterator[SlurmLab]:
+def shared_lab(home: Path) -> Iterator[SlurmLab]:
     """Start Slurm once for all tests here."""
     (home / "slurm").mkdir()
     home.chmod(0o755)
     with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
         yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """Leave no job to the next test."""
+    yield shared_lab
+    shared_lab.clear()
 
 
 @pytest.fixture(scope="module")

@@ -45,10 +45,11 @@ def shared_lab() -> Iterator[SlurmLab]:
 
 
 @pytest.fixture
-def lab(shared_lab: SlurmLab) -> SlurmLab:
-    """Have the plugin remember nothing of the test before."""
+def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """Have the plugin remember nothing of the test before; leave no job to the next."""
     shared_lab.reload()
-    return shared_lab
+    yield shared_lab
+    shared_lab.clear()
 
 
 def _outcome(lab: SlurmLab, ran: Ran) -> str:
