@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from service.certificates import issue
+from service.admission.issuing import issue
 from tests.running import free_port, running, wait_until
 
 
