@@ -25,7 +25,15 @@ from service.admission.judgement import (
     judge,
 )
 from service.admission.objects import SHAPES, JsonObject, as_object, find_pods
-from service.admission.patches import ESTIMATE, ESTIMATE_ID, Patch, as_written, fill, patched
+from service.admission.patches import (
+    ESTIMATE,
+    ESTIMATE_ID,
+    Patch,
+    as_written,
+    fill,
+    patched,
+    take_back,
+)
 from service.admission.review import Answer, Review
 from service.admission.right_size import as_annotation, find_missing
 from service.admission.settings import Shape, split
@@ -59,7 +67,11 @@ async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
     """Fill in what an object lacks; hold it if the policy is to, and there is no answer."""
     shape = _shape(parts, review)
     document = review.object
-    if shape is None or document is None or not _is_new(review, shape):
+    if shape is None or document is None:
+        return _PASS
+    if review.operation == "UPDATE" and _is_no_longer_ours(document, shape):
+        return Answer(allowed=True, patch=take_back(document))
+    if not _is_new(review, shape):
         return _PASS
     try:
         judgement = await _judge(parts, review, as_written(document), shape, patience)
@@ -69,6 +81,11 @@ async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
         return Answer(allowed=True, patch=patch, warnings=[_held(judgement)] if is_now_held else [])
     except InputError:
         return _PASS  # validate says what is wrong with it
+
+
+def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:
+    """Say whether an object has no job any more, and could still be changed."""
+    return not shape.is_fixed and not any(map(is_annotated, find_pods(document, shape)))
 
 
 def _patch(
