@@ -41,12 +41,18 @@ def test_helm_finds_nothing_to_say_about_it(values: Values) -> None:
 
 
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
-@pytest.mark.parametrize("name", VALUE_SETS)
-def test_kubernetes_knows_every_field(name: str, version: str) -> None:
-    """Checked strictly against the schemas of old and new versions of Kubernetes."""
-    for found in render_set(name, f"--kube-version={version}"):
-        if found["kind"] not in CUSTOM:
-            kubernetes_validate.validate(found, f"{version}.0", strict=True)
+def test_kubernetes_knows_every_field(version: str) -> None:
+    """Checked strictly against the schemas of an old and a new version of Kubernetes."""
+    different = {
+        json.dumps(found): found
+        for name in VALUE_SETS
+        for found in render_set(name, f"--kube-version={version}")
+        if found["kind"] not in CUSTOM
+    }
+
+    assert len(different) > 100
+    for found in different.values():
+        kubernetes_validate.validate(found, f"{version}.0", strict=True)
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)
@@ -77,8 +83,9 @@ def test_images_are_of_this_version() -> None:
         ({"admission.onTimeout": "wait"}, "/admission/onTimeout"),
         ({"admission.timeoutSeconds": 31}, "/admission/timeoutSeconds"),
         ({"admission.failurePolicy": "ignore"}, "/admission/failurePolicy"),
-        ({"admission.rightSize": ["mps"]}, "/admission/rightSize/0"),
+        ({"admission.rightSize": ["mps"]}, "/admission/rightSize"),
         ({"admission.rules": []}, "/admission/rules"),
+        ({"admission.paths": {"A.b": {"templates": ["spec"]}}}, "/admission/paths"),
         ({"api.replica": 3}, "'replica' not allowed"),
         ({"api.replicas": 0}, "/api/replicas"),
         ({"api.resources.limits.memory": None}, "/api/resources/limits"),
@@ -106,7 +113,6 @@ def test_a_wrong_value_is_named(values: Values, want: str) -> None:
     [
         ({**HOLDING, "admission.mutate": False}, "needs admission.mutate"),
         ({**HOLDING, "controller.enabled": "never"}, "nobody would release"),
-        ({"admission.waitSeconds": 5}, "less than admission.timeoutSeconds"),
         ({"valkey.enabled": False}, "set valkey.external.url"),
         (
             {**VALUE_SETS["another Valkey"], "workers.fast.autoscaling.kind": "keda"},
@@ -116,7 +122,7 @@ def test_a_wrong_value_is_named(values: Values, want: str) -> None:
         ({"workers.slow.autoscaling.minReplicas": 9}, "more than maxReplicas"),
     ],
     ids=[
-        *("hold without mutate", "hold without controller", "wait longer than the API server"),
+        *("hold without mutate", "hold without controller"),
         *("no queue", "KEDA without its queue", "no certificate", "minimum above maximum"),
     ],
 )

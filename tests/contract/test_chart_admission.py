@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import cel
 import pytest
 
-from tests.chart import render
+from service import cli
+from service.admission.objects import SHAPES
+from service.admission.settings import AdmissionSettings
+from service.settings import ServiceSettings
+from tests.chart import ROOT, render
 from tests.contract.chart_cases import (
     HOLDING,
     VALUE_SETS,
@@ -19,6 +25,10 @@ from tests.contract.chart_cases import (
     render_set,
 )
 from tests.parts import find_part
+from worker.settings import Settings, WorkerSettings
+
+#: recorded from a real API server
+REVIEWS = ROOT / "tests" / "data" / "reviews"
 
 pytestmark = pytest.mark.skipif(find_part("helm") is None, reason="helm is not here: make parts")
 
@@ -86,25 +96,116 @@ def test_the_webhooks_are_declared_as_they_behave() -> None:
         assert operations == {
             "pods": ["CREATE"],
             **dict.fromkeys(("jobs", "cronjobs", "deployments", "statefulsets"), both),
-            **dict.fromkeys(("pytorchjobs", "trainjobs", "rayjobs", "jobsets"), both),
+            **dict.fromkeys(("pytorchjobs", "trainjobs", "jobsets"), both),
+            **dict.fromkeys(("rayjobs", "rayclusters"), both),
         }
     assert mutate["reinvocationPolicy"] == "IfNeeded"
     assert mutate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/mutate"
     assert validate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/validate"
 
 
-def test_the_program_is_told_of_the_policies() -> None:
-    """What the values say is what its variables say."""
-    told = read_env(find_container(render_set("everything"), "webhook"))
+@pytest.mark.parametrize("component", ["webhook", "controller"])
+def test_the_programs_are_told_of_the_policies(component: str) -> None:
+    """Both of the same: what one holds, the other releases."""
+    told = read_env(find_container(render_set("everything"), component))
 
-    assert told["MEMGATE_SERVE"] == "webhooks"
     assert told["MEMGATE_ADMISSION_ON_TIMEOUT"] == "hold"
     assert told["MEMGATE_ADMISSION_ON_UNCERTAIN"] == "reject"
-    assert told["MEMGATE_ADMISSION_WAIT_SECONDS"] == "3"
-    assert json.loads(told["MEMGATE_ADMISSION_PATHS"]) == {"Experiment": ["spec.template"]}
+    assert told["MEMGATE_ADMISSION_GPUS"] == "rtx-3060,a100-80"
+    assert told["MEMGATE_ADMISSION_RELEASERS"] == "system:masters,gpu-admins"
     assert told["MEMGATE_RIGHT_SIZE"] == "hami,node-selector"
-    assert told["MEMGATE_MAX_WAITING"] == "64"
     assert told["MEMGATE_MAX_JOBS"] == "50000"
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_the_programs_take_what_they_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their own settings, read from the variables of their pods: no name or value is wrong."""
+    readers: dict[str, type[Settings]] = {
+        **dict.fromkeys(("api", "webhook"), ServiceSettings),
+        "controller": AdmissionSettings,
+        **dict.fromkeys(("worker-slow", "worker-fast"), WorkerSettings),
+    }
+    for component, pod in find_pods(render_set(name)):
+        if component not in readers:
+            continue
+        told = read_env(pod["spec"]["containers"][0])
+        if not isinstance(told.get("MEMGATE_REDIS_URL", ""), str):
+            told["MEMGATE_REDIS_URL"] = "redis://of-a-secret/0"
+        with monkeypatch.context() as patched:
+            for variable, value in told.items():
+                if variable.startswith("MEMGATE_") and isinstance(value, str):
+                    patched.setenv(variable, value)
+            patched.setenv("MEMGATE_HOST", "0.0.0.0")  # as the image has it
+            settings = readers[component].from_environment()
+        own = {f"MEMGATE_{field.upper()}" for field in type(settings).model_fields}
+        others = {"MEMGATE_URL", "MEMGATE_API_KEY", *_for_all(name)}
+        assert {found for found in told if found.startswith("MEMGATE_")} <= own | others
+
+
+def _for_all(name: str) -> set[str]:
+    """Return what every program is given, whether it heeds it or not."""
+    return set(VALUE_SETS[name].get("env", ()))
+
+
+def test_the_webhooks_serve_nothing_else() -> None:
+    """They need no key, so there is nothing there that would."""
+    told = read_env(find_container(render_set("as it comes"), "webhook"))
+
+    assert told["MEMGATE_SERVE"] == "webhooks"
+    assert told["MEMGATE_TLS_CERTIFICATE"] == "/etc/memgate/tls/tls.crt"
+    assert "MEMGATE_SERVE" not in read_env(find_container(render_set("as it comes"), "api"))
+
+
+def test_who_holds_pods_is_asked_when_they_are_released() -> None:
+    """Else whoever made one could take its gate away; otherwise nobody looks at changes of pods."""
+    mutate, validate = _webhooks(render(HOLDING))
+    pods = [rule["operations"] for rule in validate["rules"] if rule["resources"] == ["pods"]]
+
+    assert pods == [["CREATE"], ["UPDATE"]]
+    assert sum(rule["resources"] == ["pods"] for rule in mutate["rules"]) == 1
+
+
+def _resource(kind: str) -> tuple[str, str]:
+    """Return group and plural of ``Kind.group``."""
+    name, _, group = kind.partition(".")
+    return group, f"{name.lower()}s"
+
+
+def test_every_kind_that_we_know_is_asked_about_and_can_be_released() -> None:
+    """A kind that the code learns is a kind for the chart."""
+    objects = render(HOLDING)
+    (role,) = (
+        found["rules"]
+        for name, found in by_kind(objects, "ClusterRole").items()
+        if name.endswith("-controller")
+    )
+    listed = _pairs(rule for rule in role if "list" in rule["verbs"])
+
+    for webhook in _webhooks(objects):
+        assert _pairs(webhook["rules"]) == {_resource(kind) for kind in SHAPES}
+    assert listed == {
+        _resource(kind)
+        for kind, shape in SHAPES.items()
+        if shape.suspend is not None or shape.templates == ("",)
+    }
+
+
+def _pairs(rules: Iterable[Any]) -> set[tuple[str, str]]:
+    return {(g, r) for rule in rules for g in rule["apiGroups"] for r in rule["resources"]}
+
+
+def test_the_jobs_run_commands_that_there_are() -> None:
+    """By the names that the command line knows."""
+    known = {command.name for command in cli.app.registered_commands} | {"keys"}
+    used = {
+        container["command"][1]
+        for _, pod in find_pods(render(HOLDING))
+        for container in pod["spec"]["containers"]
+        if container.get("command", [""])[0] == "memgate"
+    }
+
+    assert used == {"certificates", "controller", "keys"}
+    assert used <= known
 
 
 ANNOTATED = {"metadata": {"annotations": {"memgate.dev/job": "{}"}}}
@@ -142,6 +243,17 @@ def test_the_api_server_asks_about_our_objects_only(group: str, found: Any, want
         assert cel.evaluate(condition["expression"], {"object": found, "request": request}) is want
 
 
+@pytest.mark.parametrize("path", sorted(REVIEWS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_api_server_asks_about_what_it_really_sends(path: Path) -> None:
+    """Objects as a real one has them, with all that it fills in."""
+    request = json.loads(path.read_text())["request"]
+    expression = _webhooks(render_set("as it comes"))[0]["matchConditions"][0]["expression"]
+
+    asked = cel.evaluate(expression, {"object": request["object"], "request": request})
+
+    assert asked is (path.stem != "create-without")
+
+
 def test_an_old_api_server_is_asked_for_no_conditions() -> None:
     """It would refuse the field, and the whole configuration."""
     assert all(
@@ -158,7 +270,7 @@ def _rules(objects: list[Any], kind: str) -> dict[str, Any]:
 def test_roles_hold_what_is_needed_and_no_more() -> None:
     """Right by right: whoever adds one changes this test."""
     objects = render(HOLDING)
-    read_and_patch = ["get", "list", "watch", "patch"]
+    verbs = ["list", "patch"]
 
     assert _rules(objects, "Role") == {
         f"memgate-{name}": [
@@ -186,13 +298,14 @@ def test_roles_hold_what_is_needed_and_no_more() -> None:
         "memgate-webhook": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}],
         "memgate-controller": [
             *(
-                {"apiGroups": [group], "resources": [resource], "verbs": read_and_patch}
-                for group, resource in (
-                    *(("", "pods"), ("batch", "jobs"), ("jobset.x-k8s.io", "jobsets")),
-                    *(("ray.io", "rayjobs"), ("kubeflow.org", "pytorchjobs")),
-                    ("trainer.kubeflow.org", "trainjobs"),
+                {"apiGroups": [group], "resources": resources, "verbs": verbs}
+                for group, resources in (
+                    *(("", ["pods"]), ("batch", ["jobs"]), ("jobset.x-k8s.io", ["jobsets"])),
+                    ("ray.io", ["rayjobs", "rayclusters"]),
+                    *(("kubeflow.org", ["pytorchjobs"]), ("trainer.kubeflow.org", ["trainjobs"])),
                 )
             ),
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
             {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
         ],
     }

@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kubernetes import client as kube
-from kubernetes.client.exceptions import ApiException
 
 from service.admission.certificates import CertificateKeeper, Kept, Place
 from service.admission.cluster import Cluster
+from service.admission.controller import Controller
 from service.admission.issuing import end_of, issue
+from service.admission.settings import AdmissionSettings
+from service.client import MemgateClient
 from tests.chart import render
 from tests.integration.kube_lab import Lab
 from tests.parts import find_part
@@ -56,6 +57,7 @@ def chart(lab: Lab) -> Iterator[list[Any]]:
 @pytest.fixture
 def place(lab: Lab, chart: list[Any]) -> Place:
     """An empty Secret and configurations that trust nobody, as they are when all is new."""
+    lab.apply(*(found for found in chart if found["kind"].endswith("WebhookConfiguration")))
     lab.kubectl("patch", "secret", "memgate-webhook-tls", "-n", NAMESPACE, '--patch={"data":null}')
     for kind in ("validating", "mutating"):
         _set_bundle(lab, f"{kind}webhookconfigurations", None)
@@ -256,13 +258,20 @@ def test_a_key_is_made_once_and_kept_in_a_secret(
 _ALLOWED = [
     *(
         ("controller", verb, resource, "team")
-        for verb in ("get", "list", "watch", "patch")
+        for verb in ("list", "patch")
         for resource in (
-            *("pods", "jobs.batch", "jobsets.jobset.x-k8s.io", "rayjobs.ray.io"),
+            *(
+                "pods",
+                "jobs.batch",
+                "jobsets.jobset.x-k8s.io",
+                "rayjobs.ray.io",
+                "rayclusters.ray.io",
+            ),
             *("pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org"),
         )
     ),
     ("controller", "create", "events", "team"),
+    ("controller", "get", "configmaps", "team"),
     ("webhook", "get", "configmaps", "team"),
     ("certificates", "get", "secrets/memgate-webhook-tls", NAMESPACE),
     ("certificates", "patch", "secrets/memgate-webhook-tls", NAMESPACE),
@@ -277,7 +286,7 @@ _ALLOWED = [
 _REFUSED = [
     *(("controller", verb, "pods", "team") for verb in ("create", "delete", "update")),
     *(("controller", verb, "secrets", "team") for verb in ("get", "list")),
-    ("controller", "get", "configmaps", "team"),
+    *(("controller", verb, "configmaps", "team") for verb in ("list", "patch")),
     ("controller", "patch", "deployments.apps", "team"),
     ("controller", "create", "pods/exec", "team"),
     ("controller", "patch", "nodes", None),
@@ -310,16 +319,22 @@ def may(lab: Lab, chart: list[Any]) -> Callable[..., bool]:
     return ask
 
 
-def test_an_account_may_do_what_its_program_does(may: Callable[..., bool], lab: Lab) -> None:
-    """Each right that is needed is there."""
+@pytest.fixture(scope="module")
+def kinds(lab: Lab) -> None:
+    """Have the API server know all kinds that the controller looks at."""
     for kind in (
         ("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
         ("ray.io", "v1", "RayJob", "rayjobs"),
+        ("ray.io", "v1", "RayCluster", "rayclusters"),
         ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
         ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
     ):
         lab.install_kind(*kind)
 
+
+@pytest.mark.usefixtures("kinds")
+def test_an_account_may_do_what_its_program_does(may: Callable[..., bool]) -> None:
+    """Each right that is needed is there."""
     missing = [right for right in _ALLOWED if not may(*right)]
 
     assert not missing
@@ -332,18 +347,23 @@ def test_an_account_may_do_nothing_else(may: Callable[..., bool]) -> None:
     assert not granted
 
 
-def test_the_controller_releases_a_job_with_its_own_rights(lab: Lab, chart: list[Any]) -> None:
-    """A suspended job is patched; it cannot be made or deleted."""
-    lab.make_namespace("team")
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "none"}]}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "held"}}
-    lab.kubectl("create", "-f-", "-n", "team", given=job | {"spec": {"template": template}})
+@pytest.mark.usefixtures("kinds")
+def test_the_controller_releases_with_its_own_rights(lab: Lab, chart: list[Any]) -> None:
+    """It looks at every kind, lets go what nobody asks about any more, and tells of it."""
+    team = lab.make_namespace("team")
+    held = {"name": "held", "namespace": team, "labels": {"memgate.dev/held": "waiting"}}
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": held}
+    lab.remove_webhooks()  # they would be asked, and are not there
+    lab.apply(kind | {"spec": {"suspend": True, "replicatedJobs": []}})
 
-    with lab.as_account("memgate-controller", NAMESPACE) as account:
-        batch = kube.BatchV1Api(account.client)
-        batch.patch_namespaced_job("held", "team", {"metadata": {"annotations": {"a": "b"}}})
-        with pytest.raises(ApiException) as refused:
-            batch.delete_namespaced_job("held", "team")
+    with (
+        lab.as_account("memgate-controller", NAMESPACE) as account,
+        MemgateClient("http://127.0.0.1:9", num_tries=1) as nobody,
+    ):
+        controller = Controller(Cluster(account.client), nobody, AdmissionSettings())
+        done = controller.go_round()
+    events = lab.kubectl("get", "events", f"--namespace={team}", "--output=yaml").stdout
 
-    assert refused.value.status == 403
-    assert lab.get("job", "held", "team")["metadata"]["annotations"]["a"] == "b"
+    assert done.num_released == 1
+    assert lab.get("jobsets", "held", team)["spec"]["suspend"] is False
+    assert "reason: MemgateReleased" in events

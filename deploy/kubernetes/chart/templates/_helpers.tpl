@@ -226,3 +226,27 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{- $wanted := toString .Values.admission.matchConditions -}}
 {{- if or (eq $wanted "true") (and (eq $wanted "auto") (semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version)) -}}yes{{- end -}}
 {{- end -}}
+
+{{/* What webhooks and controller must agree on */}}
+{{- define "memgate.admissionEnv" -}}
+{{- with .Values.admission -}}
+- name: MEMGATE_ADMISSION_ON_TIMEOUT
+  value: {{ .onTimeout }}
+- name: MEMGATE_ADMISSION_ON_UNCERTAIN
+  value: {{ .onUncertain }}
+- name: MEMGATE_ADMISSION_WAIT_SECONDS
+  value: {{ .waitSeconds | quote }}
+- name: MEMGATE_ADMISSION_RELEASERS
+  value: {{ join "," .releasers | quote }}
+- name: MEMGATE_RIGHT_SIZE
+  value: {{ kindIs "slice" .rightSize | ternary (join "," .rightSize) .rightSize | default "none" }}
+{{- with .gpus }}
+- name: MEMGATE_ADMISSION_GPUS
+  value: {{ join "," . }}
+{{- end }}
+{{- with .paths }}
+- name: MEMGATE_ADMISSION_PATHS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
