@@ -21,7 +21,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean
+.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -78,6 +78,9 @@ bench: install ## measure the simulator: events per second, and how the cost gro
 
 bench-traces: install ## measure how traces are read and understood: time, memory (TRACE=your.json)
 	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
+
+bench-webhooks: install ## measure what the gate adds to an object of Kubernetes; fails if it is too slow
+	$(BIN)/python -m tests.bench.webhooks
 
 load: install parts ## measure the service under load beside a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load

@@ -24,6 +24,7 @@ from service.commands.listings import gpus_command, runtimes_command
 from service.commands.max_batch import max_batch_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
+from service.commands.slurm import slurm_app
 from service.commands.up import up_command
 
 app = typer.Typer(
@@ -46,6 +47,7 @@ app.command("accuracy")(accuracy_command)
 app.command("certificates")(certificates_command)
 app.command("controller")(controller_command)
 app.add_typer(keys_app)
+app.add_typer(slurm_app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -54,21 +54,14 @@ class Controller:
     def run(self, interval_seconds: float, goes_on: Callable[[float], bool]) -> None:
         """Go round until told to stop; ``goes_on`` waits, and says whether to go on."""
         while True:
-            try:
-                done = self.go_round()
-                if any(done):
-                    write_line("held", done._asdict())
-            except ClusterError as error:
-                write_line("cluster", {"error": error.message})
+            done = self.go_round()
+            if any(done):
+                write_line("held", done._asdict())
             if not goes_on(interval_seconds):
                 return
 
     def go_round(self) -> Done:
-        """Look at everything that is held.
-
-        Raises:
-            ClusterError: if the API server does not list it.
-        """
+        """Look at everything that is held; a kind that cannot be listed is left for later."""
         if time.monotonic() - self._looked_at > _LOOK_AGAIN_SECONDS:
             self._cluster.forget()
             self._looked_at = time.monotonic()
@@ -76,10 +69,14 @@ class Controller:
         for kind, shape in (SHAPES | self._settings.admission_paths).items():
             if shape.suspend is None and shape.templates != ("",):
                 continue  # its pods are held, not itself
-            resource = self._cluster.find(kind)
-            if resource is None:
+            try:
+                resource = self._cluster.find(kind)
+                held = [] if resource is None else self._cluster.list(resource, _SELECTOR)
+            except ClusterError as error:
+                write_line("cluster", {"kind": kind, "error": error.message})
                 continue
-            for document in self._cluster.list(resource, _SELECTOR):
+            for document in held:
+                assert resource is not None
                 one = self._look_at(kind, shape, resource, document)
                 done = Done(*(a + b for a, b in zip(done, one, strict=True)))
         return done
