@@ -16,7 +16,7 @@ trusts what the webhooks show:
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -94,7 +94,7 @@ class CertificateKeeper:
 
     def _try(self, force: bool) -> Kept:
         hosts = self._place.hosts
-        held = _issued(self._secret.read())
+        held = read_issued(self._secret.read())
         now = self._now()
         why = "it was asked for" if force else why_renew(held, hosts, now=now)
         if why is None:
@@ -108,7 +108,8 @@ class CertificateKeeper:
         return Kept(renewed=why, changed=changed, end=end_of(issued.certificate))
 
 
-def _issued(values: dict[str, bytes]) -> Issued:
+def read_issued(values: Mapping[str, bytes]) -> Issued:
+    """Return the certificate in a Secret's values; what is missing is empty."""
     return Issued(
         certificate=values.get(_CERTIFICATE, b""),
         key=values.get(_KEY, b""),

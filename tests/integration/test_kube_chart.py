@@ -7,19 +7,23 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.admission.certificates import CertificateKeeper, Kept, Place
+from service.admission.certificates import CertificateKeeper, Kept, Place, read_issued
 from service.admission.cluster import Cluster
 from service.admission.controller import Controller
-from service.admission.issuing import end_of, issue
+from service.admission.issuing import Issued, end_of, issue
+from service.admission.secret import Secret
 from service.admission.settings import AdmissionSettings
 from service.client import MemgateClient
 from tests.chart import render
 from tests.integration.kube_lab import Lab
+from tests.integration.refuser import refuser
 from tests.parts import find_part
+from tests.running import wait_until
 from worker.client import QueueClient
 from worker.keys import KeyRing, Role
 from worker.settings import QueueSettings
@@ -186,6 +190,53 @@ def test_two_at_a_time_end_with_one_that_is_trusted(lab: Lab, place: Place) -> N
     authority = _secret(lab)["ca.crt"]
     assert kept.renewed is None
     assert all(authority in bundle for bundle in _bundles(lab))
+
+
+def test_the_api_server_trusts_what_was_made(lab: Lab, tmp_path: Path) -> None:
+    """A webhook that serves with it is really asked: the new one, and the one before."""
+    namespace = lab.make_namespace("trusting", webhook="yes")
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "tls"}}
+    lab.kubectl("create", "-f-", f"--namespace={namespace}", given=empty)
+    lab.remove_webhooks()
+    lab.install_webhook("https://127.0.0.1:9", b"", failure_policy="Fail")
+
+    def renew(*hosts: str) -> Issued:
+        place = Place(namespace=namespace, secret="tls", hosts=hosts, webhook="lab-validate")
+        keeper = CertificateKeeper(Cluster(lab.client), place, lambda: datetime.now(UTC), LIFE)
+        assert keeper.keep().renewed
+        return read_issued(Secret(Cluster(lab.client), namespace, "tls").read())
+
+    try:
+        old = renew("127.0.0.1")
+        new = renew("127.0.0.1", "localhost")
+        stranger = issue(["127.0.0.1"], now=datetime.now(UTC), life=LIFE)
+        said = [_ask(lab, namespace, issued, tmp_path) for issued in (old, new, stranger)]
+    finally:
+        lab.remove_webhooks()
+
+    assert "says no" in said[0]
+    assert "says no" in said[1]
+    assert "certificate signed by unknown authority" in said[2]
+
+
+def _ask(lab: Lab, namespace: str, issued: Issued, directory: Path) -> str:
+    """Have the API server ask a webhook with this certificate; return what it says of that."""
+    spec = {"containers": [{"name": "main", "image": "none"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+    create = ("create", "-f-", f"--namespace={namespace}", "--dry-run=server")
+    configuration = lab.get("validatingwebhookconfigurations", "lab-validate")
+    with refuser(issued, directory) as url:
+        configuration["webhooks"][0]["clientConfig"]["url"] = url
+        port = url.rpartition(":")[2]
+        lab.kubectl("replace", "-f-", given=configuration)
+        said: list[str] = []
+
+        def is_asked() -> bool:
+            said.append(lab.kubectl(*create, given=pod, check=False).stderr)
+            return f":{port}" in said[-1] or "says no" in said[-1]
+
+        wait_until(is_asked, "the API server knows where to ask")
+    return said[-1]
 
 
 def test_the_command_does_it_as_the_chart_says(
