@@ -101,7 +101,7 @@ def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None
     """GIVEN a known answer, THEN it is let in at once, runs, and bears the estimate."""
     ran = submit(SMALL)
 
-    assert "sbatch: memgate: this job fits on t4 (gpu:t4): it needs" in ran.err
+    assert "sbatch: memgate: this job fits on t4 (gpu:t4): needs " in ran.err
     lab.wait_for(ran.job, "COMPLETED")
     record = lab.record(ran.job)
     assert (record["decision"], record["gpu"]) == ("admit", "t4")
@@ -117,8 +117,8 @@ def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[...,
 
     assert ran.status == 1
     lines = [line.removeprefix("sbatch: error: ") for line in ran.err.splitlines()]
-    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): it needs ")
-    assert lines[0].endswith("the GPU has 14.56 GiB")
+    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): needs ")
+    assert "t4 has 14.56 GiB; lower the batch size or take a larger GPU" in lines[0]
     assert lines[1].startswith("memgate: the largest batch that fits there: ")
     assert 0 < int(lines[1].rpartition(" ")[2]) < LARGE["batch_size"]
     assert lines[2] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
