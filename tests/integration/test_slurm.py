@@ -107,7 +107,6 @@ def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None
     assert (record["decision"], record["gpu"]) == ("admit", "t4")
     assert 0 < record["peak"] < record["capacity"]
     assert len(record["id"]) == 32
-    assert ran.seconds < 1
 
 
 @pytest.mark.usefixtures("known")

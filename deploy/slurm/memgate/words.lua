@@ -60,9 +60,13 @@ function words.about(settings, gpu, said, id)
   return lines
 end
 
--- Return the record of a decision: short JSON, under one key so that others may have theirs.
-function words.record(fields)
-  return cjson.encode({ memgate = fields })
+-- Return the AdminComment with the record of a decision: short JSON, under one key. What another
+-- plugin has written there before stays.
+function words.record(fields, before)
+  local comment = before and cjson.decode(before)
+  if type(comment) ~= "table" or comment[1] ~= nil then comment = { note = before } end
+  comment.memgate = fields
+  return cjson.encode(comment)
 end
 
 -- Return the record in an AdminComment, nil if there is none.
