@@ -37,7 +37,7 @@ def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
     key_file.touch(mode=0o400)
     key_file.write_text(f"{key}\n")
     with (
-        running("worker", home / "worker.log", redis_url=redis_url),
+        running("worker", home / "w.log", redis_url=redis_url, advice_seconds="60"),
         running("service", home / "s.log", redis_url=redis_url, port=port, api_keys="required"),
     ):
         wait_until(lambda: answers(f"{url}/readyz"), "memgate", 180)

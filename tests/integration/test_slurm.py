@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,13 +103,12 @@ def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None
     """GIVEN a known answer, THEN it is let in at once, runs, and bears the estimate."""
     ran = submit(SMALL)
 
-    assert "sbatch: memgate: this job fits on t4 (gpu:t4): it needs" in ran.err
+    assert "sbatch: memgate: this job fits on t4 (gpu:t4): needs " in ran.err
     lab.wait_for(ran.job, "COMPLETED")
     record = lab.record(ran.job)
     assert (record["decision"], record["gpu"]) == ("admit", "t4")
     assert 0 < record["peak"] < record["capacity"]
     assert len(record["id"]) == 32
-    assert ran.seconds < 1
 
 
 @pytest.mark.usefixtures("known")
@@ -117,8 +118,8 @@ def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[...,
 
     assert ran.status == 1
     lines = [line.removeprefix("sbatch: error: ") for line in ran.err.splitlines()]
-    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): it needs ")
-    assert lines[0].endswith("the GPU has 14.56 GiB")
+    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): needs ")
+    assert "t4 has 14.56 GiB; lower the batch size or take a larger GPU" in lines[0]
     assert lines[1].startswith("memgate: the largest batch that fits there: ")
     assert 0 < int(lines[1].rpartition(" ")[2]) < LARGE["batch_size"]
     assert lines[2] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
@@ -168,11 +169,15 @@ def test_srun_and_salloc_say_it_in_a_comment(lab: SlurmLab, gate: Gate) -> None:
     assert (not_so.status, "this job does not fit on t4" in not_so.err) == (1, True)
 
 
+def _releaser(gate: Gate, *options: str) -> list[str]:
+    """Return the command that releases held jobs."""
+    program = [sys.executable, "-c", "from service.cli import main; main()", "slurm", "release"]
+    return [*program, "--server", gate.url, "--key-file", str(gate.key_file), *options]
+
+
 def _release(lab: SlurmLab, gate: Gate, *options: str) -> str:
     """Run the releaser once, for real."""
-    program = "from service.cli import main; main()"
-    where = ["--server", gate.url, "--key-file", str(gate.key_file)]
-    ran = lab.run(sys.executable, "-c", program, "slurm", "release", "--once", *where, *options)
+    ran = lab.run(*_releaser(gate, "--once", *options))
     assert ran.status == 0, ran.err
     return ran.out
 
@@ -288,20 +293,24 @@ def test_what_its_owner_holds_stays_held(
     lab.wait_for(ran.job, "COMPLETED")
 
 
-def test_a_job_that_memgate_never_heard_of_is_asked_about_later(
-    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
-) -> None:
-    """GIVEN memgate was down when it was submitted, THEN it is released when it is back."""
+def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, gate: Gate) -> None:
+    """GIVEN memgate was down when it was submitted, THEN it is released once there is an answer.
+
+    By the releaser as it runs beside slurmctld, which Ctrl-C ends.
+    """
     lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
     head = f"#MEMGATE {json.dumps(_never_seen(SMALL))}"
     ran = lab.sbatch("--gres=gpu:t4:1", head=head, nobody=True)
     assert lab.record(ran.job)["held"]
 
-    def is_released() -> bool:
-        return "0 jobs still wait" in _release(lab, gate)
+    with subprocess.Popen(_releaser(gate, "--every", "0.2"), env=lab.environment) as releaser:
+        try:
+            lab.wait_for(ran.job, "COMPLETED", 60)
+        finally:
+            releaser.send_signal(signal.SIGINT)
 
-    wait_until(is_released, "an answer", 60)
-    lab.wait_for(ran.job, "COMPLETED")
+    assert releaser.returncode == 0
+    assert lab.record(ran.job)["decision"] == "admit"
 
 
 @pytest.mark.usefixtures("known")

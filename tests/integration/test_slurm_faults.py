@@ -31,9 +31,6 @@ SPEC = '{"model": {"source": "torchvision", "name": "resnet18"}, "batch_size": 8
 HEAD = f"#MEMGATE {SPEC}"
 GPU = "--gres=gpu:t4:1"
 
-#: beside the wait itself: starting a command, and a busy machine
-SLACK_SECONDS = 1.0
-
 NOWHERE = "http://127.0.0.1:9"
 
 
@@ -50,6 +47,11 @@ def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
     shared_lab.reload()
     yield shared_lab
     shared_lab.clear()
+
+
+def _slack(lab: SlurmLab) -> float:
+    """Return what a command may take beside waiting: more on a machine that is busy just now."""
+    return 1.0 + 10 * max(lab.run("sinfo", "-h").seconds for _ in range(3))
 
 
 def _outcome(lab: SlurmLab, ran: Ran) -> str:
@@ -70,7 +72,7 @@ def test_with_memgate_down_the_policy_decides(lab: SlurmLab, policy: str, want: 
 
     assert _outcome(lab, ran) == want
     assert "nobody could tell whether this job fits: connection refused" in ran.err
-    assert ran.seconds < SLACK_SECONDS
+    assert ran.seconds < _slack(lab)
 
 
 @pytest.mark.parametrize(("policy", "want"), POLICIES)
@@ -81,7 +83,7 @@ def test_with_memgate_silent_the_policy_decides(lab: SlurmLab, policy: str, want
         ran = lab.sbatch(GPU, head=HEAD, nobody=True)
 
     assert _outcome(lab, ran) == want
-    assert 0.5 <= ran.seconds < 0.5 + SLACK_SECONDS
+    assert 0.5 <= ran.seconds < 0.5 + _slack(lab)
 
 
 @pytest.mark.parametrize("manners", [silence, drip, endless_head, endless_line])
@@ -92,6 +94,7 @@ def test_sinfo_is_never_held_longer_than_the_bound(lab: SlurmLab, manners: Manne
     whoever asks Slurm meanwhile has an answer within the bound: eight jobs do not wait eight times.
     """
     bound = 2.0
+    slack = _slack(lab)
     waits: list[float] = []
     with serve(manners) as url:
         lab.set(url=url, bound_seconds=bound)
@@ -104,8 +107,8 @@ def test_sinfo_is_never_held_longer_than_the_bound(lab: SlurmLab, manners: Manne
     ran = [job.result() for job in jobs]
     assert [one.status for one in ran] == [0] * 8
     print(f"{manners.__name__}: sinfo waited {max(waits):.2f} s at the most")  # noqa: T201
-    assert max(waits) < bound + SLACK_SECONDS
-    assert max(one.seconds for one in ran) < bound + 2 * SLACK_SECONDS
+    assert max(waits) < bound + slack
+    assert max(one.seconds for one in ran) < bound + 2 * slack
 
 
 DETAIL = json.dumps({"title": "Busy", "code": "QUEUE_FULL", "detail": "100% of it \x1b[31mwaits"})
@@ -226,7 +229,7 @@ def test_a_job_without_a_description_passes_untouched(lab: SlurmLab, options: li
         ran = lab.sbatch(*options, head="# MEMGATE is great\n#MEMGATES {}", nobody=True)
 
     assert (ran.status, ran.err) == (0, "")
-    assert ran.seconds < SLACK_SECONDS
+    assert ran.seconds < _slack(lab)
     assert lab.record(ran.job) is None
 
 
@@ -263,7 +266,7 @@ def test_a_hostile_description_goes_nowhere(lab: SlurmLab, head: str, want: str)
     assert ran.status == 1
     assert "memgate: this job's description is wrong: it is " in ran.err
     assert want in ran.err
-    assert ran.seconds < SLACK_SECONDS
+    assert ran.seconds < _slack(lab)
 
 
 def test_a_part_of_a_job_is_held_and_guarded_too(lab: SlurmLab) -> None:
@@ -288,6 +291,17 @@ def test_a_guard_that_is_broken_stays_shut(lab: SlurmLab) -> None:
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
     assert lab.job(ran.job)["priority"] == 0
     assert lab.run("scontrol", "release", str(ran.job)).status == 0
+
+
+def test_a_record_that_somebody_added_to_still_guards(lab: SlurmLab) -> None:
+    """Another tool's words behind it make it unreadable, not void."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    longer = f"AdminComment={lab.job(ran.job)['admin_comment']} and more, by hand"
+    assert lab.run("scontrol", "update", f"JobId={ran.job}", longer).status == 0
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert "by hand" in lab.job(ran.job)["admin_comment"]
 
 
 def test_who_may_change_held_jobs_is_a_setting(lab: SlurmLab) -> None:

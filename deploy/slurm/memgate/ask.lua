@@ -32,13 +32,14 @@ end
 local function read_estimate(document)
   if not DECISIONS[document.decision] or type(document.fits_on) ~= "table" then return nil end
   local said = { decision = document.decision, fits_on = document.fits_on }
-  for _, name in ipairs({ "peak_bytes", "required_bytes", "upper_bound_bytes", "capacity_bytes" }) do
+  for _, name in ipairs({ "peak_bytes", "upper_bound_bytes", "capacity_bytes" }) do
     if type(document[name]) ~= "number" then return nil end
     said[name] = document[name]
   end
   said.largest_batch_size = document.largest_batch_size
   local first = type(document.reasons) == "table" and document.reasons[1]
-  said.reason = type(first) == "table" and type(first.message) == "string" and first.message or nil
+  if type(first) ~= "table" or type(first.message) ~= "string" then return nil end
+  said.reason = first.message
   return said
 end
 

@@ -10,8 +10,6 @@ local words = require("memgate.words")
 
 local gate = {}
 
--- Slurm's number for "not given"
-local NOT_GIVEN = 4294967294
 -- with less time than this nobody is asked
 local MIN_SECONDS = 0.1
 -- what decides which GPU a job gets
@@ -104,20 +102,19 @@ local function judge(settings, job, spec)
   for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
   if action == "reject" then return slurm.ERROR end
   if action == "hold" then hold(job, record, body) end
-  job.admin_comment = words.record(record)
-  -- for service.outcome: whoever trains can say what it took
-  if record.id and job.script then job.environment["MEMGATE_JOB"] = record.id end
+  job.admin_comment = words.record(record, job.admin_comment)
+  if record.id and job.script then -- whoever trains can say what it took; no more than a courtesy
+    pcall(function() job.environment["MEMGATE_JOB"] = record.id end)
+  end
   return slurm.SUCCESS
 end
 
 -- Whatever went wrong in Lua: what the settings say; if there are none, nobody comes in.
-local function on_error(settings, problem, user)
+local function on_error(settings, problem)
   slurm.log_error("memgate: %s", words.plain(problem))
   local is_open = settings ~= nil and settings.on_error == "admit"
-  if user then
-    slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked"
-      or "memgate: failed, and no job with a description is let in; tell your administrators")
-  end
+  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked"
+    or "memgate: failed, and no job with a description is let in; tell your administrators")
   return is_open and slurm.SUCCESS or slurm.ERROR
 end
 
@@ -132,7 +129,7 @@ local function submit(path, job)
     return judge(settings, job, spec)
   end)
   if is_done and type(result) == "number" then return result end
-  return on_error(settings, result, true)
+  return on_error(settings, result)
 end
 
 -- Judge a job that is submitted; path is that of memgate.conf.lua.
@@ -156,22 +153,30 @@ local function may_change(settings, job, record, uid)
   return true
 end
 
+-- Return the record of a job. One that cannot be read, since somebody added to it, counts as a hold.
+local function record_of(job)
+  local comment = job.admin_comment
+  local is_ours = type(comment) == "string" and comment:find('"memgate"', 1, true)
+  return words.read_record(comment) or (is_ours and { held = true }) or nil
+end
+
 -- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
 -- Slurm shows the owner "Access/permission denied" and no words of ours.
-function gate.modify(path, job, record_of_job, uid)
+function gate.modify(path, job, before, uid)
   if uid == 0 then return slurm.SUCCESS end
+  local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
   local is_done, result = pcall(function()
-    local record = words.read_record(record_of_job.admin_comment)
+    local record = record_of(before)
     if not record then return slurm.SUCCESS end
     local is_allowed, why = may_change(settings_file.read(path), job, record, uid)
     if is_allowed then return slurm.SUCCESS end
     slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
-      tostring(record_of_job.job_id), uid, why)
-    return slurm.ESLURM_ACCESS_DENIED
+      tostring(before.job_id), uid, why)
+    return denied
   end)
   if is_done and type(result) == "number" then return result end
   pcall(slurm.log_error, "memgate: %s", words.plain(result))
-  return slurm.ESLURM_ACCESS_DENIED
+  return denied
 end
 
 return gate

@@ -63,7 +63,8 @@ end
 local function parse_url(path, url)
   local host, port = url:match("^http://([%d%.]+):(%d+)/?$")
   if not host then
-    error(('%s: url is "%s": it is like http://10.0.0.5:8080, with an address, not a name'):format(path, url), 0)
+    local rule = "it is like http://10.0.0.5:8080, with an address, not a name"
+    error(('%s: url is "%s": %s'):format(path, url, rule), 0)
   end
   return host, tonumber(port)
 end

@@ -13,10 +13,6 @@ function words.plain(text)
   return shown
 end
 
-local function gib(bytes)
-  return ("%.2f GiB"):format(bytes / 2 ^ 30)
-end
-
 local function link(settings, id)
   if not id then return nil end
   if settings.public_url == "" then return "memgate job " .. id end
@@ -57,19 +53,20 @@ local HEADLINES = {
 -- Return the lines about an estimate.
 function words.about(settings, gpu, said, id)
   local headline = HEADLINES[said.decision]:format(gpu.name, gpu.asked)
-  local needs = ("it needs %s to %s, the GPU has %s"):format(
-    gib(said.required_bytes), gib(said.upper_bound_bytes), gib(said.capacity_bytes))
-  local lines = { headline .. ": " .. needs }
+  local lines = { headline .. ": " .. words.plain(said.reason) }
   if said.decision == "admit" then return lines end
-  if said.decision == "uncertain" and said.reason then lines[2] = words.plain(said.reason) end
   for _, line in ipairs(advice(settings, said)) do lines[#lines + 1] = line end
   lines[#lines + 1] = link(settings, id)
   return lines
 end
 
--- Return the record of a decision: short JSON, under one key so that others may have theirs.
-function words.record(fields)
-  return cjson.encode({ memgate = fields })
+-- Return the AdminComment with the record of a decision: short JSON, under one key. What another
+-- plugin has written there before stays.
+function words.record(fields, before)
+  local comment = before and cjson.decode(before)
+  if type(comment) ~= "table" or comment[1] ~= nil then comment = { note = before } end
+  comment.memgate = fields
+  return cjson.encode(comment)
 end
 
 -- Return the record in an AdminComment, nil if there is none.

@@ -190,6 +190,29 @@ def test_nothing_gets_out_of_its_place_in_the_question(texts: list[str]) -> None
             assert body[1][1] == [("name", "t4"), ("count", 1)]
 
 
+@pytest.mark.parametrize(
+    ("before", "want"),
+    [
+        (None, {}),
+        ("words", {"note": "words"}),
+        ("[1]", {"note": "[1]"}),
+        ('{"site": {"a": 1}}', {"site": {"a": 1}}),
+    ],
+)
+def test_what_others_wrote_stays(before: str | None, want: dict[str, Any]) -> None:
+    """AdminComment is not ours alone; what we wrote is found again."""
+    code = """
+    local words = require("memgate.words")
+    local before = cjson.decode(io.read("*a"))
+    local comment = words.record({decision = "admit"}, before ~= cjson.null and before or nil)
+    print(cjson.encode({comment = comment, record = words.read_record(comment)}))
+    """
+    said = json.loads(run_lua(code, before))
+
+    assert json.loads(said["comment"]) == want | {"memgate": {"decision": "admit"}}
+    assert said["record"] == {"decision": "admit"}
+
+
 WRONG: list[tuple[str, str]] = [
     ("return 1", "it must return a table"),
     ("return {", "unexpected symbol"),
