@@ -3,9 +3,9 @@
     python ray_submit.py resnet50.json --accelerator T4 -- python train.py
 
 Needs ``pip install 'ray[default]' 'memgate[client]'``; memgate is at MEMGATE_URL, Ray at
-RAY_API_SERVER_ADDRESS (http://127.0.0.1:8265). Exit status: 0 submitted, 3 it does not fit, 4 it may
-not fit (--admit-uncertain submits it), 1 no answer. The entrypoint asks for the GPUs; it finds the
-estimate's id in MEMGATE_ESTIMATE_ID, for ``service.outcome.report_when_done``.
+RAY_API_SERVER_ADDRESS (http://127.0.0.1:8265). Exit status: 0 submitted, 3 it does not fit, 4 it
+may not fit (--admit-uncertain submits it), 1 no answer. The job finds the estimate's id in
+MEMGATE_ESTIMATE_ID, for ``service.outcome.report_when_done``.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     # ~/.sky/config.yaml of the API server, or of a client
     admin_policy: skypilot_policy.MemgatePolicy
 
-A task says what it is in the variable MEMGATE_JOB (``envs:``), a job spec; see skypilot.yaml. Others
-pass untouched. A task for which nothing is left is refused, with what would fit. The task finds the
-estimate's id in MEMGATE_ESTIMATE_ID, for ``service.outcome.report_when_done``.
+A task says what it is in the variable MEMGATE_JOB (``envs:``), a job spec; see skypilot.yaml.
+Others pass untouched. A task for which nothing is left is refused, with what would fit. If one is
+left, the task finds the estimate's id in MEMGATE_ESTIMATE_ID, for
+``service.outcome.report_when_done``.
 
 Needs ``pip install skypilot 'memgate[client]'``, this file in PYTHONPATH, and MEMGATE_URL.
 """
@@ -74,7 +75,7 @@ def _check(task: Any, job: JobSpec) -> None:
         raise RuntimeError(f"memgate: {'; '.join(refusals)}")
     if refusals:
         task.set_resources(type(task.resources)(fitting))  # a list is an order, a set is not
-    if estimates:
+    if len(fitting) == len(estimates) == 1:
         task.update_envs({"MEMGATE_ESTIMATE_ID": estimates[0]})
 
 
@@ -87,10 +88,9 @@ def _judge(
         try:
             gpu = {"name": find_gpu_name(accelerator), "count": max(1, int(count))}
             estimate = memgate.estimate(job, gpu, wait=WAIT_SECONDS)
-        except RefusedError as error:
-            return f"{accelerator}: {error.detail}", None
         except (ClientError, InputError) as error:
-            if not FAIL_OPEN:
+            is_the_jobs = isinstance(error, RefusedError) and error.status not in (401, 403)
+            if is_the_jobs or not FAIL_OPEN:
                 return f"{accelerator}: {error.message}", None
             log.warning("memgate: %s is not checked: %s", accelerator, error.message)
             continue
