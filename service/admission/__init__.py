@@ -2,5 +2,6 @@
 
 In reading order: ``settings``, ``review``, ``objects``, ``places``, ``cases``, ``asking``,
 ``judgement``, ``holding``, ``right_size``, ``patches``, ``gate``; the routes are
-``service/routes/webhooks.py``. ``controller``, a program of its own, releases what was held.
+``service/routes/webhooks.py``. ``controller``, a program of its own, releases what was held;
+``kueue``, another, answers the admission checks of Kueue. Both are ``rounds``.
 """

@@ -101,7 +101,7 @@ class Cluster:
         """Look again which kinds there are: some come later than we do."""
         self._find.cache_clear()
 
-    def list(self, resource: Resource, selector: str) -> list[JsonObject]:
+    def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
         """Return the objects, of all namespaces, whose labels a selector chooses."""
         found: list[JsonObject] = []
         query = {"labelSelector": selector, "limit": str(_PAGE)}
@@ -113,10 +113,11 @@ class Cluster:
                 return found
             query["continue"] = str(goes_on)
 
-    def patch(self, resource: Resource, document: JsonObject, patch: Patch) -> None:
-        """Change an object, by a JSON Patch."""
+    def patch(self, resource: Resource, document: JsonObject, patch: Patch, part: str = "") -> None:
+        """Change an object, or a part of it (``status``), by a JSON Patch."""
         metadata = as_object(document.get("metadata"))
         path = resource.path(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        path += f"/{part}" if part else ""
         self._call("PATCH", path, body=patch, content="application/json-patch+json")
 
     def tell(

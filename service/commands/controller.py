@@ -1,4 +1,4 @@
-"""``memgate controller``: releases what the webhooks of Kubernetes hold."""
+"""``memgate controller``: releases what the webhooks of Kubernetes hold, or answers Kueue."""
 
 from __future__ import annotations
 
@@ -20,13 +20,18 @@ def controller_command(
     interval: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")
     ] = 2.0,
+    kueue: Annotated[
+        bool, typer.Option("--kueue", help="Answer Kueue's admission checks instead.")
+    ] = False,
 ) -> None:
     """Release Kubernetes objects that are held until memgate has an answer; runs until stopped.
 
     It finds Kubernetes as the pod that it runs in, or with MEMGATE_KUBECONFIG, and heeds the same
     MEMGATE_ADMISSION_* settings as the webhooks. deploy/kubernetes/ has what it needs to run there.
+    With --kueue: deploy/examples/kueue/.
     """
     from service.admission.controller import Controller
+    from service.admission.kueue import KueueController
     from service.client import MemgateClient
 
     settings = AdmissionSettings.from_environment()
@@ -36,5 +41,6 @@ def controller_command(
         signal.signal(number, lambda *_: stopped.set())
     cluster = Cluster.connect(settings.kubeconfig)
     with MemgateClient(server, api_key=api_key, num_tries=1) as memgate:
-        controller = Controller(cluster, memgate, settings)
+        make = KueueController if kueue else Controller
+        controller = make(cluster, memgate, settings)
         controller.run(interval, lambda seconds: not stopped.wait(seconds))

@@ -162,10 +162,29 @@ class Lab:
         self.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         return name
 
-    def install_kind(self, group: str, version: str, kind: str, plural: str) -> None:
-        """Make a kind of somebody else's known, with whatever fields its objects have."""
+    def install_kind(
+        self,
+        group: str,
+        version: str,
+        kind: str,
+        plural: str,
+        *,
+        scope: str = "Namespaced",
+        status: bool = False,
+    ) -> None:
+        """Make a kind of somebody else's known, with whatever fields its objects have.
+
+        Args:
+            group: as in ``apiVersion``.
+            version: as in ``apiVersion``.
+            kind: its name.
+            plural: its name in URLs.
+            scope: ``Namespaced`` or ``Cluster``.
+            status: whether ``status`` is a part of its own, which nothing else changes.
+        """
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         known = {"name": version, "served": True, "storage": True}
+        known |= {"subresources": {"status": {}}} if status else {}
         name = f"{plural}.{group}"
         self.apply(
             {
@@ -174,7 +193,7 @@ class Lab:
                 "metadata": {"name": name},
                 "spec": {
                     "group": group,
-                    "scope": "Namespaced",
+                    "scope": scope,
                     "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
                     "versions": [known | {"schema": {"openAPIV3Schema": schema}}],
                 },

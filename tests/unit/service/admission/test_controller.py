@@ -13,10 +13,11 @@ import pytest
 
 from memgate.units import GIB
 from service.admission.cluster import ClusterError, Resource
-from service.admission.controller import Controller, Done
+from service.admission.controller import Controller
 from service.admission.holding import hold
 from service.admission.objects import SHAPES
 from service.admission.patches import patched
+from service.admission.rounds import Done
 from service.admission.settings import AdmissionSettings
 from service.client import AnswerError, NotDoneError, ServedEstimate
 from tests.admission import SPEC, T4, make_estimate, make_job, make_pod
