@@ -12,6 +12,7 @@ from cachetools import LRUCache
 from fastapi import FastAPI
 
 from service.access import Gatekeeper
+from service.dashboard.routes import Dashboard
 from service.errors import add_error_handlers
 from service.metrics import Metrics
 from service.middleware import Envelope
@@ -64,6 +65,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     app.state.parts = parts
     for router in (estimates, jobs, catalogue, outcomes, probes, docs):
         app.include_router(router)
+    dashboard = app.state.dashboard = Dashboard(parts)
+    dashboard.add_to(app)
     add_error_handlers(app)
     describe(app, settings)
     # The one that is added last comes first.
@@ -83,7 +86,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     listener.start()
     watchdog.start()
     looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
-    yield
+    async with app.state.dashboard.running():
+        yield
     looking.cancel()
     watchdog.stop()
     listener.stop()

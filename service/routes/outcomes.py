@@ -48,6 +48,8 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
         upper_bound_bytes=record.result["upper_bound_bytes"],
         measured_peak_bytes=outcome.measured_peak_bytes,
         ran_out=outcome.ran_out,
+        decision=record.result["decision"],
+        capacity_bytes=record.result["capacity_bytes"],
     )
     parts.queue.store.add_outcome(stored)
     count_outcome(parts.queue.store, stored, record.result["decision"])
