@@ -62,9 +62,20 @@ class Outcome(BaseModel):
     upper_bound_bytes: int
     measured_peak_bytes: int
     ran_out: bool
+    peak_bound_bytes: int | None = None
+    """The most that the measured figure should be; None in what an older version stored."""
     decision: str | None = None
-    """What was said of the job; None in what an older version stored."""
+    """What was said of the job, None if it ran on another GPU than that was said of."""
     capacity_bytes: int | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """It took no more than it should have.
+
+        ``upper_bound_bytes`` is about the least memory in which a job runs. With more to be had
+        the allocator keeps more, and that is no mistake of the bound's.
+        """
+        return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)
 
 
 def _key(kind: str, name: str) -> str:
@@ -282,6 +293,7 @@ class JobStore:
             if decision is not None:
                 fields = {"decision": decision}
                 pipeline.xadd(_DECISIONS, fields, maxlen=MAX_DECISIONS, approximate=True)
+                pipeline.expire(_DECISIONS, self._settings.result_ttl_seconds)
             pipeline.execute()
 
     def minutes(self, minutes: Sequence[int]) -> list[dict[str, int]]:

@@ -64,7 +64,6 @@ def chart_points(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
     kinds: dict[str, list[list[int]]] = {"within": [], "beyond": []}
     for outcome in lived:
-        is_within = outcome.measured_peak_bytes <= outcome.upper_bound_bytes
         point = [outcome.measured_peak_bytes, outcome.predicted_peak_bytes]
-        kinds["within" if is_within else "beyond"].append(point)
+        kinds["within" if outcome.is_within else "beyond"].append(point)
     return kinds

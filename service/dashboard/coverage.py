@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from memgate.savings import memory_saved
+from memgate.savings import memory_saved, was_right
 from service.calibration import compare_outcomes
 from service.schemas import AccuracyGroup
 from worker.store import Outcome
@@ -50,7 +50,7 @@ def measure_coverage(outcomes: Sequence[Outcome]) -> Coverage | None:
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
     if not lived:
         return None
-    within = sum(outcome.measured_peak_bytes <= outcome.upper_bound_bytes for outcome in lived)
+    within = sum(outcome.is_within for outcome in lived)
     low, high = _wilson(within, len(lived))
     ratios = sorted(
         outcome.measured_peak_bytes / max(1, outcome.predicted_peak_bytes) for outcome in lived
@@ -103,8 +103,9 @@ def make_row(name: str, outcomes: Sequence[Outcome]) -> GroupRow:
             outcome.decision,
             capacity_bytes=outcome.capacity_bytes,
             upper_bound_bytes=outcome.upper_bound_bytes,
-            measured_bytes=outcome.measured_peak_bytes,
-            ran_out=outcome.ran_out,
+            is_right=was_right(
+                outcome.decision, ran_out=outcome.ran_out, is_within=outcome.is_within
+            ),
         )
         for outcome in outcomes
         if outcome.decision is not None and outcome.capacity_bytes is not None
