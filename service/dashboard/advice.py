@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from memgate.gpus import CATALOGUE, parse_gpu
 from memgate.jobspec import JobSpec, Precision
@@ -46,6 +46,8 @@ class Advice:
     #: admit, uncertain, reject, refused or failed, once it is over
     outcome: str
     text: str
+    #: what it took to find that out
+    how: str
 
 
 def propose(record: JobRecord) -> list[Proposal]:
@@ -113,24 +115,31 @@ def find_fit(queue: QueueClient, record: JobRecord) -> dict[str, Any] | None:
 
 
 def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> Advice:
-    outcome, text = "", "not asked yet"
-    if other is not None:
-        outcome, text = _tell(other, record)
+    told = _Told("", "not asked yet", "") if other is None else _tell(other, record)
     return Advice(
         name=proposal.name,
         title=proposal.title,
         job=proposal.work.id(),
         state=other.state if other else None,
-        outcome=outcome,
-        text=text,
+        outcome=told.outcome,
+        text=told.text,
+        how=told.how,
     )
 
 
-def _tell(other: JobRecord, record: JobRecord) -> tuple[str, str]:
+class _Told(NamedTuple):
+    outcome: str
+    text: str
+    how: str
+
+
+def _tell(other: JobRecord, record: JobRecord) -> _Told:
     if other.error is not None:
-        return "refused" if other.error.is_callers else "failed", other.error.message
+        outcome = "refused" if other.error.is_callers else "failed"
+        return _Told(outcome, other.error.message, "")
     if other.result is None:
-        return "", "running" if other.state is JobState.RUNNING else "waiting for a worker"
+        is_running = other.state is JobState.RUNNING
+        return _Told("", "running" if is_running else "waiting for a worker", "")
     said = other.result
     if other.kind is WorkKind.MAX_BATCH:
         return _tell_batch(said)
@@ -139,25 +148,25 @@ def _tell(other: JobRecord, record: JobRecord) -> tuple[str, str]:
     before = (record.result or {}).get("upper_bound_bytes", said["upper_bound_bytes"])
     saved = before - said["upper_bound_bytes"]
     change = f"{write_size(abs(saved))} {'less' if saved >= 0 else 'more'}"
-    needs = f"needs up to {write_size(said['upper_bound_bytes'])}, {change}"
-    return said["decision"], f"{needs} ({describe_run(said)})"
+    needs = write_size(said["upper_bound_bytes"])
+    return _Told(said["decision"], f"{needs}, {change}", describe_run(said))
 
 
-def _tell_batch(said: dict[str, Any]) -> tuple[str, str]:
+def _tell_batch(said: dict[str, Any]) -> _Told:
+    tried = f"{len(said['tried'])} sizes tried"
     if said["batch_size"] is None:
-        return "reject", "not even one sample fits"
+        return _Told("reject", "not even one sample fits", tried)
     needs = write_size(said["estimate"]["upper_bound_bytes"])
-    tried = len(said["tried"])
-    return "admit", f"{said['batch_size']:,} samples, needs up to {needs} ({tried} sizes tried)"
+    return _Told("admit", f"{said['batch_size']:,} samples, {needs}", tried)
 
 
-def _tell_fit(said: dict[str, Any]) -> tuple[str, str]:
-    if said["smallest"] is None:
-        return "reject", "no GPU of the catalogue is large enough"
+def _tell_fit(said: dict[str, Any]) -> _Told:
     fitting = sum(entry["decision"] == "admit" for entry in said["gpus"])
+    how = f"fits on {fitting} of {len(said['gpus'])}"
+    if said["smallest"] is None:
+        return _Told("reject", "none of the catalogue is large enough", how)
     gpu = CATALOGUE[said["smallest"]]
-    size = write_size(gpu.memory_bytes)
-    return "admit", f"{gpu.name}, {size}; fits on {fitting} of {len(said['gpus'])}"
+    return _Told("admit", f"{gpu.name}, {write_size(gpu.memory_bytes)}", how)
 
 
 def describe_run(said: dict[str, Any]) -> str:

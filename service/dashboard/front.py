@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from memgate.gpus import CATALOGUE
 from service.dashboard import decisions
@@ -63,12 +63,6 @@ def read_overview(
         gpus=sorted(CATALOGUE),
         kinds=list(WorkKind),
     )
-
-
-@front.get("/ui/session")
-async def read_session(viewer: DataViewer) -> Response:
-    """Tell a page who looks: a browser that came by a link from elsewhere shows no cookie."""
-    return JSONResponse({"role": viewer.role.name.lower()})
 
 
 @front.get("/ui/events")

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 
 from service.dashboard.rendering import render
 from service.dashboard.viewers import COOKIE, SESSION_SECONDS, Viewers, refuse_other_origins
@@ -46,6 +46,13 @@ async def create_session(request: Request) -> Response:
         secure=request.url.scheme == "https",
     )
     return answer
+
+
+@sign_in.get("/ui/session")
+async def read_session(request: Request) -> Response:
+    """Tell the page above whether there is a session after all."""
+    viewers: Viewers = request.app.state.viewers
+    return JSONResponse({"is_signed_in": await viewers.find(request) is not None})
 
 
 @sign_in.post("/ui/sign-out")

@@ -19,7 +19,12 @@ function bounds(points) {
  */
 function draw(root, points, width, height) {
   const [low, high] = bounds(points);
-  const range = () => /** @type {[number, number]} */ ([low * 0.9, high * 1.1]);
+  const range = () => /** @type {[number, number]} */ ([low, high]);
+  const powers = () => {
+    const found = [];
+    for (let size = low; size <= high; size *= 2) found.push(size);
+    return found;
+  };
   const doubling = { distr: /** @type {3} */ (3), log: /** @type {2} */ (2), time: false, range };
   const write = (/** @type {uPlot} */ _, /** @type {number[]} */ splits) =>
     splits.map((size) => (size < 1 ? size.toFixed(2) : size.toFixed(0)));
@@ -29,15 +34,16 @@ function draw(root, points, width, height) {
       height,
       legend: { show: false },
       cursor: { show: false },
+      padding: [12, 16, 0, 0],
       scales: { x: doubling, y: doubling },
       axes: [
-        axis({ label: "measured, GiB", labelSize: 20, size: 32, values: write }),
-        axis({ label: "predicted, GiB", labelSize: 22, size: 52, values: write }),
+        axis({ label: "measured, GiB", labelSize: 20, size: 32, splits: powers, values: write }),
+        axis({ label: "predicted, GiB", labelSize: 22, size: 52, splits: powers, values: write }),
       ],
       series: [{}, { stroke: () => colour("strong-line"), width: 1, dash: [6, 4], points: { show: false } }],
       hooks: { draw: [(self) => mark(self, points)] },
     },
-    [[low * 0.9, high * 1.1], [low * 0.9, high * 1.1]],
+    [[low, high], [low, high]],
     root,
   );
 }
@@ -52,6 +58,7 @@ function mark(self, points) {
     self.valToPos(predicted / GIB, "y", true),
   ];
   ctx.save();
+  ctx.setLineDash([]);
   ctx.lineWidth = 1.4 * devicePixelRatio;
   ctx.strokeStyle = colour("accent");
   for (const [x, y] of points.within.map(place)) {

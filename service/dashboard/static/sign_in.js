@@ -7,7 +7,7 @@
 import "./common.js";
 
 const form = document.querySelector("form[data-next]");
-if (form instanceof HTMLFormElement && document.referrer !== location.href) {
+if (form instanceof HTMLFormElement) {
   const answer = await fetch("/ui/session", { credentials: "same-origin" });
-  if (answer.ok) location.replace(form.dataset.next ?? "/");
+  if ((await answer.json()).is_signed_in) location.replace(form.dataset.next ?? "/");
 }

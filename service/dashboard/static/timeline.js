@@ -180,7 +180,8 @@ export class Timeline {
         side, colour("text"), bbox);
     }
     ctx.restore();
-    if (!performance.getEntriesByName("timeline-drawn").length) performance.mark("timeline-drawn");
+    if (!this.root.dataset.drawn) performance.mark("timeline-drawn");
+    this.root.dataset.drawn = "yes";
   }
 
   /** @param {uPlot} self */
