@@ -24,6 +24,9 @@ POLICY = (
     " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
+#: a form that is sent without any referrer says nothing of its origin, either, and is refused
+_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
 #: what outcomes are called, and the mark that tells them apart without colour
 OUTCOMES = {
     "admit": ("admit", "✓"),
@@ -78,7 +81,7 @@ def render(
 ) -> HTMLResponse:
     """Make a page; ``viewer`` is None where nobody has signed in yet."""
     html = render_part(template, viewer=viewer, path=request.url.path, **context)
-    return HTMLResponse(html, status, headers={"Content-Security-Policy": POLICY})
+    return HTMLResponse(html, status, headers=_HEADERS)
 
 
 def render_part(template: str, **context: Any) -> str:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Browser, Playwright
@@ -52,9 +53,13 @@ class Site:
         """Have a job estimated; return its id."""
         headers = {"Content-Type": "application/json", "Prefer": "wait=60"}
         body = json.dumps({"job": JOB | changes, "gpu": gpu}).encode()
-        with urlopen(Request(f"{self.url}/estimate", body, headers), timeout=120) as answer:
-            assert answer.status == 200
-            return str(answer.headers["location"]).rpartition("/")[2]
+        try:
+            with urlopen(Request(f"{self.url}/estimate", body, headers), timeout=120) as answer:
+                assert answer.status == 200
+                return str(answer.headers["location"]).rpartition("/")[2]
+        except HTTPError as error:  # it has failed, and is a job nonetheless
+            with error:
+                return str(json.load(error)["job"])
 
 
 @contextmanager

@@ -80,11 +80,11 @@ def test_decisions_are_filtered_and_searched_on_the_server(page: Page, site: Sit
     expect(page.locator(f'#decisions a[href="/ui/jobs/{does_not}"]')).to_be_visible()
     expect(page.locator(f'#decisions a[href="/ui/jobs/{fits}"]')).to_have_count(0)
     page.get_by_role("link", name="Clear").click()
-    page.get_by_label("Search").fill("resnet18 batch 4 3060")
+    page.get_by_label("Search").fill("RESNET18 larger 3060")
     page.get_by_label("Search").press("Enter")
 
-    expect(page.locator(f'#decisions a[href="/ui/jobs/{fits}"]')).to_be_visible()
-    expect(page.locator(f'#decisions a[href="/ui/jobs/{does_not}"]')).to_have_count(0)
+    expect(page.locator(f'#decisions a[href="/ui/jobs/{does_not}"]')).to_be_visible()
+    expect(page.locator(f'#decisions a[href="/ui/jobs/{fits}"]')).to_have_count(0)
     page.goto("/?q=nothing+is+called+this")
     expect(page.locator("#decisions td.empty")).to_be_visible()
 
