@@ -20,6 +20,8 @@ MIN_FOR_MARGIN = 100
 #: of a normal distribution, for an interval that holds 95 times of 100
 _Z = 1.96
 
+_LEAST_CHANCE = 0.05
+
 #: shares of jobs at which measured and predicted peaks are compared
 _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
@@ -41,8 +43,8 @@ class Coverage:
 
     @property
     def holds(self) -> bool:
-        """Nothing speaks against the promise."""
-        return self.high >= PROMISED
+        """So many beyond it are no more than chance: it would do it once in twenty times."""
+        return _chance(self.num_outcomes - self.num_within, self.num_outcomes) >= _LEAST_CHANCE
 
 
 def measure_coverage(outcomes: Sequence[Outcome]) -> Coverage | None:
@@ -66,6 +68,15 @@ def measure_coverage(outcomes: Sequence[Outcome]) -> Coverage | None:
         ratios=tuple((share, ratios[int(share * (len(ratios) - 1))]) for share in _QUANTILES),
         margin=ratios[rank - 1] - 1 if known else None,
     )
+
+
+def _chance(beyond: int, total: int) -> float:
+    """Return how likely that many, or more, are beyond a bound that holds what it promises."""
+    fewer, exactly = 0.0, PROMISED**total
+    for number in range(beyond):
+        fewer += exactly
+        exactly *= (total - number) / (number + 1) * (1 - PROMISED) / PROMISED
+    return 1 - fewer
 
 
 def _wilson(successes: int, total: int) -> tuple[float, float]:
