@@ -51,7 +51,7 @@ class Estimate(_Part):
     largest_batch_size: int | None = None
     """That would be admitted, if this one is not and it could be found out in time."""
     timings_ms: dict[str, int]
-    """Filled in by who has a clock."""
+    """Filled in by who has a clock. ``run`` is 0 where an earlier run was replayed."""
     runtime: str
     versions: dict[str, str]
 

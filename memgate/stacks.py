@@ -6,7 +6,7 @@ Drawing them is the business of the doors.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from memgate.allocator.replay import Replay
 from memgate.timeline import Alloc, Category, Free, Phase, Timeline
@@ -36,17 +36,25 @@ def pick_events(sizes: Sequence[int], most: int) -> list[int]:
     Of each stretch of events that is the one with the least and the one with the most, so that no
     peak is lost; the first and the last event are always among them.
     """
-    num_events = len(sizes)
+    return pick_extremes([sizes], most)
+
+
+def pick_extremes(
+    curves: Sequence[Sequence[int]], most: int, keep: Iterable[int] = ()
+) -> list[int]:
+    """Do the same for curves over the same events; those to ``keep`` are shown whatever happens."""
+    num_events = len(curves[0])
     if num_events <= most:
         return list(range(num_events))
-    num_stretches = max(1, most // 2 - 1)
-    chosen = {0, num_events - 1}
+    num_stretches = max(1, most // (2 * len(curves)) - 1)
+    chosen = {0, num_events - 1, *(at for at in keep if 0 <= at < num_events)}
     for number in range(num_stretches):
         stretch = range(
             number * num_events // num_stretches, (number + 1) * num_events // num_stretches
         )
-        chosen.add(min(stretch, key=sizes.__getitem__))
-        chosen.add(max(stretch, key=sizes.__getitem__))
+        for sizes in curves:
+            chosen.add(min(stretch, key=sizes.__getitem__))
+            chosen.add(max(stretch, key=sizes.__getitem__))
     return sorted(chosen)
 
 

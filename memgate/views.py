@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from memgate.allocator.replay import Replay
+from memgate.breakdown import find_peak
 from memgate.layers import find_layers, to_document
-from memgate.stacks import phase_spans, pick_events, stack_categories
+from memgate.stacks import phase_spans, pick_extremes, stack_categories
 from memgate.timeline import Timeline
 
-#: as wide as screens are
-MAX_POINTS = 2000
+#: several times as wide as screens are, so that there is something to see when a page zooms in
+MAX_POINTS = 6000
 
 
 class PhaseSpan(BaseModel):
@@ -33,7 +35,9 @@ class TimelineView(BaseModel):
 
     num_events: int
     peak_event: int
-    """At which most was reserved first."""
+    """At which most was reserved, and of those events the one with the most allocated."""
+    oom_event: int | None = None
+    """At which the job dies on the GPU that was asked about; the curve shows one with enough."""
     events: list[int]
     """Which ones are shown."""
     reserved: list[int]
@@ -46,25 +50,25 @@ class TimelineView(BaseModel):
 
 
 def view_timeline(
-    timeline: Timeline, replayed: Replay, *, max_points: int = MAX_POINTS
+    timeline: Timeline,
+    replayed: Replay,
+    *,
+    oom_event: int | None = None,
+    max_points: int = MAX_POINTS,
 ) -> TimelineView:
-    """Pick what is shown; the peaks of both curves are among it."""
+    """Pick what is shown; the peaks of both curves are among it, and where the job dies."""
     allocated = replayed.allocated_series
-    peak = replayed.peak_reserved_bytes
-    changes = replayed.reserved_changes
-    peak_event = next((at for at, size in changes if size == peak), 0)
-    picked = set(pick_events(allocated, max_points))
-    if replayed.num_events:
-        picked.add(peak_event)
-    events = sorted(picked)
-    begins = [at for at, _ in changes]
-    sizes = [0, *(size for _, size in changes)]
+    reserved = _expand(replayed)
+    peak_event = find_peak(replayed)
+    keep = [peak_event] if oom_event is None else [peak_event, oom_event]
+    events = pick_extremes([allocated, reserved], max_points, keep)
     stacked = stack_categories(timeline, replayed) if timeline.labels else {}
     return TimelineView(
         num_events=replayed.num_events,
         peak_event=peak_event,
+        oom_event=oom_event,
         events=events,
-        reserved=[sizes[bisect_right(begins, at)] for at in events],
+        reserved=[reserved[at] for at in events],
         allocated=[allocated[at] for at in events],
         categories={
             category.value: [series[at] for at in events] for category, series in stacked.items()
@@ -74,4 +78,45 @@ def view_timeline(
             for phase, begin, end in phase_spans(timeline, replayed.num_events)
         ],
         layers=dict(to_document(find_layers(timeline, replayed))) if timeline.labels else {},
+    )
+
+
+def _expand(replayed: Replay) -> array[int]:
+    """Return what was reserved after each event."""
+    series = array("q")
+    size = 0
+    for at, after in replayed.reserved_changes:
+        series.extend([size] * (at - len(series)))
+        size = after
+    series.extend([size] * (replayed.num_events - len(series)))
+    return series
+
+
+def thin_view(
+    view: TimelineView, *, begin: int = 0, end: int | None = None, max_points: int
+) -> TimelineView:
+    """Return the part of a view between two events, with no more points than there is room for.
+
+    What is just outside comes along on either side, so that a line goes on to the edge. The peaks
+    of the part stay, and so do the job's own peak and its end.
+    """
+    last = view.num_events if end is None else end
+    first_shown = max(0, bisect_right(view.events, begin) - 1)
+    end_shown = bisect_left(view.events, last) + 1
+    shown = slice(first_shown, end_shown)
+    events = view.events[shown]
+    marks = [view.peak_event] if view.oom_event is None else [view.peak_event, view.oom_event]
+    keep = [bisect_left(events, mark) for mark in marks if mark in events]
+    curves = [view.allocated[shown], view.reserved[shown]]
+    picked = pick_extremes(curves, max_points, keep)
+    return view.model_copy(
+        update={
+            "events": [events[at] for at in picked],
+            "allocated": [curves[0][at] for at in picked],
+            "reserved": [curves[1][at] for at in picked],
+            "categories": {
+                name: [sizes[first_shown + at] for at in picked]
+                for name, sizes in view.categories.items()
+            },
+        }
     )

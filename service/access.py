@@ -55,6 +55,14 @@ class Gatekeeper:
                 "show a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        self.let_in(request, key, role)
+
+    def let_in(self, request: Request, key: ApiKey, role: Role) -> None:
+        """Let a request in whose key is known, or refuse it.
+
+        Raises:
+            ProblemError: 403 if the key may not, 429 if it asks too often.
+        """
         request.state.key = key.key_id
         if key.role < role:
             needed, has = role.name.lower(), key.role.name.lower()

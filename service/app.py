@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from service.access import Gatekeeper
 from service.admission.config_maps import ConfigMaps
+from service.dashboard.routes import Dashboard
 from service.errors import add_error_handlers
 from service.metrics import Metrics
 from service.middleware import Envelope
@@ -68,6 +69,9 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs)
     for router in everything if settings.serve == "all" else (webhooks, probes):
         app.include_router(router)
+    dashboard = app.state.dashboard = Dashboard(parts)
+    if settings.serve == "all":
+        dashboard.add_to(app)
     add_error_handlers(app)
     describe(app, settings)
     # The one that is added last comes first.
@@ -87,7 +91,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     listener.start()
     watchdog.start()
     looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
-    yield
+    async with app.state.dashboard.running():
+        yield
     looking.cancel()
     watchdog.stop()
     listener.stop()

@@ -23,8 +23,7 @@ def count_outcome(store: JobStore, outcome: Outcome, decision: str) -> None:
     if outcome.ran_out:
         store.count("outcomes", f"{decision}:ran_out")
         return
-    is_within = outcome.measured_peak_bytes <= outcome.upper_bound_bytes
-    store.count("outcomes", f"{decision}:{'within' if is_within else 'beyond'}")
+    store.count("outcomes", f"{decision}:{'within' if outcome.is_within else 'beyond'}")
     store.count("error_ratio", decision, _relative_error(outcome))
     store.count("error_count", decision)
 
@@ -44,7 +43,7 @@ def _groups(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[
 def _group(outcomes: Sequence[Outcome]) -> AccuracyGroup:
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
     errors = [_relative_error(outcome) for outcome in lived]
-    within = [outcome.measured_peak_bytes <= outcome.upper_bound_bytes for outcome in lived]
+    within = [outcome.is_within for outcome in lived]
     return AccuracyGroup(
         num_outcomes=len(outcomes),
         median_relative_error=median(errors) if errors else None,

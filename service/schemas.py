@@ -195,7 +195,7 @@ class AccuracyGroup(BaseModel):
     median_relative_error: float | None
     share_beyond_10_percent: float | None
     share_within_bound: float | None
-    """Measured peaks below the upper bound."""
+    """Measured peaks below the most that was predicted for them."""
 
 
 class AccuracyRead(BaseModel):

@@ -54,6 +54,9 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     max_waiting: Annotated[int, Field(ge=0)] = 512
     """How many clients may wait at a time; ``MEMGATE_MAX_WAITING``."""
 
+    max_viewers: Annotated[int, Field(ge=0)] = 64
+    """How many pages may be live at a time; ``MEMGATE_MAX_VIEWERS``."""
+
     @property
     def needs_keys(self) -> bool:
         """Callers must show a key."""

@@ -84,12 +84,19 @@ class Answerer:
         if said.decision == "reject" and work.job is not None:
             said = self._advise(work, target, said)
         now = time.perf_counter()
-        seconds = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
+        seconds = {
+            "run": traced.seconds,
+            "trace": traced_at - start,
+            "replay": now - traced_at,
+            "total": now - start,
+        }
         timings = {name: round(value * 1000) for name, value in seconds.items()}
         ample = replay(traced.timeline, parse_alloc_conf(traced.alloc_conf), AMPLE_BYTES)
         return Answer(
             result=said.model_copy(update={"timings_ms": timings}),
-            view=view_timeline(traced.timeline, ample),
+            view=view_timeline(
+                traced.timeline, ample, oom_event=said.oom.event if said.oom else None
+            ),
         )
 
     def _advise(self, work: Work, target: GpuTarget, said: Estimate) -> Estimate:

@@ -17,6 +17,7 @@ from rq.serializers import JSONSerializer
 
 from memgate.gpus import parse_gpu
 from worker.contract import (
+    Asker,
     JobRecord,
     JobState,
     Priority,
@@ -24,6 +25,7 @@ from worker.contract import (
     WorkKind,
 )
 from worker.queues import Speed, enqueue, queue_depths, queue_names
+from worker.roster import WorkerSeen, read_roster
 from worker.runtime import DEFAULT_RUNTIME
 from worker.settings import QueueSettings
 from worker.store import DONE_CHANNEL, JobStore
@@ -64,14 +66,19 @@ class QueueClient:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def submit(self, work: Work, priority: Priority = Priority.NORMAL) -> JobRecord:
+    def submit(
+        self,
+        work: Work,
+        priority: Priority = Priority.NORMAL,
+        asked_by: Asker = Asker.CALLER,
+    ) -> JobRecord:
         """Ask a question; one that was asked before is joined, or answered already.
 
         Raises:
             QueueFullError: if too much is waiting.
         """
         job_id = work.id()
-        if self.store.create(job_id, work, priority):
+        if self.store.create(job_id, work, priority, asked_by):
             enqueue(self._redis, job_id, self._speed(work), priority)
         return self.store.read(job_id)
 
@@ -83,6 +90,10 @@ class QueueClient:
         """
         self.store.refuse_if_full()
         return self.store.save_trace(data)
+
+    def needs_run(self, work: Work) -> bool:
+        """Tell whether a question has to wait for a run, or a known one is replayed."""
+        return self._speed(work) is Speed.SLOW
 
     def _speed(self, work: Work) -> Speed:
         """Fast is what needs no run: its timeline is there."""
@@ -138,10 +149,12 @@ class QueueClient:
 
     def oldest_age_seconds(self) -> float:
         """Return for how long the oldest job that is not over has waited."""
-        open_jobs = self.store.open_jobs()
-        if not open_jobs:
-            return 0.0
-        return max(0.0, datetime.now(UTC).timestamp() - min(open_jobs.values()))
+        oldest = self.store.oldest_open()
+        return 0.0 if oldest is None else max(0.0, datetime.now(UTC).timestamp() - oldest)
+
+    def roster(self) -> builtins.list[WorkerSeen]:
+        """Return the workers that have reported in lately, and what each is doing."""
+        return read_roster(self._redis)
 
 
 class Listener:

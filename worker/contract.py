@@ -47,6 +47,14 @@ class Priority(StrEnum):
     LOW = "low"
 
 
+class Asker(StrEnum):
+    """Who put a question; only callers' count when decisions are counted."""
+
+    CALLER = "caller"
+    DASHBOARD = "dashboard"
+    """A page that wants to say what would make a job fit."""
+
+
 class JobState(StrEnum):
     """How far a job has come."""
 
@@ -103,6 +111,7 @@ class JobRecord(BaseModel):
     kind: WorkKind
     state: JobState
     priority: Priority
+    asked_by: Asker = Asker.CALLER
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None

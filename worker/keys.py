@@ -67,6 +67,11 @@ class KeyRing:
         if not self._redis.hdel(_KEYS, key_id):
             raise InputError(f"there is no key {key_id!r}; see: memgate keys list")
 
+    def find(self, key_id: str) -> ApiKey | None:
+        """Return a key by its id, None if it is not in force."""
+        text = self._redis.hget(_KEYS, key_id)
+        return _key(key_id, json.loads(text)) if text else None
+
     def check(self, shown: str) -> ApiKey | None:
         """Return the key that a caller has shown, None if it is none."""
         prefix, _, rest = shown.partition("_")

@@ -7,7 +7,8 @@ run twice with the same arguments: the second time changes nothing that matters.
 from __future__ import annotations
 
 #: create unless it is there and not over in vain; 1 if it was created, -1 if too many are open.
-#: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most
+#: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most,
+#: asked_by
 CREATE = """
 local state = redis.call('HGET', KEYS[1], 'state')
 if state == 'failed' then
@@ -19,7 +20,7 @@ end
 if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
 redis.call('DEL', KEYS[1], KEYS[4])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
-           'created_at', ARGV[4], 'priority', ARGV[5], 'attempts', 0)
+           'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0)
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from redis import Redis
 
 from worker import scripts
 from worker.contract import (
+    Asker,
     JobError,
     JobRecord,
     JobState,
@@ -42,6 +43,11 @@ _WATCHDOG = "memgate:watchdog"
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
+_DECISIONS = "memgate:decisions"
+
+#: for how long the counts of a minute are kept, and how many decisions
+MINUTES_KEPT = 24 * 60
+MAX_DECISIONS = 20_000
 
 
 class Outcome(BaseModel):
@@ -56,6 +62,20 @@ class Outcome(BaseModel):
     upper_bound_bytes: int
     measured_peak_bytes: int
     ran_out: bool
+    peak_bound_bytes: int | None = None
+    """The most that the measured figure should be; None in what an older version stored."""
+    decision: str | None = None
+    """What was said of the job, None if it ran on another GPU than that was said of."""
+    capacity_bytes: int | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """It took no more than it should have.
+
+        ``upper_bound_bytes`` is about the least memory in which a job runs. With more to be had
+        the allocator keeps more, and that is no mistake of the bound's.
+        """
+        return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)
 
 
 def _key(kind: str, name: str) -> str:
@@ -86,7 +106,9 @@ class JobStore:
 
     # --- jobs
 
-    def create(self, job_id: str, work: Work, priority: Priority) -> bool:
+    def create(
+        self, job_id: str, work: Work, priority: Priority, asked_by: Asker = Asker.CALLER
+    ) -> bool:
         """Remember a job unless it is there already; tell whether it is new.
 
         One that was canceled, or failed through no fault of the caller's, is begun anew.
@@ -101,6 +123,7 @@ class JobStore:
             args=[
                 *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
                 *(priority, settings.result_ttl_seconds, now.timestamp(), settings.max_queued),
+                asked_by,
             ],
         )
         if created == -1:
@@ -208,6 +231,11 @@ class JobStore:
         found = self.redis.zrange(_OPEN, 0, -1, withscores=True)
         return {job_id.decode(): created for job_id, created in found}
 
+    def oldest_open(self) -> float | None:
+        """Return when the oldest job that is not over was created."""
+        found = self.redis.zrange(_OPEN, 0, 0, withscores=True)
+        return found[0][1] if found else None
+
     def num_open(self) -> int:
         """Return how many jobs are not over."""
         return int(self.redis.zcard(_OPEN))
@@ -252,6 +280,50 @@ class JobStore:
     def counters(self) -> dict[str, float]:
         """Return all counters, as ``name/label``."""
         return {key.decode(): float(n) for key, n in self.redis.hgetall(_COUNTERS).items()}
+
+    # --- what happened when, for who watches: by the minute, and the newest decisions
+
+    def note(self, counts: Mapping[str, int], decision: bytes | None = None) -> None:
+        """Add to what is counted in this minute, and a decision to the newest ones."""
+        key = _key("minute", str(int(_now().timestamp()) // 60))
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for name, by in counts.items():
+                pipeline.hincrby(key, name, by)
+            pipeline.expire(key, (MINUTES_KEPT + 60) * 60)
+            if decision is not None:
+                fields = {"decision": decision}
+                pipeline.xadd(_DECISIONS, fields, maxlen=MAX_DECISIONS, approximate=True)
+                pipeline.expire(_DECISIONS, self._settings.result_ttl_seconds)
+            pipeline.execute()
+
+    def minutes(self, minutes: Sequence[int]) -> list[dict[str, int]]:
+        """Return what was counted in each of some minutes since the epoch."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for minute in minutes:
+                pipeline.hgetall(_key("minute", str(minute)))
+            found = pipeline.execute()
+        return [{name.decode(): int(n) for name, n in counts.items()} for counts in found]
+
+    def decisions(self, count: int, before: str = "") -> list[tuple[str, bytes]]:
+        """Return decisions, each with its place in the log; the newest first."""
+        newest = f"({before}" if before else "+"
+        found = self.redis.xrevrange(_DECISIONS, newest, "-", count=count)
+        return [(place.decode(), fields[b"decision"]) for place, fields in found]
+
+    # --- sessions of people who have shown a key to a page
+
+    def save_session(self, digest: str, key_id: str, seconds: int) -> None:
+        """Remember whose a session is; its token is known to the browser alone."""
+        self.redis.set(_key("session", digest), key_id, ex=seconds)
+
+    def load_session(self, digest: str) -> str | None:
+        """Return the id of the key that a session was opened with."""
+        key_id = self.redis.get(_key("session", digest))
+        return None if key_id is None else key_id.decode()
+
+    def drop_session(self, digest: str) -> None:
+        """End a session."""
+        self.redis.delete(_key("session", digest))
 
     # --- timelines
 

@@ -23,6 +23,7 @@ from memgate.report import Estimate
 from worker.answers import Answer
 from worker.contract import JobError, JobRecord, UnknownJobError, Work
 from worker.engines.client import HostLostError
+from worker.history import note_answer, note_failure
 from worker.queues import Speed, enqueue
 from worker.settings import WorkerSettings
 from worker.store import JobStore
@@ -103,6 +104,7 @@ class Desk:
     def _count(self, record: JobRecord, answer: Answer) -> None:
         self._store.count("jobs", f"{record.kind}:done")
         said = answer.result
+        note_answer(self._store, record, said)
         if not isinstance(said, Estimate):
             return
         gpu = record.work.gpu.name if record.work.gpu else None
@@ -119,6 +121,7 @@ class Desk:
         outcome = "refused" if error.is_callers else "failed"
         self._store.count("jobs", f"{record.kind}:{outcome}")
         self._store.count("failures", error.code)
+        note_failure(self._store, record, error)
 
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
         if isinstance(error, HostLostError):  # it is started again when it is needed

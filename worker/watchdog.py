@@ -16,6 +16,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from worker.contract import JobError, UnknownJobError
+from worker.history import note_failure
 from worker.queues import Speed, enqueue, queue_keys
 from worker.settings import QueueSettings
 from worker.store import JobStore
@@ -83,6 +84,7 @@ class Watchdog:
             error = JobError(code="WORKERS_LOST", message=message, is_callers=False)
             self._store.count("jobs", f"{record.kind}:failed")
             self._store.count("failures", error.code)
+            note_failure(self._store, record, error)
             return self._store.fail(job_id, error)
         enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)
         _log.info("rescued", job=job_id, attempts=record.attempts)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from math import ceil
+from typing import Any
+
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
+from memgate.gpus import parse_gpu
+from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES
 from service.access import needs
 from service.bodies import json_body, read_json
 from service.calibration import compare_outcomes, count_outcome
@@ -12,7 +17,7 @@ from service.errors import ProblemError
 from service.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
 from service.parts import Parts, TheParts
 from service.schemas import AccuracyRead, OutcomeCreate
-from worker.contract import JobState, WorkKind
+from worker.contract import JobRecord, JobState, WorkKind
 from worker.keys import Role
 from worker.store import Outcome
 
@@ -48,10 +53,27 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
         upper_bound_bytes=record.result["upper_bound_bytes"],
         measured_peak_bytes=outcome.measured_peak_bytes,
         ran_out=outcome.ran_out,
+        peak_bound_bytes=_peak_bound(record.result, is_reserved_only=outcome.is_reserved_only),
+        decision=record.result["decision"] if _is_the_same(record, outcome) else None,
+        capacity_bytes=record.result.get("capacity_bytes"),
     )
     parts.queue.store.add_outcome(stored)
     count_outcome(parts.queue.store, stored, record.result["decision"])
     return stored
+
+
+def _peak_bound(said: dict[str, Any], *, is_reserved_only: bool) -> int:
+    """Return the most that should be measured: the margin, and the largest context known of."""
+    context = 0 if is_reserved_only else MAX_CONTEXT_BYTES
+    return ceil(int(said["peak_reserved_bytes"]) * (1 + MARGIN)) + context
+
+
+def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
+    """Tell whether a job ran on the GPU that it was estimated for."""
+    if outcome.gpu_product is None or record.work.gpu is None:
+        return True
+    gpu = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    return outcome.gpu_product in (gpu.name, gpu.product)
 
 
 def _family(work: dict[str, object]) -> str:

@@ -1,0 +1,69 @@
+"""``/ui/accuracy``: predicted against measured, from what was reported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+
+from memgate.verdict import MARGIN
+from service.dashboard.coverage import (
+    MIN_FOR_MARGIN,
+    PROMISED,
+    group_rows,
+    make_row,
+    measure_coverage,
+)
+from service.dashboard.published import PUBLISHED
+from service.dashboard.rendering import render
+from service.dashboard.viewers import DataViewer, PageViewer
+from service.parts import TheParts
+from worker.store import Outcome
+
+accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
+
+#: more show nothing more
+_MAX_POINTS = 4000
+
+#: what the figures are made of: the newest
+_MAX_OUTCOMES = 20_000
+
+#: rows of a table
+_MAX_GROUPS = 40
+
+
+@accuracy_page.get("")
+def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response:
+    """Return how right we were."""
+    outcomes = parts.queue.store.outcomes(_MAX_OUTCOMES)
+    return render(
+        request,
+        "accuracy.html",
+        viewer,
+        total=make_row("all", outcomes),
+        coverage=measure_coverage(outcomes),
+        by_gpu=group_rows(outcomes, lambda outcome: outcome.gpu)[:_MAX_GROUPS],
+        by_model=group_rows(outcomes, lambda outcome: outcome.model)[:_MAX_GROUPS],
+        published=PUBLISHED,
+        promised=PROMISED,
+        margin=MARGIN,
+        min_for_margin=MIN_FOR_MARGIN,
+    )
+
+
+@accuracy_page.get("/points")
+def read_points(parts: TheParts, viewer: DataViewer) -> Response:
+    """Return predicted and measured peaks, for the chart; the newest."""
+    return JSONResponse(chart_points(parts.queue.store.outcomes(_MAX_POINTS)))
+
+
+def chart_points(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Return the points of the chart, those within the bound and those beyond it."""
+    lived = [outcome for outcome in outcomes if not outcome.ran_out]
+    kinds: dict[str, list[list[int]]] = {"within": [], "beyond": []}
+    for outcome in lived:
+        point = [outcome.measured_peak_bytes, outcome.predicted_peak_bytes]
+        kinds["within" if outcome.is_within else "beyond"].append(point)
+    return kinds

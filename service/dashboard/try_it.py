@@ -1,0 +1,145 @@
+"""``/ui/try``: a job spec or a trace, pasted or dropped, becomes a question."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+import anyio.to_thread
+import yaml
+from fastapi import APIRouter, File, Form, Request, UploadFile
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import ValidationError
+
+from memgate.gpus import CATALOGUE
+from service.dashboard.mistakes import Mistake, explain, wrong_gpu
+from service.dashboard.rendering import render, render_part
+from service.dashboard.viewers import PageViewer, Submitter
+from service.parts import TheParts
+from service.schemas import EstimateCreate, TraceEstimateCreate
+from worker.contract import EngineName, Work
+
+try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
+
+#: uploads that are in memory at a time
+_uploads = anyio.CapacityLimiter(2)
+
+_MAX_SPEC = 1 << 20
+
+_EXAMPLE = """\
+model:
+  source: torchvision
+  name: resnet50
+input:
+  shape: [3, 224, 224]
+batch_size: 64
+optimizer:
+  name: AdamW
+"""
+
+Text = Annotated[str, Form(max_length=500)]
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """YAML without references: a few lines of them can stand for gigabytes."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Read a node, unless it is a reference."""
+        if self.check_event(yaml.events.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(None, None, "references (*name) are not taken", mark)
+        return super().compose_node(parent, index)
+
+
+@try_it.get("")
+def read_page(request: Request, viewer: PageViewer) -> Response:
+    """Return the form."""
+    if not viewer.may_submit:
+        message = "Try it asks the workers, and your key may only read."
+        return render(request, "missing.html", viewer, status=403, message=message)
+    return render(
+        request,
+        "try_it.html",
+        viewer,
+        gpus=sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes),
+        engines=get_args(EngineName),
+        example=_EXAMPLE,
+    )
+
+
+@try_it.post("/spec")
+def ask_spec(
+    parts: TheParts,
+    viewer: Submitter,
+    spec: Annotated[str, Form(max_length=_MAX_SPEC)] = "",
+    gpu: Text = "",
+    engine: Text = "auto",
+) -> Response:
+    """Ask about a job spec."""
+    work, mistakes = read_question(spec, gpu, engine)
+    if work is None:
+        return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
+    return JSONResponse({"location": f"/ui/jobs/{parts.queue.submit(work).id}"})
+
+
+@try_it.post("/trace")
+async def ask_trace(
+    parts: TheParts,
+    viewer: Submitter,
+    trace: Annotated[UploadFile, File()],
+    gpu: Text = "",
+    allocator: Text = "",
+) -> Response:
+    """Ask about an uploaded trace."""
+    mistakes = [] if gpu in CATALOGUE else [wrong_gpu(gpu)]
+    try:
+        asked = TraceEstimateCreate.model_validate({"gpu": gpu, "allocator": allocator.strip()})
+    except ValidationError as error:
+        mistakes += explain(error.errors(include_url=False))
+    if mistakes:
+        return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
+    async with _uploads:
+        data = await trace.read()
+        name = await anyio.to_thread.run_sync(parts.queue.save_trace, data)
+    record = await anyio.to_thread.run_sync(parts.queue.submit, asked.work(name))
+    return JSONResponse({"location": f"/ui/jobs/{record.id}"})
+
+
+def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[Mistake]]:
+    """Turn what somebody has typed into a question, or into what is wrong with it.
+
+    It is a job spec, or all that ``POST /estimate`` takes; then its own GPU counts.
+    """
+    document, mistakes = _read_text(text)
+    if mistakes:
+        return None, mistakes
+    whole = document if "job" in document else {"job": document}
+    asked = {"gpu": gpu, "engine": engine} | whole
+    if isinstance(asked["gpu"], str) and asked["gpu"] not in CATALOGUE:
+        mistakes.append(wrong_gpu(asked["gpu"]))
+    try:
+        create = EstimateCreate.model_validate(asked)
+    except ValidationError as error:
+        mistakes += explain(error.errors(include_url=False), inside="job")
+        return None, mistakes
+    return (None, mistakes) if mistakes else (create.work(), [])
+
+
+def _read_text(text: str) -> tuple[dict[str, Any], list[Mistake]]:
+    if not text.strip():
+        return {}, [Mistake("job spec", "empty", "there has to be one", "Paste one, or drop it.")]
+    try:
+        document = yaml.load(text, Loader=_PlainLoader)
+    except yaml.MarkedYAMLError as error:
+        where = error.problem_mark
+        line = f"line {where.line + 1}" if where else "the text"
+        shown = text.splitlines()[where.line].strip()[:80] if where else ""
+        rule = f"this is neither JSON nor YAML: {error.problem}"
+        return {}, [Mistake(line, shown, rule, "Look at that line and the one above it.")]
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        rule = f"this is neither JSON nor YAML: {error}"[:200]
+        return {}, [Mistake("job spec", "", rule, "Paste a job spec as the example shows it.")]
+    if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
+        rule = "a job spec is an object with named fields"
+        step = "Begin with 'model:', as the example does."
+        return {}, [Mistake("job spec", repr(document)[:80], rule, step)]
+    return document, []

