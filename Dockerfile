@@ -17,7 +17,7 @@ COPY service service
 COPY worker worker
 
 FROM build AS build-service
-RUN make install VENV=/opt/memgate INSTALL='.[service]'
+RUN make install VENV=/opt/memgate INSTALL='.[service,client,kubernetes]'
 
 FROM build AS build-worker
 RUN make install VENV=/opt/memgate INSTALL='.[worker]'

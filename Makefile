@@ -21,7 +21,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules constraints clean
+.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -79,6 +79,9 @@ bench: install ## measure the simulator: events per second, and how the cost gro
 bench-traces: install ## measure how traces are read and understood: time, memory (TRACE=your.json)
 	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
 
+bench-webhooks: install ## measure what the gate adds to an object of Kubernetes; fails if it is too slow
+	$(BIN)/python -m tests.bench.webhooks
+
 load: install parts ## measure the service under load beside a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
 
@@ -96,6 +99,9 @@ extrapolation: install runtime ## hold what small batches tell against real runs
 
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
 	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')
+
+manifests: install parts ## render the plain Kubernetes manifests from the Helm chart
+	@$(BIN)/python -m tests.chart
 
 constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
 	rm -rf build/constraints

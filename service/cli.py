@@ -6,6 +6,7 @@ Exit status: 0 done (replay: all matched), 1 failed (replay: a mismatch), 2 bad 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated
 
@@ -15,15 +16,12 @@ from rich.console import Console
 from memgate.errors import InputError, MemgateError
 from service.commands.accuracy import accuracy_command
 from service.commands.analyze import analyze_command
-from service.commands.controller import controller_command
 from service.commands.estimate import estimate_command
 from service.commands.fit import fit_command
-from service.commands.keys import keys_app
 from service.commands.listings import gpus_command, runtimes_command
 from service.commands.max_batch import max_batch_command
 from service.commands.profile import profile_command
 from service.commands.replay import replay_command
-from service.commands.up import up_command
 
 app = typer.Typer(
     name="memgate",
@@ -32,18 +30,44 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Will this training job fit on that GPU? Answered before it is scheduled, on CPUs alone.",
 )
-app.command("up")(up_command)
+
+
+_ANYTHING = {"ignore_unknown_options": True}
+
+
+def _add(command: str, extra: str) -> None:
+    """Add a command, or a group of them, that needs an extra; without it, one that says so."""
+    try:
+        module = import_module(f"service.commands.{command}")
+    except ModuleNotFoundError as error:
+        missing = error.name
+
+        def explain(_: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+            raise InputError(f"this needs {missing}: pip install 'memgate[{extra}]'")
+
+        explain.__doc__ = f"Not installed: pip install 'memgate[{extra}]'."
+        app.command(command, context_settings=_ANYTHING)(explain)
+        return
+    if hasattr(module, f"{command}_app"):
+        app.add_typer(getattr(module, f"{command}_app"))
+    else:
+        app.command(command)(getattr(module, f"{command}_command"))
+
+
+_add("up", "service,up")
 app.command("estimate")(estimate_command)
 app.command("analyze")(analyze_command)
 app.command("max-batch")(max_batch_command)
 app.command("fit")(fit_command)
-app.command("profile", context_settings={"ignore_unknown_options": True})(profile_command)
+app.command("profile", context_settings=_ANYTHING)(profile_command)
 app.command("gpus")(gpus_command)
 app.command("runtimes")(runtimes_command)
 app.command("replay")(replay_command)
 app.command("accuracy")(accuracy_command)
-app.command("controller")(controller_command)
-app.add_typer(keys_app)
+_add("keys", "service")
+_add("slurm", "client")
+_add("certificates", "service,kubernetes")
+_add("controller", "service,client,kubernetes")
 
 
 def _print_version(wanted: bool) -> None:

@@ -24,6 +24,9 @@ EngineName = Literal["auto", "phantom", "profile"]
 #: of a digest, in hexadecimal: collisions are out of reach
 _ID_LENGTH = 32
 
+#: looking it up takes longer than all else that an id takes
+_VERSION = version("memgate")
+
 
 class WorkKind(StrEnum):
     """The questions there are."""
@@ -75,7 +78,7 @@ class Work(BaseModel):
 
     def id(self) -> str:
         """Return the digest of everything that the answer depends on."""
-        document = self.model_dump(mode="json", by_alias=True) | {"memgate": version("memgate")}
+        document = self.model_dump(mode="json", by_alias=True) | {"memgate": _VERSION}
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 

@@ -21,7 +21,7 @@ from service.parts import Parts
 from service.questions import wait_for
 from service.remembered import Answer, cache_key
 from worker.client import QueueError
-from worker.contract import JobRecord, JobState, Priority, UnknownJobError, Work
+from worker.contract import JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
 
 #: of Kubernetes, for a webhook that says nothing else
 _DEFAULT_TIMEOUT = 10.0
@@ -52,25 +52,30 @@ def read_patience(timeout: str | None, wait: float) -> Patience:
 async def ask_all(
     parts: Parts, works: Mapping[str, Work], patience: Patience, *, is_dry_run: bool
 ) -> dict[str, Said]:
-    """Ask questions side by side; every one has something said to it when the time is over."""
+    """Ask questions, by their ids, side by side; each has something said to it in time."""
     said: dict[str, Said] = {}
 
-    async def ask(name: str, work: Work) -> None:
-        said[name] = await _ask(parts, work, patience, is_dry_run=is_dry_run)
+    async def ask(job_id: str, work: Work) -> None:
+        said[job_id] = await _ask(parts, job_id, work, patience, is_dry_run=is_dry_run)
 
     async with anyio.create_task_group() as tasks:
-        for name, work in works.items():
-            tasks.start_soon(ask, name, work)
+        for job_id, work in works.items():
+            remembered = parts.answers.get(_key(job_id))
+            if remembered is None:
+                tasks.start_soon(ask, job_id, work)
+            else:
+                parts.metrics.cache_lookups.labels("memory").inc()
+                said[job_id] = Known(job_id, Estimate.model_validate_json(remembered.body))
     return said
 
 
-async def _ask(parts: Parts, work: Work, patience: Patience, *, is_dry_run: bool) -> Said:
-    job_id = work.id()
-    key = cache_key(work.kind, job_id.encode())
-    remembered = parts.answers.get(key)
-    if remembered is not None:
-        parts.metrics.cache_lookups.labels("memory").inc()
-        return Known(job_id, Estimate.model_validate_json(remembered.body))
+def _key(job_id: str) -> bytes:
+    return cache_key(WorkKind.ESTIMATE, job_id.encode())
+
+
+async def _ask(
+    parts: Parts, job_id: str, work: Work, patience: Patience, *, is_dry_run: bool
+) -> Said:
     try:
         with anyio.fail_after(patience.limit):
             record = await _find(parts, work, job_id, patience.wait, is_dry_run=is_dry_run)
@@ -83,7 +88,7 @@ async def _ask(parts: Parts, work: Work, patience: Patience, *, is_dry_run: bool
     if record is None:
         return NoAnswer(job_id, "nobody has asked before, and a dry run does not")
     if record.state is JobState.DONE and record.result is not None:
-        return _known(parts, key, record)
+        return _known(parts, record)
     if record.error is not None:
         return Unknown(job_id, f"{record.error.message} ({record.error.code})")
     return NoAnswer(job_id, "the estimate is being made")
@@ -106,10 +111,10 @@ async def _find(
     return await wait_for(parts, record, seconds - (anyio.current_time() - start))
 
 
-def _known(parts: Parts, key: bytes, record: JobRecord) -> Said:
+def _known(parts: Parts, record: JobRecord) -> Said:
     try:
         estimate = Estimate.model_validate(record.result)
     except ValidationError:  # of another version of memgate
         return Unknown(record.id, "the stored estimate cannot be read")
-    parts.answers[key] = Answer(record.id, estimate.model_dump_json().encode())
+    parts.answers[_key(record.id)] = Answer(record.id, estimate.model_dump_json().encode())
     return Known(record.id, estimate)

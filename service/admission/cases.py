@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, GpuRequest, GpuSpec
@@ -82,11 +83,15 @@ def find_cases(
     return tuple(_case(pod, texts, cluster) for pod in wanting or annotated)
 
 
+#: YAML takes milliseconds, and the pods of a Deployment all say the same
+_read = lru_cache(maxsize=1024)(read_job_text)
+
+
 def _case(pod: Pod, texts: Mapping[str, str], cluster: tuple[GpuSpec, ...]) -> Case:
     name = JOB if JOB in pod.annotations else JOB_CONFIGMAP
     text = pod.annotations[name]
     try:
-        job = read_job_text(text if name == JOB else texts[text])
+        job = _read(text if name == JOB else texts[text])
     except InputError as error:
         raise InputError(f"{pod.label}: annotation {name}: {error.message}") from None
     try:

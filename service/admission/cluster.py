@@ -80,10 +80,13 @@ class Cluster:
         configuration.retries = False
         return cls(client.ApiClient(configuration))
 
+    def read(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
+        """Return an object."""
+        return self._call("GET", resource.path(namespace, name))
+
     def read_config_map(self, namespace: str, name: str) -> Mapping[str, str]:
         """Return what is in a ConfigMap."""
-        path = Resource("v1", "configmaps").path(namespace, name)
-        data = as_object(self._call("GET", path).get("data"))
+        data = as_object(self.read(Resource("v1", "configmaps"), name, namespace).get("data"))
         return {key: text for key, text in data.items() if isinstance(text, str)}
 
     def find(self, kind: str) -> Resource | None:

@@ -23,14 +23,19 @@ class Controller(Rounds):
     """Releases what is held."""
 
     def _go_round(self) -> Done:
+        """Look at everything that is held; a kind that cannot be listed is left for later."""
         done = Done()
         for kind, shape in (SHAPES | self._settings.admission_paths).items():
             if shape.suspend is None and shape.templates != ("",):
                 continue  # its pods are held, not itself
-            resource = self._cluster.find(kind)
-            if resource is None:
+            try:
+                resource = self._cluster.find(kind)
+                held = [] if resource is None else self._cluster.list(resource, _SELECTOR)
+            except ClusterError as error:
+                write_line("cluster", {"kind": kind, "error": error.message})
                 continue
-            for document in self._cluster.list(resource, _SELECTOR):
+            for document in held:
+                assert resource is not None
                 done = done.plus(self._look_at(kind, shape, resource, document))
         return done
 

@@ -25,11 +25,20 @@ from service.admission.judgement import (
     judge,
 )
 from service.admission.objects import SHAPES, JsonObject, as_object, find_pods
-from service.admission.patches import ESTIMATE, ESTIMATE_ID, Patch, as_written, fill, patched
+from service.admission.patches import (
+    ESTIMATE,
+    ESTIMATE_ID,
+    Patch,
+    as_written,
+    fill,
+    patched,
+    take_back,
+)
 from service.admission.review import Answer, Review
 from service.admission.right_size import as_annotation, find_missing
 from service.admission.settings import Shape, split
 from service.parts import Parts
+from worker.contract import Work
 
 _PASS = Answer(allowed=True)
 
@@ -58,7 +67,11 @@ async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
     """Fill in what an object lacks; hold it if the policy is to, and there is no answer."""
     shape = _shape(parts, review)
     document = review.object
-    if shape is None or document is None or not _is_new(review, shape):
+    if shape is None or document is None:
+        return _PASS
+    if review.operation == "UPDATE" and _is_no_longer_ours(document, shape):
+        return Answer(allowed=True, patch=take_back(document))
+    if not _is_new(review, shape):
         return _PASS
     try:
         judgement = await _judge(parts, review, as_written(document), shape, patience)
@@ -68,6 +81,11 @@ async def mutate(parts: Parts, review: Review, patience: Patience) -> Answer:
         return Answer(allowed=True, patch=patch, warnings=[_held(judgement)] if is_now_held else [])
     except InputError:
         return _PASS  # validate says what is wrong with it
+
+
+def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:
+    """Say whether an object has no job any more, and could still be changed."""
+    return not shape.is_fixed and not any(map(is_annotated, find_pods(document, shape)))
 
 
 def _patch(
@@ -122,12 +140,16 @@ async def _judge(
         finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
         return judge([finding], parts.settings)
     cases = find_cases(pods, texts, cluster)
-    questions = [case.questions() for case in cases]
-    works = {work.id(): work for asked in questions for work in asked.values()}
+    works: dict[str, Work] = {}
+    asked: list[dict[str, str]] = []
+    for case in cases:
+        questions = case.questions()
+        asked.append({generation: work.id() for generation, work in questions.items()})
+        works |= zip(asked[-1].values(), questions.values(), strict=True)
     said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
     findings = [
-        find(case, {name: said[work.id()] for name, work in asked.items()}, cluster)
-        for case, asked in zip(cases, questions, strict=True)
+        find(case, {generation: said[job_id] for generation, job_id in ids.items()}, cluster)
+        for case, ids in zip(cases, asked, strict=True)
     ]
     return judge(findings, parts.settings) if findings else None
 

@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.errors import InputError, MemgateError
+from service.admission.cluster import Cluster
+from service.admission.secret import Secret
+from service.admission.settings import AdmissionSettings
 from service.settings import ServiceSettings
 from worker.client import QueueClient, QueueError
 from worker.keys import KeyRing, Role
@@ -55,6 +58,15 @@ def create_command(
     ] = RoleName.SUBMIT,
     data: DataOption = DEFAULT_DATA,
     json_: JsonOption = False,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECRET",
+            help="Put it into this Kubernetes Secret, under `key`, and print its id only; does"
+            " nothing if a key that is in force is there already.",
+        ),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the Secret is.")] = "default",
 ) -> None:
     """Make a key and print it, once: only a digest of it is kept.
 
@@ -63,6 +75,9 @@ def create_command(
     if not name.strip() or len(name) > 100 or not name.isprintable():
         raise InputError(f"NAME is {name!r:.60}: 1 to 100 printable characters")
     with _Keys(data) as keys:
+        if secret is not None:
+            typer.echo(_keep_in_secret(keys, name.strip(), Role[role.name], secret, namespace))
+            return
         key = keys.make(name.strip(), Role[role.name])
     typer.echo(json.dumps({"id": key.split("_")[1], "key": key}) if json_ else key)
 
@@ -99,6 +114,24 @@ def revoke_command(
     with _Keys(data) as keys:
         keys.revoke(key_id)
     typer.echo(f"{key_id} is revoked")
+
+
+def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace: str) -> str:
+    """Have a Secret hold a key that is in force and good enough; return what was done."""
+    file = Secret(
+        Cluster.connect(AdmissionSettings.from_environment().kubeconfig), namespace, secret
+    )
+    held = keys.check(file.read().get("key", b"").decode())
+    if held is not None and held.role >= role:
+        return f"{secret} holds {held.key_id}, which is in force"
+    key = keys.make(name, role)
+    key_id = key.split("_")[1]
+    try:
+        file.write({"key": key.encode()})
+    except BaseException:
+        keys.revoke(key_id)  # nobody has it
+        raise
+    return f"{secret} holds {key_id}, which is new"
 
 
 class _Keys:

@@ -23,7 +23,17 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 #: (target, what must import there, what must not)
 IMAGES = [
-    ("service", ["service.app", "service.cli", "uvicorn"], ["torch", "pytest", "matplotlib"]),
+    (
+        "service",
+        [
+            "service.app",
+            "service.cli",
+            "service.client",
+            "service.admission.certificates",
+            "uvicorn",
+        ],
+        ["torch", "pytest", "matplotlib"],
+    ),
     ("worker", ["worker.main", "worker.health"], ["torch", "pytest", "fastapi"]),
 ]
 

@@ -69,6 +69,20 @@ def test_every_setting_is_documented() -> None:
     assert sorted(documented) == sorted(f"MEMGATE_{field.upper()}" for field in fields)
 
 
+def test_every_setting_of_the_slurm_plugins_is_documented() -> None:
+    """Each name in settings.lua is in a table of docs/slurm.md, and nothing there is gone."""
+    (defaults,) = re.findall(
+        r"^local DEFAULTS = \{\n(.+?)^\}", _text("deploy/slurm/memgate/settings.lua"), re.M | re.S
+    )
+    names = re.findall(r"^  (\w+) = ", defaults, re.MULTILINE)
+    tables = re.findall(r"^\| setting \|.+?\n\n", _text("docs/slurm.md"), re.M | re.S)
+    rows = [row.split("|")[1] for table in tables for row in table.splitlines()[2:] if row]
+    documented = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+
+    assert len(names) > 15
+    assert sorted(documented) == sorted(names)
+
+
 def test_every_metric_is_documented() -> None:
     """Each name in service/metrics.py is in docs/operations.md, as Prometheus shows it."""
     names = set(re.findall(r'"(memgate_\w+)"', _text("service/metrics.py")))

@@ -32,6 +32,16 @@ def redis_url() -> Iterator[str]:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def shared_redis_url() -> Iterator[str]:
+    """Start a Valkey server for all tests of a module; for what is slow to start on it."""
+    server = _start_server()
+    try:
+        yield f"redis://127.0.0.1:{server.port}/0"
+    finally:
+        server.stop()
+
+
 def _start_server() -> ValkeyServer:
     """Try a few ports: another test may take the one that was free a moment ago."""
     for _ in range(10):

@@ -268,6 +268,24 @@ def test_what_is_filled_in_is_filled_in_once(lab: Lab, start: Start) -> None:
     assert second["metadata"]["labels"] == {"team": "language"}
 
 
+@pytest.mark.usefixtures("namespace", "worker")
+def test_a_spec_may_stand_in_a_config_map(lab: Lab, start: Start) -> None:
+    """Which is read with the rights of the webhooks; one that is missing is named."""
+    start(kubeconfig=str(lab.kubeconfig))
+    spec, job = read_example("job-configmap.yaml")
+    missing = _create(lab, job)
+    assert "there is no ConfigMap 'vgg16-training' in 'gated'" in missing.stderr
+    spec["data"] = {"other": "x"}
+    lab.kubectl("apply", "--filename=-", "--namespace=gated", given=[spec])
+    assert "has no 'job', it has: other" in _create(lab, job).stderr
+    spec["data"] = {"job": json.dumps(SPEC)}
+    lab.kubectl("apply", "--filename=-", "--namespace=gated", given=[spec])
+    good = _create(lab, job)
+    assert good.returncode == 0, good.stderr
+    said = lab.get("job", "vgg16", "gated")["metadata"]["annotations"]["memgate.dev/estimate"]
+    assert json.loads(said)["gpu"] == "a100-80-1g.10gb,h100-80-1g.10gb"
+
+
 @pytest.mark.usefixtures("namespace")
 def test_what_is_held_is_released_when_the_answer_is_there(
     lab: Lab, start: Start, idle: str, tmp_path: Path

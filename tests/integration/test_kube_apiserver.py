@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from pathlib import Path
 
 import pytest
 from kubernetes import client as kube
 from kubernetes.client.exceptions import ApiException
 
 from tests.integration.kube_lab import Lab
+from tests.integration.refuser import refuser
 from tests.running import wait_until
 
 pytestmark = pytest.mark.kubernetes
@@ -51,50 +47,14 @@ def test_somebody_elses_kind_can_be_made_known(lab: Lab) -> None:
     assert lab.get("jobsets", "set")["spec"] == {"suspend": True}
 
 
-class _Refuser(BaseHTTPRequestHandler):
-    """Refuses everything that it is asked about."""
-
-    def do_POST(self) -> None:
-        """Answer an AdmissionReview."""
-        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        uid = review["request"]["uid"]
-        message = f"{self.path} says no"
-        response = {"uid": uid, "allowed": False, "status": {"message": message}}
-        body = json.dumps(review | {"response": response}).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Be silent."""
-
-
-@contextmanager
-def _refuser(lab: Lab) -> Iterator[str]:
-    server = HTTPServer(("127.0.0.1", 0), _Refuser)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(lab.tls_certificate, lab.tls_key)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"https://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
-
-
-def test_a_webhook_is_asked_in_labelled_namespaces_only(lab: Lab) -> None:
+def test_a_webhook_is_asked_in_labelled_namespaces_only(lab: Lab, tmp_path: Path) -> None:
     """What it says reaches the user; elsewhere nobody is asked."""
     asked = lab.make_namespace("asked", webhook="yes")
     other = lab.make_namespace("other")
     spec = {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
     create = ("create", "--filename=-", "--namespace")
-    with _refuser(lab) as url:
+    with refuser(lab.certificate, tmp_path) as url:
         lab.install_webhook(url, lab.certificate.authority, failure_policy="Fail")
         try:
             # the API server takes note of a new webhook within a second or so

@@ -165,6 +165,13 @@ def test_what_was_filled_in_follows_the_job(gate: Gate) -> None:
     limits = second["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/gpumem"] == "8772"
 
+    without = copy.deepcopy(second)
+    del without["metadata"]["annotations"][JOB]
+    removed = make_review(without, "Deployment", "apps", operation="UPDATE", oldObject=second)
+    bare = gate.mutated(removed)["request"]["object"]
+    assert bare["metadata"]["annotations"] == {}
+    assert bare["spec"]["template"]["spec"] == document["spec"]["template"]["spec"]
+
     limits["nvidia.com/gpumem"] = "12000"
     by_hand = make_review(second, "Deployment", "apps", operation="UPDATE", oldObject=first)
     third = gate.mutated(by_hand)["request"]["object"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from service.certificates import Issued, end_of, issue, merge_authorities, why_renew
+from service.admission.issuing import Issued, end_of, issue, merge_authorities, why_renew
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 LIFE = timedelta(days=90)

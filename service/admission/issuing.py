@@ -1,7 +1,7 @@
 """Hosts and a time -> a certificate for them, and the authority that vouches for it.
 
 An authority signs one certificate and its key is gone: nobody can sign another. To renew is to
-make both anew. Values in, values out; where they are kept is in ``webhook_certificates``.
+make both anew. Values in, values out; where they are kept is in ``certificates``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,252 @@
+{{/* memgate, or RELEASE-memgate; short enough for what is appended to it */}}
+{{- define "memgate.name" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else if contains "memgate" .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-memgate" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What never changes about a component's pods: (list $ "api") */}}
+{{- define "memgate.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: memgate
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{- define "memgate.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "memgate.selector" . }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version }}
+{{- end -}}
+
+{{/* Head of an object: (list $ "api" "-suffix") */}}
+{{- define "memgate.metadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "memgate.name" $root }}{{ index . 2 }}
+namespace: {{ $root.Release.Namespace }}
+labels:
+  {{- include "memgate.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* Head of an object that has no namespace */}}
+{{- define "memgate.clusterMetadata" -}}
+{{- $root := index . 0 -}}
+name: {{ include "memgate.name" $root }}{{ index . 2 }}
+labels:
+  {{- include "memgate.labels" . | nindent 2 }}
+{{- end -}}
+
+{{/* Head of a pod: (list $ "api") */}}
+{{- define "memgate.podMetadata" -}}
+{{- $root := index . 0 -}}
+labels:
+  {{- include "memgate.labels" . | nindent 2 }}
+  {{- with $root.Values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $root.Values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* What all pods have in common: (list $ "api") */}}
+{{- define "memgate.pod" -}}
+{{- $root := index . 0 -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- if eq (index . 1) "valkey" }}
+  # the user of Valkey's own image
+  runAsUser: 999
+  runAsGroup: 999
+  fsGroup: 999
+  fsGroupChangePolicy: OnRootMismatch
+  {{- else }}
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  {{- end }}
+  runAsNonRoot: true
+  seccompProfile:
+    type: RuntimeDefault
+{{- with $root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $root.Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $root.Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Pods of a component on different machines and in different zones, where there are some */}}
+{{- define "memgate.spread" -}}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - topologyKey: {{ . }}
+    maxSkew: 1
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "memgate.selector" $ | nindent 8 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "memgate.containerSecurity" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+{{- end -}}
+
+{{/* (list $ "service") */}}
+{{- define "memgate.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := $root.Values.image -}}
+{{- $name := printf "%s:%s" (get $image (index . 1)) ($image.tag | default $root.Chart.AppVersion) -}}
+image: {{ with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $name }}
+imagePullPolicy: {{ $image.pullPolicy }}
+{{- end -}}
+
+{{/* A token of the pod's own that lives an hour: only pods that talk to Kubernetes have one */}}
+{{- define "memgate.tokenVolume" -}}
+- name: token
+  projected:
+    defaultMode: 0440
+    sources:
+      - serviceAccountToken:
+          path: token
+          expirationSeconds: 3600
+      - configMap:
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+      - downwardAPI:
+          items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+{{- end -}}
+
+{{- define "memgate.tokenMount" -}}
+- name: token
+  mountPath: /var/run/secrets/kubernetes.io/serviceaccount
+  readOnly: true
+{{- end -}}
+
+{{/* The only place that can be written to */}}
+{{- define "memgate.tmpVolume" -}}
+- name: tmp
+  emptyDir: {sizeLimit: 2Gi}
+{{- end -}}
+
+{{- define "memgate.tmpMount" -}}
+- name: tmp
+  mountPath: /tmp
+{{- end -}}
+
+{{/* Variables that all programs get */}}
+{{- define "memgate.env" -}}
+{{- range $name, $value := .Values.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the queue is; the password comes first, since the URL is made from it */}}
+{{- define "memgate.queueEnv" -}}
+{{- if .Values.valkey.enabled }}
+- name: VALKEY_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "memgate.valkeySecret" . }}
+      key: password
+- name: MEMGATE_REDIS_URL
+  value: redis://:$(VALKEY_PASSWORD)@{{ include "memgate.name" . }}-valkey.{{ .Release.Namespace }}.svc:6379/0
+{{- else if .Values.valkey.external.existingSecret }}
+- name: MEMGATE_REDIS_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.valkey.external.existingSecret }}
+      key: url
+{{- else }}
+- name: MEMGATE_REDIS_URL
+  value: {{ required "valkey.enabled is false: set valkey.external.url or valkey.external.existingSecret" .Values.valkey.external.url | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "memgate.valkeySecret" -}}
+{{- .Values.valkey.existingSecret | default (printf "%s-valkey" (include "memgate.name" .)) -}}
+{{- end -}}
+
+{{- define "memgate.webhookSecret" -}}
+{{- if eq .Values.certificates.kind "existing" -}}
+{{- required "certificates.kind is existing: set certificates.existingSecret" .Values.certificates.existingSecret -}}
+{{- else -}}
+{{- include "memgate.name" . }}-webhook-tls
+{{- end -}}
+{{- end -}}
+
+{{- define "memgate.webhookHost" -}}
+{{- include "memgate.name" . }}-webhook.{{ .Release.Namespace }}.svc
+{{- end -}}
+
+{{- define "memgate.controllerSecret" -}}
+{{- .Values.controller.existingSecret | default (printf "%s-controller-key" (include "memgate.name" .)) -}}
+{{- end -}}
+
+{{/* Whether anything is ever held; empty if not */}}
+{{- define "memgate.holds" -}}
+{{- if has "hold" (list .Values.admission.onTimeout .Values.admission.onUncertain) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Whether there is a controller; empty if not */}}
+{{- define "memgate.hasController" -}}
+{{- if eq .Values.controller.enabled "always" -}}yes
+{{- else if eq .Values.controller.enabled "auto" -}}{{ include "memgate.holds" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "memgate.hasWebhooks" -}}
+{{- if or .Values.admission.validate .Values.admission.mutate -}}yes{{- end -}}
+{{- end -}}
+
+{{- define "memgate.hasMatchConditions" -}}
+{{- $wanted := toString .Values.admission.matchConditions -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") (semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version)) -}}yes{{- end -}}
+{{- end -}}
+
+{{/* What webhooks and controller must agree on */}}
+{{- define "memgate.admissionEnv" -}}
+{{- with .Values.admission -}}
+- name: MEMGATE_ADMISSION_ON_TIMEOUT
+  value: {{ .onTimeout }}
+- name: MEMGATE_ADMISSION_ON_UNCERTAIN
+  value: {{ .onUncertain }}
+- name: MEMGATE_ADMISSION_WAIT_SECONDS
+  value: {{ .waitSeconds | quote }}
+- name: MEMGATE_ADMISSION_RELEASERS
+  value: {{ join "," .releasers | quote }}
+- name: MEMGATE_RIGHT_SIZE
+  value: {{ kindIs "slice" .rightSize | ternary (join "," .rightSize) .rightSize | default "none" }}
+{{- with .gpus }}
+- name: MEMGATE_ADMISSION_GPUS
+  value: {{ join "," . }}
+{{- end }}
+{{- with .paths }}
+- name: MEMGATE_ADMISSION_PATHS
+  value: {{ toJson . | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,73 @@
+-- Slurm's cli_filter plugin: asks memgate in sbatch, salloc and srun themselves, before a job is sent.
+-- It runs as the user and can be bypassed, so it only advises and never refuses. But here it blocks
+-- nobody else: it waits for a new answer, which job_submit.lua then finds at once. docs/slurm.md.
+
+local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+package.path = here .. "?.lua;" .. package.path
+require("memgate.paths")
+local ask = require("memgate.ask")
+local question = require("memgate.question")
+local settings_file = require("memgate.settings")
+local words = require("memgate.words")
+
+-- as far as directive lines are looked for
+local MAX_SCRIPT_BYTES = 1048576
+
+local function read_script(path)
+  local file = path and io.open(path, "rb")
+  if not file then return nil end -- a script from standard input: only the controller sees it
+  local text = file:read(MAX_SCRIPT_BYTES)
+  file:close()
+  return text
+end
+
+local function gpus(text)
+  return text and "gpu:" .. text or nil
+end
+
+-- Options of a command -> the fields of a job as the controller will see them.
+local function as_job(options)
+  return {
+    script = options.type == "sbatch" and read_script(options.argv[1]) or nil,
+    comment = options.comment,
+    partition = options.partition,
+    features = options.constraint,
+    tres_per_job = gpus(options.gpus),
+    tres_per_node = gpus(options["gpus-per-node"]) or options.gres,
+    tres_per_task = gpus(options["gpus-per-task"]),
+    tres_per_socket = gpus(options["gpus-per-socket"]),
+    min_nodes = tonumber((options.nodes or ""):match("^%d+")),
+    num_tasks = tonumber(options.ntasks),
+  }
+end
+
+local function advise(options)
+  if options.type == "srun" and os.getenv("SLURM_JOB_ID") then return end -- a step, not a job
+  local job = as_job(options)
+  local spec = question.find_spec(job)
+  if not spec then return end
+  local settings = settings_file.read(here .. "memgate.conf.lua")
+  local gpu = question.find_gpu(job, settings)
+  if not gpu or question.find_problem(spec, settings.max_spec_bytes) then return end
+  local answer = ask(settings, question.body(spec, gpu), settings.client_key_file, settings.advice_seconds)
+  if not settings.advise or answer.kind ~= "answered" or answer.said.decision == "admit" then return end
+  for _, line in ipairs(words.about(settings, gpu, answer.said, answer.id)) do
+    io.stderr:write(options.type, ": memgate's advice: ", line, "\n")
+  end
+end
+
+function slurm_cli_setup_defaults(_, _)
+  return slurm.SUCCESS
+end
+
+function slurm_cli_pre_submit(options, _)
+  local is_done, problem = pcall(advise, options)
+  if not is_done then slurm.log_debug("memgate: %s", words.plain(problem)) end
+  return slurm.SUCCESS
+end
+
+function slurm_cli_post_submit(_, _, _)
+  return slurm.SUCCESS
+end
+
+return slurm.SUCCESS

@@ -1,0 +1,18 @@
+-- Settings of memgate's Slurm plugins, read anew for every job: no restart is needed. This file is
+-- data; all settings, and what they mean, are in docs/slurm.md. Users may read it: no key in here.
+return {
+  url = "http://127.0.0.1:8080", -- an address, not a name
+  key_file = "",                 -- such as "/etc/slurm/memgate.key"; readable by SlurmUser alone
+
+  -- which GPU of `memgate gpus` is meant by --gres=gpu:KIND
+  gpu_of_type = {
+    a100 = "a100-80",
+    h100 = "h100-80",
+  },
+
+  -- admit, reject or hold
+  on_reject = "reject",     -- it does not fit ("admit": only tell)
+  on_uncertain = "admit",   -- it may not fit
+  on_unanswered = "admit",  -- no answer within bound_seconds
+  on_error = "admit",       -- memgate's own Lua failed (not "hold")
+}

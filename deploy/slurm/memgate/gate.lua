@@ -1,0 +1,182 @@
+-- What slurmctld asks for every job that is submitted or changed: let it in, refuse it, or hold it.
+-- Slurm lets a job in when its plugin fails, and answers nobody else while the plugin runs. So every
+-- way through here is inside a pcall, and the time spent here is bounded, for one call and for many.
+
+local ask = require("memgate.ask")
+local http = require("memgate.http")
+local question = require("memgate.question")
+local settings_file = require("memgate.settings")
+local words = require("memgate.words")
+
+local gate = {}
+
+-- with less time than this nobody is asked
+local MIN_SECONDS = 0.1
+-- what decides which GPU a job gets
+local GPU_FIELDS = { "gres", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
+
+-- The time that calls took lately; it fades at the rate at which we may keep the controller busy.
+local spent = { seconds = 0, at = 0 }
+
+local function seconds_allowed(settings, now)
+  local faded = math.max(0, now - spent.at) * settings.busy_share
+  spent.seconds, spent.at = math.max(0, spent.seconds - faded), now
+  return settings.bound_seconds - spent.seconds
+end
+
+local function ask_in_time(settings, body)
+  local began = http.now()
+  local seconds = seconds_allowed(settings, began)
+  if seconds < MIN_SECONDS then
+    return { kind = "away", why = "it was too slow lately to be asked again so soon" }
+  end
+  local answer = ask(settings, body, settings.key_file, seconds)
+  spent.at = http.now()
+  spent.seconds = spent.seconds + math.max(0, spent.at - began)
+  return answer
+end
+
+local WRONG = "this job's description is wrong: "
+
+-- Each kind of answer -> what to do, the record, and what to tell.
+local function decide(settings, gpu, answer)
+  if answer.kind == "answered" then
+    local said = answer.said
+    local record = {
+      decision = said.decision, peak = said.peak_bytes, needs = said.upper_bound_bytes,
+      capacity = said.capacity_bytes, gpu = gpu.name, id = answer.id,
+    }
+    local action = said.decision == "admit" and "admit" or settings["on_" .. said.decision]
+    local lines = words.about(settings, gpu, said, answer.id)
+    if said.decision == "admit" and not settings.tell_admitted then lines = {} end
+    return action, record, lines
+  elseif answer.kind == "waiting" then
+    local record = { decision = "pending", gpu = gpu.name, id = answer.id }
+    return settings.on_unanswered, record, { "whether this job fits is still being worked out" }
+  elseif answer.kind == "refused" then
+    local record = { decision = "bad_spec", gpu = gpu.name }
+    return settings.on_bad_spec, record, { WRONG .. answer.why }
+  elseif answer.kind == "cannot_tell" then
+    local record = { decision = "uncertain", gpu = gpu.name }
+    return settings.on_uncertain, record, { "whether this job fits cannot be told: " .. answer.why }
+  end
+  local record = { decision = "pending", gpu = gpu.name }
+  return settings.on_unanswered, record, { "nobody could tell whether this job fits: " .. answer.why }
+end
+
+local FINAL_WORDS = {
+  admit = "it is let in",
+  reject = "it was not submitted; submit it again later",
+  hold = "it is held until that is known",
+}
+
+local function hold(job, record, body)
+  record.held = true
+  if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
+  -- the question itself, for who releases the job: memgate may forget it, or not have heard it
+  if record.decision == "pending" then record.question = body end
+  job.priority = 0
+end
+
+-- Judge a job that has a description; returns what to return to Slurm.
+local function judge(settings, job, spec)
+  local gpu, unknown = question.find_gpu(job, settings)
+  if gpu == nil then return slurm.SUCCESS end
+  local problem = question.find_problem(spec, settings.max_spec_bytes)
+  local action, record, lines, body
+  if problem then
+    action, record = settings.on_bad_spec, { decision = "bad_spec" }
+    lines = { WRONG .. words.plain(problem) }
+  elseif not gpu then
+    action, record = settings.on_unknown_gpu, { decision = "unknown_gpu" }
+    lines = { "whether this job fits was not checked: " .. words.plain(unknown) }
+  else
+    body = question.body(spec, gpu)
+    action, record, lines = decide(settings, gpu, ask_in_time(settings, body))
+  end
+  if record.decision == "pending" then
+    lines[#lines + 1] = FINAL_WORDS[action]
+  elseif action == "hold" then
+    lines[#lines + 1] = "it is held: an administrator decides"
+  end
+  for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
+  if action == "reject" then return slurm.ERROR end
+  if action == "hold" then hold(job, record, body) end
+  job.admin_comment = words.record(record, job.admin_comment)
+  if record.id and job.script then -- whoever trains can say what it took; no more than a courtesy
+    pcall(function() job.environment["MEMGATE_JOB"] = record.id end)
+  end
+  return slurm.SUCCESS
+end
+
+-- Whatever went wrong in Lua: what the settings say; if there are none, nobody comes in.
+local function on_error(settings, problem)
+  slurm.log_error("memgate: %s", words.plain(problem))
+  local is_open = settings ~= nil and settings.on_error == "admit"
+  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked"
+    or "memgate: failed, and no job with a description is let in; tell your administrators")
+  return is_open and slurm.SUCCESS or slurm.ERROR
+end
+
+local function submit(path, job)
+  local settings
+  local is_done, result = pcall(function()
+    -- nothing of ours: at once, whatever state our own files are in
+    local spec, warning = question.find_spec(job)
+    if warning then slurm.log_user("%s", "memgate: " .. warning) end
+    if not spec then return slurm.SUCCESS end
+    settings = settings_file.read(path)
+    return judge(settings, job, spec)
+  end)
+  if is_done and type(result) == "number" then return result end
+  return on_error(settings, result)
+end
+
+-- Judge a job that is submitted; path is that of memgate.conf.lua.
+function gate.submit(path, job)
+  local is_done, result = pcall(submit, path, job)
+  return is_done and result or slurm.ERROR
+end
+
+local function may_change(settings, job, record, uid)
+  for _, admin in ipairs(settings.admins) do
+    if admin == uid then return true end
+  end
+  if record.held then return false, "memgate holds it" end
+  for _, field in ipairs(GPU_FIELDS) do
+    if job[field] ~= nil then return false, "it was judged for another GPU" end
+  end
+  local decides = { partition = settings.gpu_of_partition, features = settings.gpu_of_feature }
+  for field, gpus in pairs(decides) do
+    if job[field] ~= nil and next(gpus) then return false, "it was judged for another GPU" end
+  end
+  return true
+end
+
+-- Return the record of a job. One that cannot be read, since somebody added to it, counts as a hold.
+local function record_of(job)
+  local comment = job.admin_comment
+  local is_ours = type(comment) == "string" and comment:find('"memgate"', 1, true)
+  return words.read_record(comment) or (is_ours and { held = true }) or nil
+end
+
+-- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
+-- Slurm shows the owner "Access/permission denied" and no words of ours.
+function gate.modify(path, job, before, uid)
+  if uid == 0 then return slurm.SUCCESS end
+  local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
+  local is_done, result = pcall(function()
+    local record = record_of(before)
+    if not record then return slurm.SUCCESS end
+    local is_allowed, why = may_change(settings_file.read(path), job, record, uid)
+    if is_allowed then return slurm.SUCCESS end
+    slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
+      tostring(before.job_id), uid, why)
+    return denied
+  end)
+  if is_done and type(result) == "number" then return result end
+  pcall(slurm.log_error, "memgate: %s", words.plain(result))
+  return denied
+end
+
+return gate

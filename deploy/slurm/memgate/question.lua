@@ -1,0 +1,115 @@
+-- A Slurm job -> the question for POST /estimate: the spec that its owner wrote, the GPU it asks for.
+-- All of it comes from users: sizes are bounded, and nothing is passed on that is not one JSON object.
+
+local cjson = require("cjson.safe")
+
+local question = {}
+
+local DIRECTIVE = "#MEMGATE"
+local PREFIX = "memgate:"
+local MAX_DEPTH = 50
+local MAX_GPUS = 2 ^ 20
+-- what Slurm has in place of a number that nobody gave
+local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535] = true, [0] = true }
+
+-- Return what the directive lines of a script say, joined, and whether one comes too late: like
+-- #SBATCH they count up to the first line that is a command.
+local function directives(script)
+  local found, at = {}, 1
+  while at <= #script do
+    local stop = script:find("\n", at, true) or #script + 1
+    if script:sub(at, at + #DIRECTIVE - 1) == DIRECTIVE then
+      local text = script:sub(at + #DIRECTIVE, stop - 1)
+      if text:find("^%s") then found[#found + 1] = text end
+    else
+      local first = script:match("^[ \t\r]*([^ \t\r\n])", at)
+      if first and first ~= "#" then break end
+    end
+    at = stop + 1
+  end
+  local is_late = script:find("\n" .. DIRECTIVE .. " ", at - 1, true) ~= nil
+  return #found > 0 and table.concat(found, "\n") or nil, is_late
+end
+
+-- Return the spec as its owner wrote it, nil if there is none; and a word of warning, or nil. What
+-- the command line says comes before what the script says.
+function question.find_spec(job)
+  local comment = job.comment
+  if type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX then
+    return comment:sub(#PREFIX + 1)
+  end
+  if type(job.script) ~= "string" then return nil end
+  local text, is_late = directives(job.script)
+  if text or not is_late then return text end
+  return nil, ("a line with %s after the first command is not read"):format(DIRECTIVE)
+end
+
+-- Return what is wrong with a spec, nil if nothing is as far as can be seen from here.
+function question.find_problem(spec, max_bytes)
+  if #spec > max_bytes then
+    return ("it is %d bytes long, %d are allowed"):format(#spec, max_bytes)
+  end
+  local reader = cjson.new()
+  reader.decode_max_depth(MAX_DEPTH)
+  reader.decode_invalid_numbers(false)
+  local said, problem = reader.decode(spec)
+  if type(said) ~= "table" or not spec:find("^%s*{") then
+    return "it is not a JSON object" .. (problem and ": " .. problem or "")
+  end
+end
+
+local function number(value)
+  if type(value) ~= "number" or UNSET[value] or value < 0 then return 1 end
+  return value
+end
+
+-- Add the GPUs of a request like gres:gpu:a100:2,gres:shard:1 (gres/gpu:a100:2 in later versions).
+local function read_tres(text, times, found)
+  for part in (text or ""):gmatch("[^,]+") do
+    local rest = part:gsub("^%s*gres[:/]", ""):match("^gpu(.*)$")
+    if rest and (rest == "" or rest:find("^[:=(]")) then
+      rest = rest:gsub("%(.*$", "")
+      local count = tonumber(rest:match("[:=](%d+)$") or 1)
+      local kind = rest:gsub("[:=]%d+$", ""):match("^[:=](.+)$") or ""
+      if count > 0 then
+        found.kinds[kind] = true
+        found.count = math.min(found.count + count * times, MAX_GPUS)
+      end
+    end
+  end
+end
+
+-- Return the kinds of GPU that a job asks for ("" is any kind), and how many; nil if it asks for none.
+local function asked_gpus(job)
+  local found = { kinds = {}, count = 0 }
+  read_tres(job.tres_per_job, 1, found)
+  if found.count == 0 then read_tres(job.tres_per_node, number(job.min_nodes), found) end
+  if found.count == 0 then read_tres(job.tres_per_task, number(job.num_tasks), found) end
+  if found.count == 0 then read_tres(job.tres_per_socket, 1, found) end
+  return found.count > 0 and found or nil
+end
+
+-- Return {name =, count =, asked =}; nil if the job asks for no GPU; false and why if for which is unknown.
+function question.find_gpu(job, settings)
+  local asked = asked_gpus(job)
+  if not asked then return nil end
+  local kind = next(asked.kinds)
+  if next(asked.kinds, kind) then return false, "it asks for several kinds of GPU" end
+  local name = settings.gpu_of_type[kind]
+    or kind == "" and (settings.gpu_of_feature[job.features or ""]
+      or settings.gpu_of_partition[job.partition or ""]
+      or settings.default_gpu)
+  if not name or name == "" then
+    return false, kind == "" and "it does not say which kind of GPU: --gres=gpu:KIND:1"
+      or ("which GPU gpu:%s is has not been set up"):format(kind)
+  end
+  return { name = name, count = asked.count, asked = kind == "" and "gpu" or "gpu:" .. kind }
+end
+
+-- Return the body of the request. The spec goes as it was written, since Lua cannot tell [] from {}.
+function question.body(spec, gpu)
+  local named = ('{"name": %s, "count": %d}'):format(cjson.encode(gpu.name), gpu.count)
+  return ('{"job": %s, "gpu": %s}'):format(spec, named)
+end
+
+return question

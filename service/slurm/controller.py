@@ -1,0 +1,131 @@
+"""Slurm's own commands -> jobs, and back. No shell, and nothing of a user's in a command's options.
+
+What memgate knows of a job is a record in its AdminComment, which only administrators can write;
+``deploy/slurm/memgate/gate.lua`` makes it when a job is submitted.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memgate.errors import MemgateError
+
+_TIMEOUT_SECONDS = 60.0
+
+#: there is nothing left to decide about the others
+_OPEN_STATES = {"PENDING", "RUNNING", "SUSPENDED"}
+
+
+class SlurmError(MemgateError):
+    """A command of Slurm's failed."""
+
+    code = "SLURM_FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job that is not over and that memgate has a record of."""
+
+    job_id: int
+    submitted_at: float
+    #: it does not start, whoever wants that
+    is_held: bool
+    #: all that the AdminComment says, others' notes included
+    comment: dict[str, Any]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What memgate has noted."""
+        record: dict[str, Any] = self.comment["memgate"]
+        return record
+
+
+def read_comment(text: object) -> dict[str, Any] | None:
+    """Read an AdminComment; None if memgate has no record in it."""
+    try:
+        comment = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    is_ours = isinstance(comment, dict) and isinstance(comment.get("memgate"), dict)
+    return comment if is_ours else None
+
+
+def read_queue(text: str) -> Iterator[Job]:
+    """Yield the jobs of ``squeue --json`` that memgate has a record of.
+
+    Raises:
+        SlurmError: if this is something else.
+    """
+    try:
+        jobs = json.loads(text)["jobs"]
+        for job in jobs:
+            comment = read_comment(job.get("admin_comment"))
+            if comment is not None and _OPEN_STATES.intersection(_list(job["job_state"])):
+                yield Job(
+                    job_id=int(job["job_id"]),
+                    submitted_at=float(_number(job["submit_time"])),
+                    is_held=_number(job["priority"]) == 0,
+                    comment=comment,
+                )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SlurmError(f"squeue --json says something unforeseen: {error!r:.200}") from None
+
+
+def _number(value: Any) -> int:
+    """Read a number as versions from 23.02 on write it, or as those before."""
+    return int(value["number"] if isinstance(value, dict) else value)
+
+
+def _list(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [value]
+
+
+class Controller:
+    """Slurm, by its commands; for who may administer it."""
+
+    def jobs(self) -> list[Job]:
+        """Return the jobs that are not over and that memgate has a record of."""
+        return list(read_queue(run(["squeue", "--json"])))
+
+    def release(self, job: Job) -> None:
+        """Let a held job start."""
+        run(["scontrol", "release", str(job.job_id)])
+
+    def cancel(self, job: Job) -> None:
+        """End a job."""
+        run(["scancel", str(job.job_id)])
+
+    def note(self, job: Job, record: dict[str, Any]) -> None:
+        """Replace memgate's record of a job; others' notes stay."""
+        comment = json.dumps(job.comment | {"memgate": record})
+        run(["scontrol", "update", f"JobId={job.job_id}", f"AdminComment={comment}"])
+
+
+def run(command: Sequence[str]) -> str:
+    """Run one of Slurm's commands.
+
+    Raises:
+        SlurmError: with what it said.
+    """
+    try:
+        ran = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]} did not end within {_TIMEOUT_SECONDS:g} s") from None
+    except OSError as error:
+        raise SlurmError(f"{command[0]} cannot be run: {error.strerror}") from None
+    if ran.returncode != 0:
+        said = (ran.stderr or ran.stdout).strip().splitlines() or ["nothing"]
+        raise SlurmError(f"{command[0]} failed: {said[0]:.300}")
+    return ran.stdout

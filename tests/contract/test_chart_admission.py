@@ -1,0 +1,374 @@
+"""The chart's webhooks: whom they are asked about, what they may do, how they are trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import cel
+import pytest
+
+from service import cli
+from service.admission.objects import SHAPES
+from service.admission.settings import AdmissionSettings
+from service.settings import ServiceSettings
+from tests.chart import ROOT, render
+from tests.contract.chart_cases import (
+    HOLDING,
+    VALUE_SETS,
+    by_kind,
+    find_container,
+    find_pods,
+    read_env,
+    render_set,
+)
+from tests.parts import find_part
+from worker.settings import Settings, WorkerSettings
+
+#: recorded from a real API server
+REVIEWS = ROOT / "tests" / "data" / "reviews"
+
+pytestmark = pytest.mark.skipif(find_part("helm") is None, reason="helm is not here: make parts")
+
+
+def test_the_webhooks_can_be_closed_to_all_but_the_api_server() -> None:
+    """They need no key: the network is what guards them."""
+    policies = by_kind(render_set("everything"), "NetworkPolicy")
+    (rule,) = policies["gate-webhook-in"]["spec"]["ingress"]
+
+    assert rule["from"][:2] == [
+        {"ipBlock": {"cidr": "10.0.0.0/28"}},
+        {"ipBlock": {"cidr": "fd00::/64"}},
+    ]
+    assert rule["ports"] == [{"port": 8443, "protocol": "TCP"}]
+    (open_rule,) = by_kind(render_set("as it comes"), "NetworkPolicy")["memgate-webhook-in"][
+        "spec"
+    ]["ingress"]
+    assert "from" not in open_rule
+
+
+def _webhooks(objects: list[Any]) -> list[Any]:
+    return [
+        webhook
+        for found in objects
+        if found["kind"].endswith("WebhookConfiguration")
+        for webhook in found["webhooks"]
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in VALUE_SETS if name != "no webhooks"])
+def test_the_webhooks_keep_out_of_where_they_would_do_harm(name: str) -> None:
+    """Out of their own namespace, or memgate could not start again, and out of kube-system."""
+    webhooks = _webhooks(render_set(name))
+    assert [webhook["name"] for webhook in webhooks] == [
+        "mutate.memgate.dev",
+        "validate.memgate.dev",
+    ]
+    for webhook in webhooks:
+        names, opt_out = webhook["namespaceSelector"]["matchExpressions"][:2]
+        assert (names["key"], names["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {"memgate", "kube-system"} <= set(names["values"])
+        assert opt_out == {
+            "key": "memgate.dev/admission",
+            "operator": "NotIn",
+            "values": ["ignore"],
+        }
+
+
+def test_the_webhooks_are_declared_as_they_behave() -> None:
+    """Fail open, quickly, in the one version of the review that there is, and safe on a dry run."""
+    mutate, validate = _webhooks(render_set("as it comes"))
+
+    for webhook in (mutate, validate):
+        assert webhook["failurePolicy"] == "Ignore"
+        assert webhook["timeoutSeconds"] == 5
+        assert webhook["sideEffects"] == "NoneOnDryRun"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert webhook["matchPolicy"] == "Equivalent"
+        operations = {
+            resource: rule["operations"]
+            for rule in webhook["rules"]
+            for resource in rule["resources"]
+        }
+        both = ["CREATE", "UPDATE"]
+        assert operations == {
+            "pods": ["CREATE"],
+            **dict.fromkeys(("jobs", "cronjobs", "deployments", "statefulsets"), both),
+            **dict.fromkeys(("pytorchjobs", "trainjobs", "jobsets"), both),
+            **dict.fromkeys(("rayjobs", "rayclusters"), both),
+        }
+    assert mutate["reinvocationPolicy"] == "IfNeeded"
+    assert mutate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/mutate"
+    assert validate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/validate"
+
+
+@pytest.mark.parametrize("component", ["webhook", "controller"])
+def test_the_programs_are_told_of_the_policies(component: str) -> None:
+    """Both of the same: what one holds, the other releases."""
+    told = read_env(find_container(render_set("everything"), component))
+
+    assert told["MEMGATE_ADMISSION_ON_TIMEOUT"] == "hold"
+    assert told["MEMGATE_ADMISSION_ON_UNCERTAIN"] == "reject"
+    assert told["MEMGATE_ADMISSION_GPUS"] == "rtx-3060,a100-80"
+    assert told["MEMGATE_ADMISSION_RELEASERS"] == "system:masters,gpu-admins"
+    assert told["MEMGATE_RIGHT_SIZE"] == "hami,node-selector"
+    assert told["MEMGATE_MAX_JOBS"] == "50000"
+
+
+@pytest.mark.parametrize("name", VALUE_SETS)
+def test_the_programs_take_what_they_are_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their own settings, read from the variables of their pods: no name or value is wrong."""
+    readers: dict[str, type[Settings]] = {
+        **dict.fromkeys(("api", "webhook"), ServiceSettings),
+        "controller": AdmissionSettings,
+        **dict.fromkeys(("worker-slow", "worker-fast"), WorkerSettings),
+    }
+    for component, pod in find_pods(render_set(name)):
+        if component not in readers:
+            continue
+        told = read_env(pod["spec"]["containers"][0])
+        if not isinstance(told.get("MEMGATE_REDIS_URL", ""), str):
+            told["MEMGATE_REDIS_URL"] = "redis://of-a-secret/0"
+        with monkeypatch.context() as patched:
+            for variable, value in told.items():
+                if variable.startswith("MEMGATE_") and isinstance(value, str):
+                    patched.setenv(variable, value)
+            patched.setenv("MEMGATE_HOST", "0.0.0.0")  # as the image has it
+            settings = readers[component].from_environment()
+        own = {f"MEMGATE_{field.upper()}" for field in type(settings).model_fields}
+        others = {"MEMGATE_URL", "MEMGATE_API_KEY", *_for_all(name)}
+        assert {found for found in told if found.startswith("MEMGATE_")} <= own | others
+
+
+def _for_all(name: str) -> set[str]:
+    """Return what every program is given, whether it heeds it or not."""
+    return set(VALUE_SETS[name].get("env", ()))
+
+
+def test_the_webhooks_serve_nothing_else() -> None:
+    """They need no key, so there is nothing there that would."""
+    told = read_env(find_container(render_set("as it comes"), "webhook"))
+
+    assert told["MEMGATE_SERVE"] == "webhooks"
+    assert told["MEMGATE_TLS_CERTIFICATE"] == "/etc/memgate/tls/tls.crt"
+    assert "MEMGATE_SERVE" not in read_env(find_container(render_set("as it comes"), "api"))
+
+
+def test_who_holds_pods_is_asked_when_they_are_released() -> None:
+    """Else whoever made one could take its gate away; otherwise nobody looks at changes of pods."""
+    mutate, validate = _webhooks(render(HOLDING))
+    pods = [rule["operations"] for rule in validate["rules"] if rule["resources"] == ["pods"]]
+
+    assert pods == [["CREATE"], ["UPDATE"]]
+    assert sum(rule["resources"] == ["pods"] for rule in mutate["rules"]) == 1
+
+
+def _resource(kind: str) -> tuple[str, str]:
+    """Return group and plural of ``Kind.group``."""
+    name, _, group = kind.partition(".")
+    return group, f"{name.lower()}s"
+
+
+def test_every_kind_that_we_know_is_asked_about_and_can_be_released() -> None:
+    """A kind that the code learns is a kind for the chart."""
+    objects = render(HOLDING)
+    (role,) = (
+        found["rules"]
+        for name, found in by_kind(objects, "ClusterRole").items()
+        if name.endswith("-controller")
+    )
+    listed = _pairs(rule for rule in role if "list" in rule["verbs"])
+
+    for webhook in _webhooks(objects):
+        assert _pairs(webhook["rules"]) == {_resource(kind) for kind in SHAPES}
+    assert listed == {
+        _resource(kind)
+        for kind, shape in SHAPES.items()
+        if shape.suspend is not None or shape.templates == ("",)
+    }
+
+
+def _pairs(rules: Iterable[Any]) -> set[tuple[str, str]]:
+    return {(g, r) for rule in rules for g in rule["apiGroups"] for r in rule["resources"]}
+
+
+def test_the_jobs_run_commands_that_there_are() -> None:
+    """By the names that the command line knows."""
+    known = {command.name for command in cli.app.registered_commands} | {"keys"}
+    used = {
+        container["command"][1]
+        for _, pod in find_pods(render(HOLDING))
+        for container in pod["spec"]["containers"]
+        if container.get("command", [""])[0] == "memgate"
+    }
+
+    assert used == {"certificates", "controller", "keys"}
+    assert used <= known
+
+
+ANNOTATED = {"metadata": {"annotations": {"memgate.dev/job": "{}"}}}
+NOT_OURS = {"metadata": {"annotations": {"example.com/memgate.dev": "{}"}}}
+
+
+@pytest.mark.parametrize(
+    ("group", "found", "want"),
+    [
+        ("", {"metadata": {}, "spec": {}}, False),
+        ("", {**NOT_OURS, "spec": {}}, False),
+        ("", {**ANNOTATED, "spec": {}}, True),
+        ("batch", {"metadata": {}, "spec": {"template": {"spec": {}}}}, False),
+        ("batch", {"metadata": {}, "spec": {"template": {**NOT_OURS, "spec": {}}}}, False),
+        ("apps", {"metadata": {}, "spec": {"template": {**ANNOTATED, "spec": {}}}}, True),
+        ("batch", {"metadata": {}, "spec": {"jobTemplate": {"spec": {"template": {}}}}}, False),
+        ("batch", {"metadata": {}, "spec": {"jobTemplate": {**ANNOTATED}}}, True),
+        (
+            "batch",
+            {"metadata": {}, "spec": {"jobTemplate": {"spec": {"template": ANNOTATED}}}},
+            True,
+        ),
+        ("ray.io", {"metadata": {}, "spec": {}}, True),
+    ],
+    ids=[
+        *("plain pod", "pod of others", "our pod", "plain job", "job of others", "our deployment"),
+        *("plain cron job", "our job template", "our cron job", "a kind with templates elsewhere"),
+    ],
+)
+def test_the_api_server_asks_about_our_objects_only(group: str, found: Any, want: bool) -> None:
+    """The very expression, evaluated: without an annotation of ours nobody is asked."""
+    for webhook in _webhooks(render_set("as it comes")):
+        (condition,) = webhook["matchConditions"]
+        request = {"resource": {"group": group}}
+        assert cel.evaluate(condition["expression"], {"object": found, "request": request}) is want
+
+
+@pytest.mark.parametrize("path", sorted(REVIEWS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_api_server_asks_about_what_it_really_sends(path: Path) -> None:
+    """Objects as a real one has them, with all that it fills in."""
+    request = json.loads(path.read_text())["request"]
+    expression = _webhooks(render_set("as it comes"))[0]["matchConditions"][0]["expression"]
+
+    asked = cel.evaluate(expression, {"object": request["object"], "request": request})
+
+    assert asked is (path.stem != "create-without")
+
+
+def test_an_old_api_server_is_asked_for_no_conditions() -> None:
+    """It would refuse the field, and the whole configuration."""
+    assert all(
+        "matchConditions" not in w
+        for w in _webhooks(render_set("as it comes", "--kube-version=1.27"))
+    )
+    assert all("matchConditions" not in w for w in _webhooks(render_set("little")))
+
+
+def _rules(objects: list[Any], kind: str) -> dict[str, Any]:
+    return {name: found["rules"] for name, found in by_kind(objects, kind).items()}
+
+
+def test_roles_hold_what_is_needed_and_no_more() -> None:
+    """Right by right: whoever adds one changes this test."""
+    objects = render(HOLDING)
+    verbs = ["list", "patch"]
+
+    assert _rules(objects, "Role") == {
+        f"memgate-{name}": [
+            {
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "resourceNames": [secret],
+                "verbs": ["get", "patch"],
+            }
+        ]
+        for name, secret in (
+            ("certificates", "memgate-webhook-tls"),
+            ("keys", "memgate-controller-key"),
+        )
+    }
+    assert _rules(objects, "ClusterRole") == {
+        "memgate-certificates": [
+            {
+                "apiGroups": ["admissionregistration.k8s.io"],
+                "resources": ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"],
+                "resourceNames": ["memgate"],
+                "verbs": ["get", "patch"],
+            }
+        ],
+        "memgate-webhook": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}],
+        "memgate-controller": [
+            *(
+                {"apiGroups": [group], "resources": resources, "verbs": verbs}
+                for group, resources in (
+                    *(("", ["pods"]), ("batch", ["jobs"]), ("jobset.x-k8s.io", ["jobsets"])),
+                    ("ray.io", ["rayjobs", "rayclusters"]),
+                    *(("kubeflow.org", ["pytorchjobs"]), ("trainer.kubeflow.org", ["trainjobs"])),
+                )
+            ),
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},
+            {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+        ],
+    }
+
+
+def test_rights_that_are_not_used_are_not_given() -> None:
+    """Where nothing is held, nobody may change pods; where ConfigMaps are not read, nobody may."""
+    assert "memgate-controller" not in _rules(render_set("as it comes"), "ClusterRole")
+    assert "memgate-webhook" not in _rules(render_set("little"), "ClusterRole")
+    assert "memgate-certificates" not in _rules(render_set("cert-manager"), "ClusterRole")
+    assert not _rules(render_set("no webhooks"), "ClusterRole")
+
+
+def test_cert_manager_makes_what_the_webhooks_serve_with() -> None:
+    """Same Secret, same name; the API server is told by cert-manager's own means."""
+    objects = render_set("cert-manager")
+    certificates = by_kind(objects, "Certificate")
+    leaf = certificates["memgate-webhook"]["spec"]
+    volumes = next(pod for name, pod in find_pods(objects) if name == "webhook")["spec"]["volumes"]
+
+    assert leaf["dnsNames"] == ["memgate-webhook.memgate.svc"]
+    assert (
+        leaf["secretName"] == next(v for v in volumes if v["name"] == "tls")["secret"]["secretName"]
+    )
+    assert leaf["issuerRef"] == {
+        "group": "cert-manager.io",
+        "kind": "Issuer",
+        "name": "memgate-webhook-ca",
+    }
+    issuers = by_kind(objects, "Issuer")
+    authority = certificates["memgate-webhook-ca"]["spec"]
+    assert issuers["memgate-webhook-ca"]["spec"] == {"ca": {"secretName": authority["secretName"]}}
+    assert authority["isCA"] is True
+    assert issuers[authority["issuerRef"]["name"]]["spec"] == {"selfSigned": {}}
+    for kind in ("Validating", "Mutating"):
+        configuration = by_kind(objects, f"{kind}WebhookConfiguration")["memgate"]
+        annotation = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert annotation == "memgate/memgate-webhook"
+    assert "CronJob" not in {found["kind"] for found in objects}
+
+
+def test_an_issuer_of_your_own_signs() -> None:
+    """And none of ours is made."""
+    objects = render_set("own issuer")
+
+    (certificate,) = by_kind(objects, "Certificate").values()
+    assert certificate["spec"]["issuerRef"] == {"kind": "ClusterIssuer", "name": "corporate"}
+    assert not by_kind(objects, "Issuer")
+
+
+def test_the_secrets_that_jobs_fill_are_rendered_empty() -> None:
+    """What is in them must stay when the same files are applied once more."""
+    secrets = by_kind(render(HOLDING), "Secret")
+
+    for name in ("memgate-webhook-tls", "memgate-controller-key"):
+        assert not {"data", "stringData"} & set(secrets[name])
+
+
+def test_another_job_has_another_name() -> None:
+    """A job cannot be changed: an upgrade that tries is refused."""
+    first, second = (
+        set(by_kind(render(values), "Job")) for values in ({}, {"certificates.days": 90})
+    )
+
+    assert len(first) == len(second) == 1
+    assert not first & second

@@ -1,0 +1,411 @@
+"""Jobs come to a real Slurm, and a real memgate says whether they fit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from service.client import MemgateClient
+from service.slurm.outcomes import Memory, Reporter
+from tests.conftest import DATA
+from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
+from tests.integration.slurm_servers import Gate, open_gate
+from tests.running import wait_until
+from worker.runtime import read_runtimes
+
+pytestmark = [
+    needs_slurm,
+    pytest.mark.skipif(
+        not read_runtimes()["torch-2.14"].is_installed,
+        reason="runtime torch-2.14 is not built: make runtime",
+    ),
+]
+
+SMALL: dict[str, Any] = {
+    "model": {"source": "torchvision", "name": "squeezenet1_1"},
+    "input": {"shape": [3, 64, 64]},
+    "batch_size": 4,
+    "iterations": 1,
+}
+#: too much for a T4, not for an A100
+LARGE = SMALL | {"input": {"shape": [3, 224, 224]}, "batch_size": 1000}
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """Make a directory that nobody may look into, with a short name."""
+    with TemporaryDirectory(prefix="mg") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def shared_lab(home: Path) -> Iterator[SlurmLab]:
+    """Start Slurm once for all tests here."""
+    (home / "slurm").mkdir()
+    home.chmod(0o755)
+    with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """Leave no job to the next test."""
+    yield shared_lab
+    shared_lab.clear()
+
+
+@pytest.fixture(scope="module")
+def gate(home: Path, shared_redis_url: str) -> Iterator[Gate]:
+    """Start memgate once for all tests here."""
+    with open_gate(shared_redis_url, home) as gate:
+        yield gate
+
+
+@pytest.fixture
+def memgate(gate: Gate) -> Iterator[MemgateClient]:
+    """Ask memgate from Python."""
+    with MemgateClient(gate.url, api_key=gate.key) as client:
+        yield client
+
+
+@pytest.fixture
+def submit(lab: SlurmLab, gate: Gate) -> Callable[..., Ran]:
+    """Submit a job with a description, by somebody who is not root, under these settings."""
+
+    def submit(job: object, *options: str, command: str = "exit 0", **settings: Any) -> Ran:
+        lab.set(url=gate.url, key_file=str(gate.key_file), **settings)
+        head = f"#MEMGATE {json.dumps(job)}"
+        return lab.sbatch("--gres=gpu:t4:1", *options, head=head, command=command, nobody=True)
+
+    return submit
+
+
+@pytest.fixture
+def known(memgate: MemgateClient) -> None:
+    """Have memgate know the answers already."""
+    for job in (SMALL, LARGE):
+        memgate.estimate(job, {"name": "t4", "count": 1})
+
+
+@pytest.mark.usefixtures("known")
+def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """GIVEN a known answer, THEN it is let in at once, runs, and bears the estimate."""
+    ran = submit(SMALL)
+
+    assert "sbatch: memgate: this job fits on t4 (gpu:t4): needs " in ran.err
+    lab.wait_for(ran.job, "COMPLETED")
+    record = lab.record(ran.job)
+    assert (record["decision"], record["gpu"]) == ("admit", "t4")
+    assert 0 < record["peak"] < record["capacity"]
+    assert len(record["id"]) == 32
+
+
+@pytest.mark.usefixtures("known")
+def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """With what its owner can do: a smaller batch, or a GPU of this cluster."""
+    ran = submit(LARGE, public_url="https://memgate.example/")
+
+    assert ran.status == 1
+    lines = [line.removeprefix("sbatch: error: ") for line in ran.err.splitlines()]
+    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): needs ")
+    assert "t4 has 14.56 GiB; lower the batch size or take a larger GPU" in lines[0]
+    assert lines[1].startswith("memgate: the largest batch that fits there: ")
+    assert 0 < int(lines[1].rpartition(" ")[2]) < LARGE["batch_size"]
+    assert lines[2] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
+    assert lines[3].startswith("memgate: https://memgate.example/jobs/")
+    assert len(lines) == 5
+
+
+@pytest.mark.usefixtures("known")
+def test_reject_may_be_told_only(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """For who wants to watch before it counts."""
+    ran = submit(LARGE, on_reject="admit")
+
+    lab.wait_for(ran.job, "COMPLETED")
+    assert "does not fit" in ran.err
+    assert lab.record(ran.job)["decision"] == "reject"
+
+
+def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
+    """Its owner learns which field is wrong."""
+    ran = submit(SMALL | {"batch_size": 0})
+
+    assert ran.status == 1
+    assert "this job's description is wrong: job.batch_size is 0: Input should be" in ran.err
+
+
+@pytest.mark.usefixtures("known")
+def test_a_job_knows_its_estimate(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """So that a training script can report what it took: ``report_when_done``."""
+    lab.set()
+    said = lab.home / "work" / "said"
+    ran = submit(SMALL, f"--output={said}", command="echo $MEMGATE_JOB")
+
+    lab.wait_for(ran.job, "COMPLETED")
+    assert said.read_text().strip() == lab.record(ran.job)["id"]
+
+
+@pytest.mark.usefixtures("known")
+def test_srun_and_salloc_say_it_in_a_comment(lab: SlurmLab, gate: Gate) -> None:
+    """They have no script; a comment is a line of the command line."""
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    options = ["--gres=gpu:t4:1", "--immediate=20"]
+
+    fits = lab.run("srun", *options, f"--comment=memgate:{json.dumps(SMALL)}", "true", nobody=True)
+    not_so = lab.run("salloc", *options, f"--comment=memgate:{json.dumps(LARGE)}", "true")
+
+    assert (fits.status, "this job fits on t4" in fits.err) == (0, True)
+    assert (not_so.status, "this job does not fit on t4" in not_so.err) == (1, True)
+
+
+def _releaser(gate: Gate, *options: str) -> list[str]:
+    """Return the command that releases held jobs."""
+    program = [sys.executable, "-c", "from service.cli import main; main()", "slurm", "release"]
+    return [*program, "--server", gate.url, "--key-file", str(gate.key_file), *options]
+
+
+def _release(lab: SlurmLab, gate: Gate, *options: str) -> str:
+    """Run the releaser once, for real."""
+    ran = lab.run(*_releaser(gate, "--once", *options))
+    assert ran.status == 0, ran.err
+    return ran.out
+
+
+def _never_seen(job: dict[str, Any]) -> dict[str, Any]:
+    """Return a job of about the same size that nobody has asked about."""
+    return job | {"batch_size": job["batch_size"] + next(_numbers)}
+
+
+#: what an owner may try with a job that is held
+TRICKS: list[list[str]] = [
+    ["scontrol", "release", "{job}"],
+    ["scontrol", "hold", "{job}"],
+    ["scontrol", "uhold", "{job}"],
+    ["scontrol", "requeue", "{job}"],
+    ["scontrol", "requeuehold", "{job}"],
+    ["scontrol", "resume", "{job}"],
+    ["scontrol", "top", "{job}"],
+    ["scontrol", "update", "JobId={job}", "Priority=1000"],
+    ["scontrol", "update", "JobId={job}", "Nice=-100"],
+    ["scontrol", "update", "JobId={job}", "AdminComment={{}}"],
+    ["scontrol", "update", "JobId={job}", "Comment=nothing"],
+    ["scontrol", "update", "JobId={job}", "Gres=gpu:a100:1"],
+    ["scontrol", "update", "JobId={job}", "Partition=debug"],
+    ["scontrol", "update", "JobId={job}", "StartTime=now"],
+]
+
+
+def test_a_held_job_is_released_by_its_answer_alone(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN a question that is new, THEN the job is held, its owner cannot change that, AND once
+
+    there is an answer the releaser lets it run.
+    """
+    job = _never_seen(SMALL)
+    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+
+    assert "it is held until that is known" in ran.err
+    record = lab.record(ran.job)
+    assert (record["decision"], record["held"]) == ("pending", True)
+    for trick in TRICKS:
+        lab.run(*(word.format(job=ran.job) for word in trick), nobody=True)
+        assert lab.job(ran.job)["priority"] == 0, trick
+        assert lab.record(ran.job) == record, trick
+
+    memgate.estimate(job, {"name": "t4", "count": 1})
+    assert f"job {ran.job}: release" in _release(lab, gate)
+    lab.wait_for(ran.job, "COMPLETED")
+    assert lab.record(ran.job)["decision"] == "admit"
+    assert lab.record(ran.job)["id"] == record["id"]
+
+
+@pytest.mark.parametrize(("option", "state"), [("cancel", "CANCELLED"), ("hold", "PENDING")])
+def test_a_held_job_that_does_not_fit_never_runs(
+    lab: SlurmLab,
+    gate: Gate,
+    memgate: MemgateClient,
+    submit: Callable[..., Ran],
+    option: str,
+    state: str,
+) -> None:
+    """It is canceled, or left to an administrator; its record says why."""
+    job = _never_seen(LARGE)
+    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate, "--rejected", option)
+
+    lab.wait_for(ran.job, state)
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    record = lab.record(ran.job)
+    assert (record["decision"], record["held"]) == ("reject", True)
+    assert "the largest batch that fits: " in record["why"]
+    assert lab.job(ran.job)["job_state"] == state
+
+
+def test_an_array_is_released_as_a_whole(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """One question, one answer, all its tasks; none of them can be let in by its owner."""
+    job = _never_seen(SMALL)
+    ran = submit(job, "--array=1-3", on_unanswered="hold", bound_seconds=0.9)
+    for trick in (["release", f"{ran.job}_2"], ["update", f"JobId={ran.job}_2", "Priority=9"]):
+        assert lab.run("scontrol", *trick, nobody=True).status == 1
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate)
+
+    def states() -> list[str]:
+        return [
+            one["job_state"]
+            for one in json.loads(lab.run("squeue", "--json").out)["jobs"]
+            if ran.job in (one["job_id"], one["array_job_id"])
+        ]
+
+    wait_until(lambda: states() == ["COMPLETED"] * 3, "the array", 30)
+
+
+def test_what_its_owner_holds_stays_held(
+    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+) -> None:
+    """``sbatch --hold``: memgate's hold ends, the owner's own does not."""
+    job = _never_seen(SMALL)
+    ran = submit(job, "--hold", on_unanswered="hold", bound_seconds=0.9)
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    memgate.estimate(job, {"name": "t4", "count": 1})
+
+    _release(lab, gate)
+
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    lab.wait_for(ran.job, "COMPLETED")
+
+
+def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, gate: Gate) -> None:
+    """GIVEN memgate was down when it was submitted, THEN it is released once there is an answer.
+
+    By the releaser as it runs beside slurmctld, which Ctrl-C ends.
+    """
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    head = f"#MEMGATE {json.dumps(_never_seen(SMALL))}"
+    ran = lab.sbatch("--gres=gpu:t4:1", head=head, nobody=True)
+    assert lab.record(ran.job)["held"]
+
+    with subprocess.Popen(_releaser(gate, "--every", "0.2"), env=lab.environment) as releaser:
+        try:
+            lab.wait_for(ran.job, "COMPLETED", 60)
+        finally:
+            releaser.send_signal(signal.SIGINT)
+
+    assert releaser.returncode == 0
+    assert lab.record(ran.job)["decision"] == "admit"
+
+
+@pytest.mark.usefixtures("known")
+def test_a_judged_job_keeps_its_gpu(lab: SlurmLab, submit: Callable[..., Ran]) -> None:
+    """Its owner may change much, but not what the answer was about; an administrator may."""
+    ran = submit(SMALL, "--begin=now+1hour")
+    change = ["scontrol", "update", f"JobId={ran.job}"]
+
+    assert lab.run(*change, "Gres=gpu:a100:1", nobody=True).status == 1
+    assert lab.run(*change, "TimeLimit=5", nobody=True).status == 0
+    assert lab.run("scontrol", "hold", str(ran.job), nobody=True).status == 0
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    assert lab.run(*change, "Gres=gpu:a100:1").status == 0
+
+
+def test_a_job_of_two_parts_is_judged_by_part(lab: SlurmLab, gate: Gate) -> None:
+    """Of a heterogeneous job each part says its own; one that does not fit refuses all."""
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    parts = [f"--comment=memgate:{json.dumps(job)}" for job in (SMALL, LARGE)]
+    gpu = "--gres=gpu:t4:1"
+
+    ran = lab.run(
+        *("sbatch", "--output=/dev/null", "--wrap=true", gpu, parts[0], ":", gpu, parts[1]),
+        nobody=True,
+    )
+
+    assert ran.status == 1
+    assert "this job does not fit on t4" in ran.err
+
+
+def _readable_key(lab: SlurmLab, gate: Gate) -> str:
+    """Make a file that every user can read the key in."""
+    path = lab.home / "client.key"
+    path.write_text(gate.key)
+    return str(path)
+
+
+def test_the_client_waits_so_that_the_controller_need_not(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN a new question, WHEN sbatch itself has asked it, THEN slurmctld knows the answer."""
+    key = _readable_key(lab, gate)
+
+    ran = submit(_never_seen(LARGE), client_key_file=key, bound_seconds=0.9, on_reject="admit")
+
+    assert ran.err.startswith("sbatch: memgate's advice: this job does not fit on t4 (gpu:t4)")
+    assert "sbatch: memgate: this job does not fit" in ran.err
+    assert lab.record(ran.job)["decision"] == "reject"
+
+
+def test_advice_can_be_bypassed_and_the_controller_cannot(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """Whoever brings a configuration of their own is not advised, and refused all the same."""
+    own = lab.home / "work" / "slurm.conf"
+    text = (lab.etc / "slurm.conf").read_text()
+    own.write_text(text.replace("CliFilterPlugins=lua", "CliFilterPlugins=none"))
+    job = _never_seen(LARGE)
+    submit(job, client_key_file=_readable_key(lab, gate), on_reject="admit")
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    script = lab.home / "work" / "own.sh"
+    script.write_text(f"#!/bin/sh\n#MEMGATE {json.dumps(job)}\n")
+
+    sbatch = ["sbatch", "--output=/dev/null", "--gres=gpu:t4:1", str(script)]
+    ran = lab.run("env", f"SLURM_CONF={own}", *sbatch, nobody=True)
+
+    assert ran.status == 1
+    assert "advice" not in ran.err
+    assert "memgate: this job does not fit on t4" in ran.err
+
+
+@pytest.mark.parametrize("how", ["away", "broken"])
+def test_advice_never_stands_in_the_way(lab: SlurmLab, gate: Gate, how: str) -> None:
+    """No server, or a plugin that is broken: the job is submitted, and nothing is said."""
+    key = "/nonexistent" if how == "broken" else ""
+    lab.set(url="http://127.0.0.1:9", client_key_file=key, tell_admitted=False)
+
+    ran = lab.sbatch("--gres=gpu:t4:1", head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
+
+    assert ran.status == 0
+    assert "advice" not in ran.err
+
+
+def test_what_accounting_measured_is_reported_once(memgate: MemgateClient, tmp_path: Path) -> None:
+    """From sacct's real words to ``GET /accuracy``; a second look finds nothing new."""
+    said = memgate.estimate(SMALL, {"name": "t4", "count": 1})
+    text = (DATA / "slurm" / "sacct-22.05.txt").read_text()
+    text = text.replace("0123456789abcdef0123456789abcdef", said.job)
+    before = memgate.accuracy().all.num_outcomes
+
+    def look() -> int:
+        memory = Memory(tmp_path / "memory.json")
+        return Reporter(
+            memgate, memory, lambda _: None, shortest_seconds=1, ask=lambda _: text
+        ).look()
+
+    assert [look(), look()] == [1, 0]
+    assert memgate.accuracy().all.num_outcomes == before + 1

@@ -1,0 +1,313 @@
+"""Memgate is down, slow, hostile or broken: what a real Slurm does then, and how long it waits."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
+from tests.integration.slurm_servers import (
+    Manners,
+    cut_off,
+    drip,
+    endless_head,
+    endless_line,
+    hang_up,
+    other_program,
+    reply,
+    serve,
+    silence,
+)
+
+pytestmark = needs_slurm
+
+SPEC = '{"model": {"source": "torchvision", "name": "resnet18"}, "batch_size": 8}'
+HEAD = f"#MEMGATE {SPEC}"
+GPU = "--gres=gpu:t4:1"
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def shared_lab() -> Iterator[SlurmLab]:
+    """Start Slurm once for all tests here."""
+    with TemporaryDirectory(prefix="mg") as name, SlurmLab(Path(name)) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """Have the plugin remember nothing of the test before; leave no job to the next."""
+    shared_lab.reload()
+    yield shared_lab
+    shared_lab.clear()
+
+
+def _slack(lab: SlurmLab) -> float:
+    """Return what a command may take beside waiting: more on a machine that is busy just now."""
+    return 1.0 + 10 * max(lab.run("sinfo", "-h").seconds for _ in range(3))
+
+
+def _outcome(lab: SlurmLab, ran: Ran) -> str:
+    if ran.status != 0:
+        return "rejected"
+    return "held" if lab.job(ran.job)["priority"] == 0 else "admitted"
+
+
+POLICIES = [("admit", "admitted"), ("reject", "rejected"), ("hold", "held")]
+
+
+@pytest.mark.parametrize(("policy", "want"), POLICIES)
+def test_with_memgate_down_the_policy_decides(lab: SlurmLab, policy: str, want: str) -> None:
+    """And the owner is told."""
+    lab.set(url=NOWHERE, on_unanswered=policy)
+
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert _outcome(lab, ran) == want
+    assert "nobody could tell whether this job fits: connection refused" in ran.err
+    assert ran.seconds < _slack(lab)
+
+
+@pytest.mark.parametrize(("policy", "want"), POLICIES)
+def test_with_memgate_silent_the_policy_decides(lab: SlurmLab, policy: str, want: str) -> None:
+    """After the bound, and no later."""
+    with serve(silence) as url:
+        lab.set(url=url, on_unanswered=policy, bound_seconds=0.5)
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert _outcome(lab, ran) == want
+    assert 0.5 <= ran.seconds < 0.5 + _slack(lab)
+
+
+@pytest.mark.parametrize("manners", [silence, drip, endless_head, endless_line])
+def test_sinfo_is_never_held_longer_than_the_bound(lab: SlurmLab, manners: Manners) -> None:
+    """Slurm answers nobody while the plugin runs: so it runs for two seconds at the most.
+
+    GIVEN a server that never answers, in several ways, WHEN eight jobs are submitted at once, THEN
+    whoever asks Slurm meanwhile has an answer within the bound: eight jobs do not wait eight times.
+    """
+    bound = 2.0
+    slack = _slack(lab)
+    waits: list[float] = []
+    with serve(manners) as url:
+        lab.set(url=url, bound_seconds=bound)
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [pool.submit(lab.sbatch, GPU, head=HEAD) for _ in range(8)]
+            while not all(job.done() for job in jobs):
+                waits.append(lab.run("sinfo", "-h").seconds)
+                time.sleep(0.05)
+
+    ran = [job.result() for job in jobs]
+    assert [one.status for one in ran] == [0] * 8
+    print(f"{manners.__name__}: sinfo waited {max(waits):.2f} s at the most")  # noqa: T201
+    assert max(waits) < bound + slack
+    assert max(one.seconds for one in ran) < bound + 2 * slack
+
+
+DETAIL = json.dumps({"title": "Busy", "code": "QUEUE_FULL", "detail": "100% of it \x1b[31mwaits"})
+
+
+@pytest.mark.parametrize(
+    ("manners", "want"),
+    [
+        (hang_up, "the connection was closed"),
+        (cut_off, "the connection was closed"),
+        (other_program, "the connection was closed"),
+        (reply(200, b"<html>hello</html>"), "HTTP 200, and not in memgate's form"),
+        (reply(200, b'{"decision": "admit"}'), "HTTP 200, and not in memgate's form"),
+        (reply(200, b"[" * 100_000), "HTTP 200, and not in memgate's form"),
+        (reply(429, DETAIL.encode()), "HTTP 429 100% of it  [31mwaits"),
+        (reply(503, DETAIL.encode()), "HTTP 503 100% of it"),
+        (reply(401, b'{"code": "NO_KEY", "detail": "no key"}'), "HTTP 401 no key"),
+        (reply(404, b"null"), "HTTP 404, and not in memgate's form"),
+    ],
+    ids=["hangs-up", "cut", "mail", "html", "half", "deep", "429", "503", "401", "404"],
+)
+def test_what_is_no_answer_counts_as_none(lab: SlurmLab, manners: Manners, want: str) -> None:
+    """Under fail-closed nothing but an admission lets a job in; what is shown is plain text."""
+    with serve(manners) as url:
+        lab.set(url=url, on_unanswered="reject")
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert ran.status == 1
+    assert want in ran.err
+    assert "\x1b" not in ran.err
+
+
+def test_what_cannot_be_told_counts_as_uncertain(lab: SlurmLab) -> None:
+    """Another description of the job would not help: its owner is not to blame."""
+    problem = {"code": "NOT_MODELLED", "detail": "it calls cuFFT"}
+    with serve(reply(422, json.dumps(problem).encode())) as url:
+        lab.set(url=url, on_uncertain="hold")
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert _outcome(lab, ran) == "held"
+    assert "cannot be told: it calls cuFFT" in ran.err
+    assert "an administrator decides" in ran.err
+
+
+def _broken(lab: SlurmLab, how: str) -> Callable[[], None]:
+    """Break something in memgate's own files; return what mends it."""
+    if how == "settings":
+        lab.set(on_error="reject", no_such_setting=1)
+    else:
+        lab.set(on_error="reject", url=NOWHERE, key_file="/nonexistent" if how == "key" else "")
+    path = lab.etc / "memgate" / "question.lua"
+    text = path.read_text()
+    if how == "error":
+        path.write_text(text.replace("function question.body(", "function question.no_body("))
+    elif how == "error-value":
+        path.write_text(text.replace("local named = ", "error({})\n  local named = "))
+    lab.reload()
+
+    def mend() -> None:
+        path.write_text(text)
+        lab.reload()
+        lab.set(url=NOWHERE)
+
+    return mend
+
+
+@pytest.mark.parametrize("how", ["settings", "key", "error", "error-value"])
+def test_an_error_of_ours_never_admits_under_fail_closed(lab: SlurmLab, how: str) -> None:
+    """Slurm itself would let the job in. Jobs that are not ours are let in all the same."""
+    mend = _broken(lab, how)
+    try:
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+        other = lab.sbatch(GPU, nobody=True)
+    finally:
+        mend()
+
+    assert ran.status == 1
+    assert "memgate: failed, and no job with a description is let in" in ran.err
+    assert (other.status, other.err) == (0, "")
+    assert lab.sbatch(GPU, head=HEAD, nobody=True).status == 0
+
+
+def test_an_error_of_ours_admits_under_fail_open(lab: SlurmLab) -> None:
+    """And says that nothing was checked."""
+    lab.set(on_error="admit", key_file="/nonexistent")
+
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert ran.status == 0
+    assert "memgate: failed, and this job was not checked" in ran.err
+    assert "/nonexistent" in lab.log
+
+
+def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> None:
+    """Who breaks job_submit.lua while Slurm runs does not open the gate."""
+    lab.set(url=NOWHERE, on_unanswered="reject")
+    path = lab.etc / "job_submit.lua"
+    text = path.read_text()
+    try:
+        path.write_text("this is not Lua")
+        lab.reload()
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    finally:
+        path.write_text(text)
+        lab.reload()
+
+    assert ran.status == 1
+    assert "nobody could tell" in ran.err
+
+
+@pytest.mark.parametrize(
+    "options", [[GPU], [], ["--gres=gpu:t4:1", "--comment=for the paper"]], ids=["gpu", "cpu", "c"]
+)
+def test_a_job_without_a_description_passes_untouched(lab: SlurmLab, options: list[str]) -> None:
+    """At once: nobody is asked, nothing is said, nothing is written."""
+    with serve(silence) as url:
+        lab.set(url=url, on_unanswered="reject")
+        ran = lab.sbatch(*options, head="# MEMGATE is great\n#MEMGATES {}", nobody=True)
+
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.seconds < _slack(lab)
+    assert lab.record(ran.job) is None
+
+
+def test_a_job_without_a_gpu_passes_untouched(lab: SlurmLab) -> None:
+    """Whatever its description says."""
+    with serve(silence) as url:
+        lab.set(url=url, on_unanswered="reject")
+        ran = lab.sbatch(head=HEAD, nobody=True)
+
+    assert (ran.status, ran.err) == (0, "")
+    assert lab.record(ran.job) is None
+
+
+BAD_SPECS: list[tuple[str, str]] = [
+    ("#MEMGATE {", "not a JSON object"),
+    ("#MEMGATE [1]", "not a JSON object"),
+    ('#MEMGATE {}, "gpu": "h200"', "not a JSON object"),
+    ('#MEMGATE {}}{"job": {}', "not a JSON object"),
+    (f"#MEMGATE {'[' * 20000}", "bytes long, 16384 are allowed"),
+    (f'#MEMGATE {{"a": {"[" * 100}{"]" * 100}}}', "not a JSON object"),
+    (f'#MEMGATE {{"a": "{"x" * 3_000_000}"}}', "bytes long, 16384 are allowed"),
+]
+
+
+@pytest.mark.parametrize(
+    ("head", "want"), BAD_SPECS, ids=["cut", "list", "more", "two", "deep", "nested", "huge"]
+)
+def test_a_hostile_description_goes_nowhere(lab: SlurmLab, head: str, want: str) -> None:
+    """It is refused here, soon, without a word to memgate."""
+    with serve(silence) as url:
+        lab.set(url=url)
+        ran = lab.sbatch(GPU, head=head, nobody=True)
+
+    assert ran.status == 1
+    assert "memgate: this job's description is wrong: it is " in ran.err
+    assert want in ran.err
+    assert ran.seconds < _slack(lab)
+
+
+def test_a_part_of_a_job_is_held_and_guarded_too(lab: SlurmLab) -> None:
+    """Slurm says that it has released all of a heterogeneous job: what we hold, it has not."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    script = lab.home / "work" / "parts.sh"
+    script.write_text(f"#!/bin/sh\n{HEAD}\nexit 0\n")
+    ran = lab.run("sbatch", "--output=/dev/null", GPU, ":", "-n1", str(script), nobody=True)
+
+    lab.run("scontrol", "release", str(ran.job), nobody=True)
+
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.record(ran.job)["held"] is True
+
+
+def test_a_guard_that_is_broken_stays_shut(lab: SlurmLab) -> None:
+    """GIVEN a held job, WHEN the settings are broken, THEN its owner cannot release it either."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    lab.set(no_such_setting=1)
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job)).status == 0
+
+
+def test_a_record_that_somebody_added_to_still_guards(lab: SlurmLab) -> None:
+    """Another tool's words behind it make it unreadable, not void."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    longer = f"AdminComment={lab.job(ran.job)['admin_comment']} and more, by hand"
+    assert lab.run("scontrol", "update", f"JobId={ran.job}", longer).status == 0
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert "by hand" in lab.job(ran.job)["admin_comment"]
+
+
+def test_who_may_change_held_jobs_is_a_setting(lab: SlurmLab) -> None:
+    """Uids of operators and of SlurmUser, beside root."""
+    lab.set(url=NOWHERE, on_unanswered="hold", admins=[0, 65534])
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    lab.wait_for(ran.job, "COMPLETED")

@@ -1,0 +1,53 @@
+"""What an operator sets for the gate is checked when a program starts."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from service.admission.asking import read_patience
+from service.admission.settings import AdmissionSettings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "want"),
+    [
+        ("admission_gpus", "t4,gtx", "gpu 'gtx' is not in the catalogue"),
+        ("right_size", "hami,magic", "write 'auto', 'none', or some of hami,"),
+        ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is no JSON pointer"),
+        ("admission_paths", {"A.b": {"template": "/spec"}}, "Extra inputs are not permitted"),
+        ("admission_on_timeout", "wait", "'admit', 'reject' or 'hold'"),
+        ("admission_wait_seconds", 31, "less than or equal to 30"),
+    ],
+)
+def test_a_wrong_setting_is_refused(name: str, value: object, want: str) -> None:
+    """With the rule."""
+    with pytest.raises(ValidationError, match=want.replace("(", r"\(")):
+        AdmissionSettings.model_validate({name: value})
+
+
+def test_paths_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As every setting does."""
+    text = '{"AppWrapper.workload.codeflare.dev": {"templates": ["/spec/components/*/template"]}}'
+    monkeypatch.setenv("MEMGATE_ADMISSION_PATHS", text)
+    shape = AdmissionSettings().admission_paths["AppWrapper.workload.codeflare.dev"]
+    assert shape.templates == ("/spec/components/*/template",)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "want_wait", "want_limit"),
+    [
+        ("10s", 5, 8.8),
+        ("1s", 0.6, 0.7),
+        (None, 5, 8.8),
+        ("soon", 5, 8.8),
+        ("0s", 0, 0.1),
+    ],
+)
+def test_an_answer_comes_before_the_api_server_gives_up(
+    timeout: str | None, want_wait: float, want_limit: float
+) -> None:
+    """Whatever the operator allows for."""
+    patience = read_patience(timeout, wait=5)
+    assert patience.wait == pytest.approx(want_wait)
+    assert patience.limit == pytest.approx(want_limit)

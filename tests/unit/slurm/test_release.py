@@ -1,0 +1,244 @@
+"""Held jobs: what becomes of them, and in which order that is done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from service.client import AnswerError, ClientError, MemgateClient, NotDoneError, RefusedError
+from service.exchange import ServedEstimate, UnreachableError
+from service.slurm.controller import Controller, Job, SlurmError, read_queue, run
+from service.slurm.release import Action, Policy, Releaser, judge
+from tests.unit.service.test_client import ESTIMATE, JOB, JOB_ID, Answer, Server
+
+QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
+REJECT = ESTIMATE | {
+    "decision": "reject",
+    "reasons": [{"code": "DOES_NOT_FIT", "message": "needs 20 GiB, t4 has 14 GiB"}],
+    "fits_on": ["a30", "l4", "a100-40", "a100-80"],
+    "largest_batch_size": 12,
+}
+
+
+def _estimate(decision: str) -> ServedEstimate:
+    return ServedEstimate(**(REJECT | {"decision": decision}), job=JOB_ID)
+
+
+ANSWERS: list[tuple[ServedEstimate | ClientError, float, Action, str]] = [
+    (_estimate("admit"), 0, Action.RELEASE, "admit"),
+    (_estimate("reject"), 0, Action.CANCEL, "reject"),
+    (_estimate("uncertain"), 0, Action.HOLD, "uncertain"),
+    (NotDoneError(JOB_ID, 0), 0, Action.WAIT, "unanswered"),
+    (NotDoneError(JOB_ID, 0), 601, Action.RELEASE, "unanswered"),
+    (UnreachableError("away"), 599, Action.WAIT, "unanswered"),
+    (AnswerError("full", code="QUEUE_FULL", status=429), 0, Action.WAIT, "unanswered"),
+    (RefusedError("no key", code="NO_KEY", status=401), 0, Action.WAIT, "unanswered"),
+    (RefusedError("batch_size is 0", code="BAD_INPUT", status=422), 0, Action.CANCEL, "bad_spec"),
+    (RefusedError("old GPU", code="NO_KERNELS"), 0, Action.CANCEL, "bad_spec"),
+    (RefusedError("cuFFT", code="NOT_MODELLED", status=422), 0, Action.HOLD, "uncertain"),
+    (AnswerError("it died", code="JOB_FAILED", status=422), 0, Action.HOLD, "uncertain"),
+]
+
+
+@pytest.mark.parametrize(
+    ("answer", "waited", "action", "decision"), ANSWERS, ids=[str(n) for n in range(len(ANSWERS))]
+)
+def test_each_answer_has_a_consequence(
+    answer: ServedEstimate | ClientError, waited: float, action: Action, decision: str
+) -> None:
+    """What the operator chose; only patience that is over makes an answer of none."""
+    policy = Policy(uncertain=Action.HOLD, unanswered=Action.RELEASE)
+
+    verdict = judge(answer, "t4", policy, waited)
+
+    assert (verdict.action, verdict.record["decision"]) == (action, decision)
+    assert verdict.record["gpu"] == "t4"
+
+
+def test_a_refusal_says_what_would_do() -> None:
+    """In the record, where the owner finds it: a batch, and GPUs."""
+    record = judge(_estimate("reject"), "t4", Policy(), 0).record
+
+    assert record["why"] == (
+        "needs 20 GiB, t4 has 14 GiB; the largest batch that fits: 12; it fits on a30, l4, a100-40"
+    )
+
+
+class Twin(Controller):
+    """Slurm in memory: remembers what was done to it."""
+
+    def __init__(self, *jobs: Job, gone: bool = False) -> None:
+        self._jobs = list(jobs)
+        self._gone = gone
+        self.done: list[tuple[str, int]] = []
+        self.noted: dict[int, Any] = {}
+
+    def jobs(self) -> list[Job]:
+        """Return them."""
+        return self._jobs
+
+    def release(self, job: Job) -> None:
+        """Remember."""
+        self.done.append(("release", job.job_id))
+        if self._gone:
+            raise SlurmError("scontrol failed: Invalid job id specified")
+
+    def cancel(self, job: Job) -> None:
+        """Remember."""
+        self.done.append(("cancel", job.job_id))
+
+    def note(self, job: Job, record: dict[str, Any]) -> None:
+        """Remember."""
+        self.done.append(("note", job.job_id))
+        self.noted[job.job_id] = record
+
+
+def _job(number: int = 1, *, is_held: bool = True, **record: Any) -> Job:
+    said = {"decision": "pending", "held": True, "gpu": "t4", "question": QUESTION} | record
+    return Job(job_id=number, submitted_at=0, is_held=is_held, comment={"memgate": said})
+
+
+def _look(twin: Twin, *answers: Answer) -> tuple[int, list[str]]:
+    told: list[str] = []
+    server = Server(*answers)
+    transport = httpx2.MockTransport(server)
+    with MemgateClient("http://memgate", transport=transport, num_tries=1) as client:
+        num_waiting = Releaser(client, twin, Policy(), told.append, clock=lambda: 10.0).look()
+    assert server.is_done
+    return num_waiting, told
+
+
+def test_one_question_is_asked_once_for_all_its_jobs() -> None:
+    """And each is released before its record says so: stopped between, nothing is lost."""
+    twin = Twin(_job(1), _job(2))
+
+    assert _look(twin, (200, ESTIMATE))[0] == 0
+
+    assert twin.done == [("release", 1), ("note", 1), ("release", 2), ("note", 2)]
+    assert twin.noted[1] == {
+        "decision": "admit",
+        "peak": 1,
+        "needs": 1,
+        "capacity": 1,
+        "gpu": "t4",
+        "id": JOB_ID,
+    }
+
+
+def test_a_job_that_is_canceled_is_told_why_first() -> None:
+    """While it can still be written to; and stays guarded until it is gone."""
+    twin = Twin(_job())
+
+    _look(twin, (200, REJECT))
+
+    assert twin.done == [("note", 1), ("cancel", 1)]
+    assert twin.noted[1]["held"] is True
+
+
+def test_what_an_administrator_has_released_is_not_canceled() -> None:
+    """Only its record is brought up to date."""
+    twin = Twin(_job(is_held=False))
+
+    _look(twin, (200, REJECT))
+
+    assert twin.done == [("note", 1)]
+    assert "held" not in twin.noted[1]
+
+
+def test_what_waits_for_a_person_is_left_alone() -> None:
+    """Nobody is asked; once it is released, the guard is lifted."""
+    held = _job(1, decision="uncertain", question=None)
+    released = _job(2, is_held=False, decision="uncertain", question=None)
+    other = Job(job_id=3, submitted_at=0, is_held=True, comment={"memgate": {"decision": "admit"}})
+    twin = Twin(held, released, other)
+
+    assert _look(twin)[0] == 0
+
+    assert twin.done == [("note", 2)]
+    assert "held" not in twin.noted[2]
+
+
+def test_jobs_wait_while_memgate_is_away() -> None:
+    """And somebody is told."""
+    twin = Twin(_job())
+
+    num_waiting, told = _look(twin, httpx2.ConnectError("refused"))
+
+    assert (num_waiting, twin.done) == (1, [])
+    assert "the server does not answer" in told[0]
+
+
+def test_a_job_that_is_gone_does_not_stop_the_others() -> None:
+    """Its owner may cancel it at any moment."""
+    twin = Twin(_job(1), _job(2), gone=True)
+
+    _, told = _look(twin, (200, ESTIMATE))
+
+    assert twin.done == [("release", 1), ("release", 2)]
+    assert told[0] == "job 1: scontrol failed: Invalid job id specified"
+
+
+def _queue(**job: Any) -> str:
+    usual = {"job_id": 7, "job_state": "PENDING", "priority": 0, "submit_time": 5}
+    return json.dumps({"jobs": [usual | {"admin_comment": '{"memgate": {}}'} | job]})
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {},
+        {
+            "job_state": ["PENDING"],
+            "priority": {"set": True, "infinite": False, "number": 0},
+            "submit_time": {"set": True, "infinite": False, "number": 5},
+        },
+    ],
+    ids=["22.05", "24.05"],
+)
+def test_the_queue_is_read_as_old_and_new_versions_write_it(job: dict[str, Any]) -> None:
+    """Numbers became objects, states became lists."""
+    assert list(read_queue(_queue(**job))) == [
+        Job(job_id=7, submitted_at=5.0, is_held=True, comment={"memgate": {}})
+    ]
+
+
+@pytest.mark.parametrize("comment", ["", "words", "[1]", '{"memgate": 1}', '{"other": {}}', None])
+def test_others_comments_are_none_of_ours(comment: str | None) -> None:
+    """Nor are jobs that are over."""
+    assert list(read_queue(_queue(admin_comment=comment))) == []
+    assert list(read_queue(_queue(job_state="COMPLETED"))) == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"jobs": 1}', '{"jobs": [1]}', '{"jobs": [{}, 1]}'])
+def test_what_is_no_queue_is_said_to_be_none(text: str) -> None:
+    """One error, in words."""
+    with pytest.raises(SlurmError, match="squeue --json says something unforeseen"):
+        list(read_queue(text))
+
+
+def test_a_note_is_one_argument_and_keeps_others_notes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell sees it, and whoever else writes into AdminComment finds it again."""
+    ran: list[Any] = []
+    monkeypatch.setattr("service.slurm.controller.run", ran.append)
+    job = Job(job_id=7, submitted_at=0, is_held=True, comment={"site": 1, "memgate": {}})
+
+    Controller().note(job, {"why": "'; $(reboot) \n JobId=1"})
+
+    [[*words, comment]] = ran
+    assert words == ["scontrol", "update", "JobId=7"]
+    assert json.loads(comment.removeprefix("AdminComment=")) == {
+        "site": 1,
+        "memgate": {"why": "'; $(reboot) \n JobId=1"},
+    }
+    assert "\n" not in comment
+
+
+def test_a_command_that_fails_is_one_sentence() -> None:
+    """With what it said, or that it is not there."""
+    with pytest.raises(SlurmError, match="sh failed: no such job"):
+        run(["sh", "-c", "echo no such job >&2; exit 1"])
+    with pytest.raises(SlurmError, match="no-such-program cannot be run: No such file"):
+        run(["no-such-program"])
