@@ -21,7 +21,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks
+.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes test-recipes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -57,6 +57,11 @@ test-slow: install runtime parts ## run the exhaustive tests as well
 
 test-kubernetes: install kube-apiserver ## run the tests that need a real Kubernetes API server
 	$(BIN)/python -m pytest -m kubernetes tests/integration
+
+test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot, which it installs (5 min, 0.8 GB)
+	$(PYTHON) -m venv build/recipes
+	build/recipes/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==2.60.0' 'skypilot==0.14.1' --editable '.[client]'
+	$(BIN)/python -m pytest -m '' tests/integration/test_recipes.py
 
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py
