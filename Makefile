@@ -21,7 +21,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing breadth compare extrapolation rules constraints clean
+.PHONY: help install runtime parts run test test-slow faults lint format bench bench-traces load sizing bench-dashboard screenshots breadth compare extrapolation rules constraints clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -78,6 +78,12 @@ load: install parts ## measure the service under load beside a constant FastAPI 
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
+
+bench-dashboard: install runtime parts ## measure pages in a browser: first paint, a curve of 200,000 events; fails above a second
+	$(BIN)/python -m tests.bench.dashboard
+
+screenshots: install runtime parts ## take the pictures of the dashboard, light and dark (PEAKS=measured runs)
+	$(BIN)/python -m tests.bench.screenshots '$(PEAKS)'
 
 breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'
