@@ -21,7 +21,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes test-recipes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks
+.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes test-recipes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -92,6 +92,12 @@ load: install parts ## measure the service under load beside a constant FastAPI 
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
+
+bench-dashboard: install runtime parts ## measure pages in a browser: first paint, a curve of 200,000 events; fails above a second
+	$(BIN)/python -m tests.bench.dashboard
+
+screenshots: install runtime parts ## take the pictures of the dashboard, light and dark (PEAKS=measured runs)
+	$(BIN)/python -m tests.bench.screenshots '$(PEAKS)'
 
 breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'

@@ -114,26 +114,25 @@ def describe_subject(record: JobRecord) -> str:
 def _note(
     store: JobStore, record: JobRecord, decision: Decision, said: Estimate | None = None
 ) -> None:
-    counts: dict[str, int] = {}
-    if not decision.is_advice:
-        counts[f"outcome:{decision.outcome}"] = 1
-        if said is not None:
-            counts |= _count_estimate(decision, said)
+    counts = count_decision(decision)
     if said is not None and record.work.job is not None:
         counts[f"runs:{'made' if said.timings_ms.get('run') else 'known'}"] = 1
     store.note(counts, msgspec.json.encode(decision))
 
 
-def _count_estimate(decision: Decision, said: Estimate) -> dict[str, int]:
-    saved = memory_saved(
-        said.decision,
-        capacity_bytes=said.capacity_bytes,
-        upper_bound_bytes=said.upper_bound_bytes,
-    )
-    return {
-        "saved_bytes": saved,
-        f"time:{said.engine}:{time_step(decision.seconds)}": 1,
-    }
+def count_decision(decision: Decision) -> dict[str, int]:
+    """Return what a decision adds to the counts of its minute."""
+    if decision.is_advice:
+        return {}
+    counts = {f"outcome:{decision.outcome}": 1}
+    if decision.capacity_bytes:
+        counts["saved_bytes"] = memory_saved(
+            decision.outcome,
+            capacity_bytes=decision.capacity_bytes,
+            upper_bound_bytes=decision.needs_bytes,
+        )
+        counts[f"time:{decision.engine}:{time_step(decision.seconds)}"] = 1
+    return counts
 
 
 def time_step(seconds: float) -> int:

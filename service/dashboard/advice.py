@@ -162,11 +162,11 @@ def _tell_batch(said: dict[str, Any]) -> _Told:
 
 def _tell_fit(said: dict[str, Any]) -> _Told:
     fitting = sum(entry["decision"] == "admit" for entry in said["gpus"])
-    how = f"fits on {fitting} of {len(said['gpus'])}"
+    how = f"fits on {fitting} of {len(said['gpus'])} kinds"
     if said["smallest"] is None:
         return _Told("reject", "none of the catalogue is large enough", how)
     gpu = CATALOGUE[said["smallest"]]
-    return _Told("admit", f"{gpu.name}, {write_size(gpu.memory_bytes)}", how)
+    return _Told("admit", gpu.name, f"{write_size(gpu.memory_bytes)}; {how}")
 
 
 def describe_run(said: dict[str, Any]) -> str:

@@ -67,6 +67,12 @@ def test_the_overview_says_what_each_worker_is_doing(page: Page, site: Site) -> 
     expect(page.locator('[data-part="workers"] tr')).to_have_count(1)
     expect(page.locator('[data-live="workers"]')).to_have_text("1")
     expect(page.locator('[data-part="workers"]')).to_contain_text("fast, slow")
+    expect(page.locator('[data-part="workers"]')).to_contain_text("idle")
+    long_job = JOB | {"iterations": 64, "batch_size": 9}
+    asked = site.ask("/estimate", {"job": long_job, "gpu": "rtx-3060"}, wait=0)
+    doing = page.locator(f'[data-part="workers"] a[href="/ui/jobs/{asked["id"]}"]')
+    expect(doing).to_have_text("estimate: resnet18, batch 9 on rtx-3060", timeout=15_000)
+    expect(page.locator('[data-live="busy"]')).to_have_text("1")
 
 
 def test_decisions_are_filtered_and_searched_on_the_server(page: Page, site: Site) -> None:

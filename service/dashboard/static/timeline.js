@@ -151,7 +151,8 @@ export class Timeline {
       ctx.setLineDash([7 * dpr, 5 * dpr]);
       line(ctx, bbox.left, y, bbox.left + bbox.width, y);
       ctx.setLineDash([]);
-      label(ctx, limit, bbox.left + 8 * dpr, y - 9 * dpr, "left", colour("reject"), bbox);
+      label(ctx, limit, bbox.left + bbox.width - 8 * dpr, y - 9 * dpr, "right",
+        colour("reject"), bbox);
     } else {
       label(ctx, `↑ ${limit}`, bbox.left + 8 * dpr, bbox.top + 16 * dpr, "left",
         colour("muted"), bbox);
