@@ -8,14 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
-from memgate.verdict import MARGIN
-from service.dashboard.coverage import (
-    MIN_FOR_MARGIN,
-    PROMISED,
-    group_rows,
-    make_row,
-    measure_coverage,
-)
+from service.dashboard.coverage import PROMISED, group_rows, make_row, measure_coverage
 from service.dashboard.published import PUBLISHED
 from service.dashboard.rendering import render
 from service.dashboard.viewers import DataViewer, PageViewer
@@ -48,8 +41,6 @@ def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response
         by_model=group_rows(outcomes, lambda outcome: outcome.model)[:_MAX_GROUPS],
         published=PUBLISHED,
         promised=PROMISED,
-        margin=MARGIN,
-        min_for_margin=MIN_FOR_MARGIN,
     )
 
 

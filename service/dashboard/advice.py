@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from memgate.gpus import CATALOGUE, parse_gpu
+from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec, Precision
 from service.dashboard.rendering import write_seconds, write_size
 from worker.client import QueueClient
@@ -162,11 +162,10 @@ def _tell_batch(said: dict[str, Any]) -> _Told:
 
 def _tell_fit(said: dict[str, Any]) -> _Told:
     fitting = sum(entry["decision"] == "admit" for entry in said["gpus"])
-    how = f"fits on {fitting} of {len(said['gpus'])} kinds"
+    how = f"fits on {fitting} of {len(said['gpus'])}"
     if said["smallest"] is None:
         return _Told("reject", "none of the catalogue is large enough", how)
-    gpu = CATALOGUE[said["smallest"]]
-    return _Told("admit", gpu.name, f"{write_size(gpu.memory_bytes)}; {how}")
+    return _Told("admit", str(said["smallest"]), how)
 
 
 def describe_run(said: dict[str, Any]) -> str:

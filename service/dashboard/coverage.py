@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
+from math import sqrt
 
 from memgate.savings import memory_saved, was_right
 from service.calibration import compare_outcomes
 from service.schemas import AccuracyGroup
 from worker.store import Outcome
 
-#: what share of jobs must stay below the bound (docs/accuracy.md, "The bound")
+#: what share of jobs must be able to live below the bound (docs/accuracy.md, "The bound"): an
+#: admitted job has at least that much
 PROMISED = 0.99
-
-#: fewer say nothing about one job in a hundred
-MIN_FOR_MARGIN = 100
 
 #: of a normal distribution, for an interval that holds 95 times of 100
 _Z = 1.96
@@ -28,58 +26,74 @@ _QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How often measured peaks stayed below the bound."""
+    """How often jobs did as the bound says."""
 
-    num_outcomes: int
-    num_within: int
-    share: float
-    #: between which shares the true one lies, 95 times of 100 (Wilson's interval)
+    num_admitted: int
+    #: of those, that did not run out of memory
+    num_lived: int
+    num_rejected: int
+    #: of those, that were run nonetheless and did
+    num_died: int
+    #: between which shares that of admitted jobs that live lies, 95 times of 100 (Wilson's)
     low: float
     high: float
     #: measured over predicted peaks: the share of jobs, and the ratio that so many stay below
     ratios: tuple[tuple[float, float], ...]
-    #: what would have to be added to predictions for the promised share, None if too few are known
-    margin: float | None
+
+    @property
+    def lived_share(self) -> float | None:
+        """Admitted jobs that lived, as a share of those that were reported."""
+        return self.num_lived / self.num_admitted if self.num_admitted else None
+
+    @property
+    def died_share(self) -> float | None:
+        """Rejected jobs that died, as a share of those that were run nonetheless."""
+        return self.num_died / self.num_rejected if self.num_rejected else None
 
     @property
     def holds(self) -> bool:
-        """So many beyond it are no more than chance: it would do it once in twenty times."""
-        return _chance(self.num_outcomes - self.num_within, self.num_outcomes) >= _LEAST_CHANCE
+        """So many deaths are no more than chance: it would do it once in twenty times."""
+        return _chance(self.num_admitted - self.num_lived, self.num_admitted) >= _LEAST_CHANCE
 
 
 def measure_coverage(outcomes: Sequence[Outcome]) -> Coverage | None:
-    """Hold the bound against what was measured; None if nothing was."""
-    lived = [outcome for outcome in outcomes if not outcome.ran_out]
-    if not lived:
+    """Hold verdicts and peaks against what was reported; None if nothing was."""
+    if not outcomes:
         return None
-    within = sum(outcome.is_within for outcome in lived)
-    low, high = _wilson(within, len(lived))
+    admitted = [outcome for outcome in outcomes if outcome.decision == "admit"]
+    rejected = [outcome for outcome in outcomes if outcome.decision == "reject"]
+    lived = sum(not outcome.ran_out for outcome in admitted)
+    low, high = _wilson(lived, len(admitted))
     ratios = sorted(
-        outcome.measured_peak_bytes / max(1, outcome.predicted_peak_bytes) for outcome in lived
+        outcome.measured_peak_bytes / max(1, outcome.predicted_peak_bytes)
+        for outcome in outcomes
+        if not outcome.ran_out
     )
-    rank = ceil((len(ratios) + 1) * PROMISED)  # of split conformal prediction
-    known = len(ratios) >= MIN_FOR_MARGIN and rank <= len(ratios)
     return Coverage(
-        num_outcomes=len(lived),
-        num_within=within,
-        share=within / len(lived),
+        num_admitted=len(admitted),
+        num_lived=lived,
+        num_rejected=len(rejected),
+        num_died=sum(outcome.ran_out for outcome in rejected),
         low=low,
         high=high,
-        ratios=tuple((share, ratios[int(share * (len(ratios) - 1))]) for share in _QUANTILES),
-        margin=ratios[rank - 1] - 1 if known else None,
+        ratios=tuple(
+            (share, ratios[round(share * (len(ratios) - 1))]) for share in _QUANTILES if ratios
+        ),
     )
 
 
-def _chance(beyond: int, total: int) -> float:
-    """Return how likely that many, or more, are beyond a bound that holds what it promises."""
+def _chance(deaths: int, total: int) -> float:
+    """Return how likely that many deaths, or more, are if the bound holds what it promises."""
     fewer, exactly = 0.0, PROMISED**total
-    for number in range(beyond):
+    for number in range(deaths):
         fewer += exactly
         exactly *= (total - number) / (number + 1) * (1 - PROMISED) / PROMISED
     return 1 - fewer
 
 
 def _wilson(successes: int, total: int) -> tuple[float, float]:
+    if not total:
+        return 0.0, 1.0
     share = successes / total
     scale = 1 + _Z * _Z / total
     middle = (share + _Z * _Z / (2 * total)) / scale

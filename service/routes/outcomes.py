@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
 from memgate.gpus import parse_gpu
-from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES
+from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
 from service.access import needs
 from service.bodies import json_body, read_json
 from service.calibration import compare_outcomes, count_outcome
@@ -63,9 +63,12 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
 
 
 def _peak_bound(said: dict[str, Any], *, is_reserved_only: bool) -> int:
-    """Return the most that should be measured: the margin, and the largest context known of."""
-    context = 0 if is_reserved_only else MAX_CONTEXT_BYTES
-    return ceil(int(said["peak_reserved_bytes"]) * (1 + MARGIN)) + context
+    """Return the most that should be measured: the margin, and the largest context known of.
+
+    What the allocator reserved may be above its prediction by as much as the whole process may.
+    """
+    beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
+    return ceil(int(said["peak_reserved_bytes"]) * (1 + MARGIN)) + beside
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:

@@ -218,7 +218,7 @@ def _take(
     with Image.open(target) as picture:
         height = min(picture.height, 1640)
         smaller = picture.convert("RGB").crop((0, 0, picture.width, height))
-    smaller.quantize(256, kmeans=1).save(target, optimize=True)
+    smaller.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1).save(target, optimize=True)
 
 
 if __name__ == "__main__":

@@ -91,8 +91,8 @@ def _measure(
         "a known run, another GPU: jobs per second and core": f"{num_jobs / fast_cpu:.1f}",
         "a known run, another GPU: seconds until its answer": f"{mean(fast_seconds):.2f}",
         "stored: a job and its answer": _kilobytes(redis, "memgate:job:*"),
-        "stored: its memory curve": _kilobytes(redis, "memgate:view:*"),
-        "stored: its timeline": _kilobytes(redis, "memgate:timeline:*"),
+        "stored: its memory curve": _kilobytes(redis, "memgate:timeline:view:*"),
+        "stored: its timeline": _kilobytes(redis, "memgate:timeline:[0-9a-f]*"),
         "written to the append-only file, a new job": f"{appended / num_jobs / _KB:.0f} kB",
     }
 

@@ -55,11 +55,15 @@ class Site:
         body = json.dumps({"job": JOB | changes, "gpu": gpu}).encode()
         try:
             with urlopen(Request(f"{self.url}/estimate", body, headers), timeout=120) as answer:
-                assert answer.status == 200
-                return str(answer.headers["location"]).rpartition("/")[2]
+                job = str(answer.headers["location"]).rpartition("/")[2]
+            wait_until(lambda: not self._is_open(job), "the job is over", 300)
+            return job
         except HTTPError as error:  # it has failed, and is a job nonetheless
             with error:
                 return str(json.load(error)["job"])
+
+    def _is_open(self, job: str) -> bool:
+        return self.ask(f"/jobs/{job}")["state"] in ("queued", "running")
 
 
 @contextmanager

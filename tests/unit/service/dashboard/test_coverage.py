@@ -26,44 +26,54 @@ def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> Outcome:
 
 
 def test_without_outcomes_nothing_is_said() -> None:
-    """Nor of jobs that ran out of memory: they tell nothing of their peak."""
+    """Nor of what was never admitted or rejected."""
     assert measure_coverage([]) is None
-    assert measure_coverage([_outcome(300, ran_out=True)]) is None
     assert make_row("all", []).saved_bytes is None
+    unknown = measure_coverage([_outcome(300, ran_out=True, decision=None)])
+    assert unknown is not None
+    assert (unknown.lived_share, unknown.died_share, unknown.ratios) == (None, None, ())
+    assert (unknown.low, unknown.high, unknown.holds) == (0.0, 1.0, True)
 
 
 def test_a_peak_is_held_against_the_predicted_peak() -> None:
     """Not against the least memory in which the job runs: with more to be had it takes more."""
-    seen = measure_coverage([_outcome(100), _outcome(110), _outcome(111)])
+    assert _outcome(110).is_within
+    assert not _outcome(111).is_within
+    assert not _outcome(91, peak_bound_bytes=None).is_within
 
-    assert seen is not None
-    assert (seen.num_within, seen.num_outcomes) == (2, 3)
 
-
-@pytest.mark.parametrize(
-    ("beyond", "total", "holds"), [(0, 10, True), (1, 10, True), (1, 200, True), (20, 200, False)]
-)
-def test_few_jobs_do_not_break_a_promise(beyond: int, total: int, holds: bool) -> None:
-    """One of ten may be chance; twenty of two hundred are not."""
-    outcomes = [_outcome(111 if number < beyond else 100) for number in range(total)]
+def test_the_bound_is_held_against_lives_and_deaths() -> None:
+    """Of admitted jobs and of rejected ones; a high peak alone kills nobody."""
+    outcomes = [
+        _outcome(500),
+        _outcome(100, ran_out=True),
+        _outcome(100, decision="reject"),
+        _outcome(100, decision="reject", ran_out=True),
+        _outcome(100, decision="uncertain", ran_out=True),
+    ]
 
     seen = measure_coverage(outcomes)
 
     assert seen is not None
-    assert seen.low <= seen.share <= seen.high
+    assert (seen.num_admitted, seen.num_lived, seen.lived_share) == (2, 1, 0.5)
+    assert (seen.num_rejected, seen.num_died, seen.died_share) == (2, 1, 0.5)
+    assert seen.ratios[0] == (0.01, 1.0)
+    assert seen.ratios[-1] == (0.99, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "total", "holds"), [(0, 10, True), (1, 10, True), (1, 200, True), (20, 200, False)]
+)
+def test_few_jobs_do_not_break_a_promise(deaths: int, total: int, holds: bool) -> None:
+    """One of ten may be chance; twenty of two hundred are not."""
+    outcomes = [_outcome(100, ran_out=number < deaths) for number in range(total)]
+
+    seen = measure_coverage(outcomes)
+
+    assert seen is not None
+    assert seen.lived_share is not None
+    assert seen.low <= seen.lived_share <= seen.high
     assert seen.holds is holds
-
-
-def test_the_margin_is_that_of_split_conformal_prediction() -> None:
-    """The hundredth of a hundred: with fewer, there is no rank for 99 %."""
-    few = measure_coverage([_outcome(100 + n % 3) for n in range(98)])
-    many = measure_coverage([_outcome(100 + (n == 0) * 9 + (n == 1) * 5) for n in range(199)])
-
-    assert few is not None
-    assert few.margin is None
-    assert many is not None
-    assert many.margin == pytest.approx(0.05)
-    assert many.ratios[3] == (0.5, 1.0)
 
 
 def test_groups_come_by_size_with_what_they_saved() -> None:
