@@ -26,18 +26,34 @@ class _WithoutAliases(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
+class SpecTextError(InputError):
+    """A text is neither JSON nor YAML; ``line`` is where, counted from 1, if that is known."""
+
+    def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
+        place = "" if line is None else f" in line {line}, column {column}"
+        super().__init__(f"{problem}{place}")
+        self.problem = problem
+        self.line = line
+
+
 def read_job_text(text: str) -> JobSpec:
     """Check a spec.
 
     Raises:
         InputError: if it is none, with the place, or the field and the rule.
     """
+    return parse_job_spec(read_text(text))
+
+
+def read_text(text: str) -> object:
+    """Read JSON or YAML, and of YAML what JSON can hold.
+
+    Raises:
+        SpecTextError: if it is neither, or longer than any spec.
+    """
     if len(text) > _MAX_LENGTH:
-        raise InputError(f"a job spec may have {_MAX_LENGTH} characters, and this has {len(text)}")
-    return parse_job_spec(_document(text))
-
-
-def _document(text: str) -> object:
+        why = f"a job spec may have {_MAX_LENGTH} characters, and this has {len(text)}"
+        raise SpecTextError(why)
     try:
         return msgspec.json.decode(text)  # much faster than YAML, of which it is a part
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -46,11 +62,12 @@ def _document(text: str) -> object:
         document = yaml.load(text, _WithoutAliases)
         json.dumps(document, allow_nan=False)  # it goes through a queue as JSON
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"neither JSON nor YAML: {error.problem}{place}") from None
+        problem, mark = f"neither JSON nor YAML: {error.problem}", error.problem_mark
+        if mark is None:
+            raise SpecTextError(problem) from None
+        raise SpecTextError(problem, mark.line + 1, mark.column + 1) from None
     except yaml.YAMLError as error:
-        raise InputError(f"neither JSON nor YAML: {error}") from None
+        raise SpecTextError(f"neither JSON nor YAML: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise InputError(f"a job spec holds what JSON can hold: {error}") from None
+        raise SpecTextError(f"a job spec holds what JSON can hold: {error}") from None
     return document

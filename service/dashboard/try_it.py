@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, get_args
 
 import anyio.to_thread
-import yaml
 from fastapi import APIRouter, File, Form, Request, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
@@ -16,6 +15,7 @@ from service.dashboard.rendering import render, render_part
 from service.dashboard.viewers import PageViewer, Submitter
 from service.parts import TheParts
 from service.schemas import EstimateCreate, TraceEstimateCreate
+from service.specs import SpecTextError, read_text
 from worker.contract import EngineName, Work
 
 try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
@@ -37,17 +37,6 @@ optimizer:
 """
 
 Text = Annotated[str, Form(max_length=500)]
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """YAML without references: a few lines of them can stand for gigabytes."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Read a node, unless it is a reference."""
-        if self.check_event(yaml.events.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(None, None, "references (*name) are not taken", mark)
-        return super().compose_node(parent, index)
 
 
 @try_it.get("")
@@ -128,16 +117,14 @@ def _read_text(text: str) -> tuple[dict[str, Any], list[Mistake]]:
     if not text.strip():
         return {}, [Mistake("job spec", "empty", "there has to be one", "Paste one, or drop it.")]
     try:
-        document = yaml.load(text, Loader=_PlainLoader)
-    except yaml.MarkedYAMLError as error:
-        where = error.problem_mark
-        line = f"line {where.line + 1}" if where else "the text"
-        shown = text.splitlines()[where.line].strip()[:80] if where else ""
-        rule = f"this is neither JSON nor YAML: {error.problem}"
-        return {}, [Mistake(line, shown, rule, "Look at that line and the one above it.")]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        rule = f"this is neither JSON nor YAML: {error}"[:200]
-        return {}, [Mistake("job spec", "", rule, "Paste a job spec as the example shows it.")]
+        document = read_text(text)
+    except SpecTextError as error:
+        if error.line is None:
+            step = "Paste a job spec as the example shows it."
+            return {}, [Mistake("job spec", "", error.problem[:200], step)]
+        shown = text.splitlines()[error.line - 1 : error.line]
+        where, value = f"line {error.line}", "".join(shown).strip()[:80]
+        return {}, [Mistake(where, value, error.problem, "Look at that line and the one above.")]
     if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
         rule = "a job spec is an object with named fields"
         step = "Begin with 'model:', as the example does."
