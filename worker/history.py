@@ -50,6 +50,9 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """A page asked, to tell what would make another job fit."""
 
 
+_decoder = msgspec.json.Decoder(Decision)
+
+
 def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | MaxBatch) -> None:
     """Remember that a job was answered."""
     if isinstance(result, Fit):
@@ -71,12 +74,9 @@ def note_failure(store: JobStore, record: JobRecord, error: JobError) -> None:
     _note(store, record, _decision(record, outcome, f"{error.code}: {error.message}"))
 
 
-def read_decisions(store: JobStore, count: int, before: str = "") -> list[tuple[str, Decision]]:
-    """Return decisions, each with its place in the log; the newest first."""
-    return [
-        (place, msgspec.json.decode(packed, type=Decision))
-        for place, packed in store.decisions(count, before)
-    ]
+def read_decisions(store: JobStore, count: int, first: int = 0) -> list[Decision]:
+    """Return decisions by their place in the log, the newest first."""
+    return [_decoder.decode(packed) for packed in store.decisions(first, count)]
 
 
 def _decision(

@@ -291,8 +291,8 @@ class JobStore:
                 pipeline.hincrby(key, name, by)
             pipeline.expire(key, (MINUTES_KEPT + 60) * 60)
             if decision is not None:
-                fields = {"decision": decision}
-                pipeline.xadd(_DECISIONS, fields, maxlen=MAX_DECISIONS, approximate=True)
+                pipeline.lpush(_DECISIONS, decision)
+                pipeline.ltrim(_DECISIONS, 0, MAX_DECISIONS - 1)
                 pipeline.expire(_DECISIONS, self._settings.result_ttl_seconds)
             pipeline.execute()
 
@@ -304,11 +304,10 @@ class JobStore:
             found = pipeline.execute()
         return [{name.decode(): int(n) for name, n in counts.items()} for counts in found]
 
-    def decisions(self, count: int, before: str = "") -> list[tuple[str, bytes]]:
-        """Return decisions, each with its place in the log; the newest first."""
-        newest = f"({before}" if before else "+"
-        found = self.redis.xrevrange(_DECISIONS, newest, "-", count=count)
-        return [(place.decode(), fields[b"decision"]) for place, fields in found]
+    def decisions(self, first: int, count: int) -> list[bytes]:
+        """Return decisions by their place in the log, the newest first."""
+        found: list[bytes] = self.redis.lrange(_DECISIONS, first, first + count - 1)
+        return found
 
     # --- sessions of people who have shown a key to a page
 

@@ -10,8 +10,8 @@ from worker.store import JobStore
 
 PAGE_SIZE = 25
 
-#: how many are read at a time until a page is full
-_CHUNK = 500
+#: how many are read at a time until a page is full: few at first, then many
+_CHUNKS = (100, 5_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,14 @@ def _words(decision: Decision) -> str:
 
 def find_decisions(store: JobStore, query: Query, offset: int = 0) -> tuple[list[Decision], bool]:
     """Return a page of what is looked for, the newest first, and whether there is more."""
-    found: list[Decision] = []
-    before = ""
+    # By what they are: the log may grow, and move on, between two reads.
+    found: dict[tuple[str, float], Decision] = {}
+    first, size = 0, _CHUNKS[0]
     while len(found) <= offset + PAGE_SIZE:
-        chunk = read_decisions(store, _CHUNK, before)
-        found += [decision for _, decision in chunk if query.matches(decision)]
-        if len(chunk) < _CHUNK:
+        chunk = read_decisions(store, size, first)
+        found |= {(one.job, one.at): one for one in chunk if query.matches(one)}
+        if len(chunk) < size:
             break
-        before = chunk[-1][0]
-    page = found[offset : offset + PAGE_SIZE]
+        first, size = first + size, _CHUNKS[1]
+    page = list(found.values())[offset : offset + PAGE_SIZE]
     return page, len(found) > offset + PAGE_SIZE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,7 +128,7 @@ def list_phases(view: TimelineView) -> list[PhaseRow]:
     """Return the most that was held in each phase: the curve as a table."""
     rows = []
     for span in view.phases:
-        shown = [at for at, event in enumerate(view.events) if span.begin <= event < span.end]
+        shown = range(bisect_left(view.events, span.begin), bisect_left(view.events, span.end))
         if shown:
             rows.append(
                 PhaseRow(

@@ -93,7 +93,9 @@ export class Timeline {
           {},
           ...areas.map((name) => ({
             paths,
-            width: 0,
+            // a peak of one event is narrower than a pixel: only its edge is seen
+            width: 1,
+            stroke: () => colour(`cat-${name}`),
             points: { show: false },
             fill: (/** @type {uPlot} */ self) =>
               /** @type {string} */ (hatched(self.ctx, name, colour(`cat-${name}`))),
