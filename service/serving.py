@@ -64,8 +64,11 @@ class _Server(uvicorn.Server):
         found = _stamp(self.config)
         if found == self._certificate:
             return
+        pair = str(self.config.ssl_certfile), self.config.ssl_keyfile
         try:
-            context.load_cert_chain(str(self.config.ssl_certfile), self.config.ssl_keyfile)
+            # tried apart first: a key of another certificate leaves a context without any
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+            context.load_cert_chain(*pair)
         except (OSError, ssl.SSLError) as error:  # half of it is written: look again
             write_line("certificate", {"error": str(error)})
             return

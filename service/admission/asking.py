@@ -37,6 +37,10 @@ class Patience(NamedTuple):
     #: for everything: a store that hangs, an API server that is slow
     limit: float
 
+    def after(self, seconds: float) -> Patience:
+        """Return what is left of it."""
+        return Patience(max(0.0, self.wait - seconds), max(0.0, self.limit - seconds))
+
 
 def read_patience(timeout: str | None, wait: float) -> Patience:
     """Return how long to wait, given what the API server says of its patience (``timeout=10s``).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +14,12 @@ from service.admission.objects import JOB, JOB_CONFIGMAP, Pod
 from service.admission.places import Place, UnknownGpuError, asks_for_gpu, find_places
 from service.specs import read_job_text
 from worker.contract import Work, WorkKind
+
+#: different jobs in one object: somebody must work on each
+_MAX_JOBS = 16
+
+#: NAME or NAME/KEY, as names of ConfigMaps and their keys are
+_REFERENCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}(/[A-Za-z0-9._-]{1,253})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +66,25 @@ def is_annotated(pod: Pod) -> bool:
 
 
 def references(pods: tuple[Pod, ...]) -> set[str]:
-    """Return the ConfigMaps that pods say their job is in."""
-    return {
+    """Return the ConfigMaps that pods say their job is in.
+
+    Raises:
+        InputError: if one cannot be the name of a ConfigMap, or pods have too many jobs.
+    """
+    named = {pod.annotations[JOB] for pod in pods if JOB in pod.annotations}
+    found = {
         pod.annotations[JOB_CONFIGMAP]
         for pod in pods
         if JOB not in pod.annotations and JOB_CONFIGMAP in pod.annotations
     }
+    if len(named) + len(found) > _MAX_JOBS:
+        number = len(named) + len(found)
+        raise InputError(f"this has {number} different jobs; an object may have {_MAX_JOBS}")
+    for reference in found:
+        if _REFERENCE.fullmatch(reference) is None:
+            shown = repr(reference[:60])
+            raise InputError(f"annotation {JOB_CONFIGMAP} is {shown}: write NAME or NAME/KEY")
+    return found
 
 
 def find_cases(

@@ -40,22 +40,22 @@ class ConfigMaps:
             ClusterError: if it cannot be found out in time.
         """
         texts: dict[str, str] = {}
-        for reference in references:
-            text = self._known.get((namespace, reference))
-            if text is None:
-                text = await self._read_in_time(namespace, reference, seconds)
-                self._known[namespace, reference] = text
-            texts[reference] = text
-        return texts
-
-    async def _read_in_time(self, namespace: str, reference: str, seconds: float) -> str:
         try:
             with anyio.fail_after(seconds):
-                return await anyio.to_thread.run_sync(
-                    self._read, namespace, reference, abandon_on_cancel=True
-                )
+                for reference in references:
+                    texts[reference] = await self._text(namespace, reference)
         except TimeoutError:
             raise ClusterError("Kubernetes' API server does not answer") from None
+        return texts
+
+    async def _text(self, namespace: str, reference: str) -> str:
+        text = self._known.get((namespace, reference))
+        if text is None:
+            text = await anyio.to_thread.run_sync(
+                self._read, namespace, reference, abandon_on_cancel=True
+            )
+            self._known[namespace, reference] = text
+        return text
 
     def _read(self, namespace: str, reference: str) -> str:
         name, _, key = reference.partition("/")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import msgspec
 
 from memgate.errors import InputError
 from service.admission.asking import Patience, ask_all
 from service.admission.cases import Case, find_cases, is_annotated, references
 from service.admission.cluster import ClusterError
-from service.admission.holding import hold, is_held
+from service.admission.holding import can_hold, hold, is_held, is_stopped, wait_again
 from service.admission.judgement import (
     RETRY_SECONDS,
     Finding,
@@ -42,14 +43,21 @@ from worker.contract import Work
 
 _PASS = Answer(allowed=True)
 
+#: for one object: its jobs, on the generations of GPUs that it may come to
+_MAX_QUESTIONS = 32
+
 
 async def validate(parts: Parts, review: Review, patience: Patience) -> Answer:
     """Let an object in, or refuse it."""
     # 1. What is it, and is it ours to look at?
     shape = _shape(parts, review)
     document = review.object
-    if shape is None or document is None or not _is_new(review, shape):
+    if shape is None or document is None:
         return _PASS
+    if _loses_its_job(parts, review, shape) and not _may_release(parts, review):
+        return _counted(parts, Answer(allowed=False, message=_KEEPS), "wrong")
+    if not _is_new(review, shape):
+        return Answer(allowed=True, warnings=_unchecked(review, shape))
     # 2. What is known of the jobs in it?
     try:
         judgement = await _judge(parts, review, document, shape, patience)
@@ -95,15 +103,13 @@ def _patch(
     patch: Patch = []
     if review.operation == "CREATE" or not shape.is_fixed:
         patch = fill(document, *_fillings(parts, judgement))
-    if judgement.action == "hold" and _can_hold(review) and not is_held(document, shape):
+    if is_stopped(document, shape):
+        return patch + wait_again(patched(document, patch), shape), False
+    is_to_be = judgement.action == "hold" and not is_held(document, shape)
+    if is_to_be and can_hold(document, review.old_object, shape):
         patch += hold(patched(document, patch), shape)
         return patch, True
     return patch, False
-
-
-def _can_hold(review: Review) -> bool:
-    """A pod that is made gets no gate any more."""
-    return review.operation == "CREATE" or review.kind.name != "Pod"
 
 
 def _shape(parts: Parts, review: Review) -> Shape | None:
@@ -119,9 +125,40 @@ def _is_new(review: Review, shape: Shape) -> bool:
         return False
     if review.operation != "UPDATE" or old is None:
         return review.operation == "CREATE"
-    if "deletionTimestamp" in as_object(document.get("metadata")):
+    if _is_going(document):
         return False
     return pods != find_pods(old, shape) or _is_release(review, shape)
+
+
+def _is_going(document: JsonObject) -> bool:
+    return "deletionTimestamp" in as_object(document.get("metadata"))
+
+
+_KEEPS = (
+    "memgate: the annotation memgate.dev/job must stay while this is held or suspended; change it,"
+    " or delete the object and make it without"
+)
+
+
+def _loses_its_job(parts: Parts, review: Review, shape: Shape) -> bool:
+    """Say whether something that stands still shall be none of our business any more."""
+    old, new = review.old_object, review.object or {}
+    settings = parts.settings
+    if "hold" not in (settings.admission_on_timeout, settings.admission_on_uncertain):
+        return False
+    if review.operation != "UPDATE" or old is None or _is_going(new) or not is_stopped(old, shape):
+        return False
+    kept = {pod.pointer for pod in find_pods(new, shape) if is_annotated(pod)}
+    return any(is_annotated(pod) and pod.pointer not in kept for pod in find_pods(old, shape))
+
+
+def _unchecked(review: Review, shape: Shape) -> list[str]:
+    """Warn of an annotation on something that describes no pods: nothing comes of it."""
+    document = review.object or {}
+    (itself,) = find_pods(document, SHAPES["Pod"])
+    if review.operation != "CREATE" or find_pods(document, shape) or not is_annotated(itself):
+        return []
+    return ["memgate: not checked: this describes no pods, or they are described elsewhere"]
 
 
 async def _judge(
@@ -132,6 +169,7 @@ async def _judge(
     Raises:
         InputError: if what a person wrote about a job is wrong.
     """
+    start = anyio.current_time()
     cluster = parts.settings.gpus
     pods = find_pods(document, shape)
     try:
@@ -146,6 +184,10 @@ async def _judge(
         questions = case.questions()
         asked.append({generation: work.id() for generation, work in questions.items()})
         works |= zip(asked[-1].values(), questions.values(), strict=True)
+    if len(works) > _MAX_QUESTIONS:
+        number = f"{len(works)} questions, by its jobs and the kinds of GPU it names"
+        raise InputError(f"this asks {number}; an object may ask {_MAX_QUESTIONS}")
+    patience = patience.after(anyio.current_time() - start)
     said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
     findings = [
         find(case, {generation: said[job_id] for generation, job_id in ids.items()}, cluster)
@@ -166,6 +208,8 @@ def _answer(
         warning = f"memgate: released by hand: {judgement.message}"
         return Answer(allowed=True, warnings=[warning], notes=notes)
     message = f"memgate: {judgement.message}"
+    if review.dry_run and judgement.outcome is Outcome.NO_ANSWER:  # nor will there be one
+        return Answer(allowed=True, warnings=[message], notes=notes)
     if judgement.outcome is not Outcome.NO_ANSWER:
         return Answer(allowed=False, message=message, notes=notes)
     return Answer(

@@ -36,13 +36,29 @@ _KUEUE = "kueue.x-k8s.io/queue-name"
 
 def is_held(document: JsonObject, shape: Shape) -> bool:
     """Say whether nothing of an object runs before somebody releases it, or its pods."""
-    if _is_pod(shape):
-        return _gate_index(document) is not None
-    if shape.suspend is not None and is_set(document, shape.suspend):
-        return True
+    if _is_pod(shape) or is_stopped(document, shape):
+        return is_stopped(document, shape)
     pods_are_asked = all(pod.is_template for pod in find_pods(document, shape))
     is_told = pods_are_asked and not _missing_annotations(document, shape)
     return is_told and not _can_suspend(document, shape)
+
+
+def is_stopped(document: JsonObject, shape: Shape) -> bool:
+    """Say whether an object itself stands still: by our gate, or by ``suspend``."""
+    if _is_pod(shape):
+        return _gate_index(document) is not None
+    return shape.suspend is not None and is_set(document, shape.suspend)
+
+
+def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool:
+    """Say whether an object, new or changed from an old one, may be held.
+
+    What runs is left to run: to suspend it would end its pods, and a pod that is made, or has its
+    node, gets no gate any more.
+    """
+    if old is not None:
+        return is_stopped(old, shape) if _is_pod(shape) or shape.suspend is not None else True
+    return not (_is_pod(shape) and as_object(document.get("spec")).get("nodeName"))
 
 
 def hold(document: JsonObject, shape: Shape) -> Patch:
@@ -75,7 +91,7 @@ def release(document: JsonObject, shape: Shape) -> Patch:
         ]
     elif shape.suspend is not None and is_set(document, shape.suspend):
         patch.append({"op": "replace", "path": shape.suspend, "value": False})
-    if HELD in as_object(as_object(document.get("metadata")).get("labels")):
+    if HELD in _labels(document):
         patch.append({"op": "remove", "path": HELD_POINTER})
     return patch
 
@@ -87,13 +103,22 @@ def mark(document: JsonObject, value: str) -> Patch:
     return patch
 
 
+def wait_again(document: JsonObject, shape: Shape) -> Patch:
+    """Return what has the controller look again at an object that it refused."""
+    is_refused = is_stopped(document, shape) and _labels(document).get(HELD) is not None
+    return mark(document, "waiting") if is_refused else []
+
+
 def _is_pod(shape: Shape) -> bool:
     return shape.templates == ("",)
 
 
 def _can_suspend(document: JsonObject, shape: Shape) -> bool:
-    labels = as_object(as_object(document.get("metadata")).get("labels"))
-    return shape.suspend is not None and _KUEUE not in labels
+    return shape.suspend is not None and _KUEUE not in _labels(document)
+
+
+def _labels(document: JsonObject) -> JsonObject:
+    return as_object(as_object(document.get("metadata")).get("labels"))
 
 
 def _gate_index(document: JsonObject) -> int | None:

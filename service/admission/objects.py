@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from service.admission.quantities import is_nothing
 from service.admission.settings import Shape
 
 JsonObject = Mapping[str, Any]
@@ -20,6 +21,20 @@ GPU = "memgate.dev/gpu"
 
 #: annotations on which an answer depends: ours, and those of KAI's scheduler
 _LOOKED_AT = (JOB, JOB_CONFIGMAP, GPU, "gpu-memory", "gpu-fraction")
+
+#: labels of nodes that name their GPU: NVIDIA's feature discovery, Google's, Amazon's, Karpenter's
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+PRODUCT_LABELS = (
+    PRODUCT_LABEL,
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+)
+#: what a node's GPU has, in MiB
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+
+#: whose resources are GPUs, or parts of them
+_RESOURCES = ("nvidia.com/", "volcano.sh/", "koordinator.sh/")
 
 _TEMPLATE = ("/spec/template",)
 
@@ -58,7 +73,26 @@ class Container:
 
     #: where its ``resources`` stand
     pointer: str
+    #: of GPUs; what else it may want changes no answer
     limits: JsonObject
+
+    @property
+    def asked(self) -> JsonObject:
+        """What of it is more than nothing."""
+        return {name: value for name, value in self.limits.items() if not is_nothing(value)}
+
+
+class Rule(NamedTuple):
+    """What a label of a node must be, to tell its GPU."""
+
+    label: str
+    #: one of these; or more than the first
+    values: tuple[str, ...]
+    is_more: bool = False
+
+
+#: rules that must all hold
+Term = tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +103,8 @@ class Pod:
     pointer: str
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
-    node_selector: Mapping[str, str]
-    #: what a node's labels must be, as terms of which one must hold
-    affinity: tuple[JsonObject, ...]
+    #: what its node must be: one of these must hold, and one without rules holds for every GPU
+    nodes: tuple[Term, ...]
     scheduler: str
     #: it is written as a pod is; else only its resources are known
     is_template: bool = True
@@ -137,17 +170,11 @@ def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[s
 
 def _pod(pointer: str, pod: JsonObject) -> Pod:
     spec = as_object(pod.get("spec"))
-    affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
-    required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     return Pod(
         pointer=pointer,
         annotations=_annotations(as_object(pod.get("metadata"))),
-        containers=tuple(
-            _container(f"{pointer}/spec/containers/{index}/resources", as_object(container))
-            for index, container in enumerate(as_list(spec.get("containers")))
-        ),
-        node_selector=_texts(spec.get("nodeSelector")),
-        affinity=tuple(map(as_object, as_list(required.get("nodeSelectorTerms")))),
+        containers=_containers(f"{pointer}/spec", spec),
+        nodes=_nodes(spec),
         scheduler=str(spec.get("schedulerName") or ""),
     )
 
@@ -163,8 +190,7 @@ def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
         pointer=pointer,
         annotations={},
         containers=(_container(f"{pointer}/resourcesPerNode", resources),),
-        node_selector=selector,
-        affinity=(),
+        nodes=(_selected(selector),),
         scheduler="",
         is_template=False,
     )
@@ -173,7 +199,49 @@ def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
 def _container(pointer: str, container: JsonObject) -> Container:
     resources = as_object(container.get("resources"))
     limits = {**as_object(resources.get("requests")), **as_object(resources.get("limits"))}
-    return Container(pointer=pointer, limits=limits)
+    ours = {name: value for name, value in limits.items() if name.startswith(_RESOURCES)}
+    return Container(pointer=pointer, limits=ours)
+
+
+def _containers(pointer: str, spec: JsonObject) -> tuple[Container, ...]:
+    """Return a pod's containers; if none of them wants a GPU, also those before that do."""
+    main, before = (
+        [
+            _container(f"{pointer}/{name}/{index}/resources", as_object(container))
+            for index, container in enumerate(as_list(spec.get(name)))
+        ]
+        for name in ("containers", "initContainers")
+    )
+    if not any(container.asked for container in main):
+        main += [container for container in before if container.asked]
+    return tuple(main)
+
+
+def _nodes(spec: JsonObject) -> tuple[Term, ...]:
+    """Return what a pod's node must be: all of its selector, and one term of its affinity."""
+    affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
+    required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    selected = _selected(_texts(spec.get("nodeSelector")))
+    terms = filter(None, map(as_object, as_list(required.get("nodeSelectorTerms"))))
+    found = tuple((*selected, *_expressed(term)) for term in terms)
+    return tuple(dict.fromkeys(found)) or (selected,)
+
+
+def _selected(labels: Mapping[str, str]) -> Term:
+    wanted = (*PRODUCT_LABELS, MEMORY_LABEL)
+    return tuple(Rule(label, (labels[label],)) for label in wanted if label in labels)
+
+
+def _expressed(term: JsonObject) -> Iterator[Rule]:
+    for expression in map(as_object, as_list(term.get("matchExpressions"))):
+        label, operator = expression.get("key"), expression.get("operator")
+        values = tuple(map(str, as_list(expression.get("values"))))
+        if not values:
+            continue
+        if operator == "In" and label in (*PRODUCT_LABELS, MEMORY_LABEL):
+            yield Rule(str(label), values)
+        elif operator == "Gt" and label == MEMORY_LABEL:
+            yield Rule(MEMORY_LABEL, values[:1], is_more=True)
 
 
 def _with_annotations(pod: Pod, own: Mapping[str, str]) -> Pod:

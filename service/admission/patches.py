@@ -7,6 +7,7 @@ wrote, changed when the answer changes, and taken away again: ``take_back``.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,16 @@ FILLED = "memgate.dev/filled"
 ESTIMATE = "memgate.dev/estimate"
 ESTIMATE_ID = "memgate.dev/estimate-id"
 
+#: all that is ever filled in: the note of it is anybody's to write, and we take away what it says
+_FILLABLE = re.compile(
+    r"/.*/limits/(nvidia\.com~1gpumem|nvidia\.com~1mig-[^/]+|volcano\.sh~1vgpu-memory)"
+    r"|/.*/nodeSelector/nvidia\.com~1gpu\.product"
+    r"|(/.*)?/metadata/annotations/gpu-memory"
+)
+
 Patch = list[dict[str, Any]]
+
+_INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 #: stands for nothing: null is a value
 _NOTHING = object()
@@ -66,7 +76,8 @@ def fill(document: JsonObject, filled: Mapping[str, Any], annotations: Mapping[s
     changed = copy.deepcopy(dict(document))
     patch: Patch = []
     for pointer in stale:
-        _step(changed, patch, {"op": "remove", "path": pointer})
+        if _look_up(changed, pointer) is not _NOTHING:  # one place may be written in two ways
+            _step(changed, patch, {"op": "remove", "path": pointer})
     for pointer, value in wanted.items():
         put(changed, patch, pointer, value)
     return patch
@@ -105,7 +116,7 @@ def _filled(document: JsonObject) -> dict[str, Any]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
     found = as_object(noted).items()
-    return {pointer: value for pointer, value in found if pointer.startswith("/")}
+    return {pointer: value for pointer, value in found if _FILLABLE.fullmatch(pointer)}
 
 
 def _look_up(document: Any, pointer: str) -> Any:
@@ -114,7 +125,7 @@ def _look_up(document: Any, pointer: str) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(document, dict):
             document = document.get(key, _NOTHING)
-        elif isinstance(document, list) and key.isdigit() and int(key) < len(document):
+        elif isinstance(document, list) and _INDEX.fullmatch(key) and int(key) < len(document):
             document = document[int(key)]
         else:
             return _NOTHING

@@ -1,7 +1,8 @@
 """A pod -> the places where it may come to run: kinds of GPU, and how much of each it declared.
 
-A GPU is named by (the first that says so counts) our own annotation, the name of a MIG resource, a
-node's labels in its selector or its affinity, the GPUs that the operator says the cluster has.
+A GPU is named by (the first that says so counts) the name of a MIG resource, a node's labels in
+its selector and its affinity, our own annotation, the GPUs that the operator says the cluster has.
+Our annotation binds no scheduler: beside the others it counts only if it says less.
 Memory is declared to HAMi, Volcano, Koordinator or KAI: a job may not take more than that, however
 large the GPU.
 """
@@ -9,27 +10,17 @@ large the GPU.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 import msgspec
 
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, parse_gpu
 from memgate.units import GIB, MIB
-from service.admission.objects import GPU, Pod, as_list
-
-#: labels of nodes that name their GPU: NVIDIA's feature discovery, Google's, Amazon's, Karpenter's
-PRODUCT_LABEL = "nvidia.com/gpu.product"
-_PRODUCT_LABELS = (
-    PRODUCT_LABEL,
-    "cloud.google.com/gke-accelerator",
-    "k8s.amazonaws.com/accelerator",
-    "karpenter.k8s.aws/instance-gpu-name",
-)
-#: what a node's GPU has, in MiB
-_MEMORY_LABEL = "nvidia.com/gpu.memory"
+from service.admission.objects import GPU, MEMORY_LABEL, PRODUCT_LABELS, Pod, Term
+from service.admission.quantities import read_quantity
 
 MIG_PREFIX = "nvidia.com/mig-"
 
@@ -51,13 +42,11 @@ _PERCENT = (
     "nvidia.com/gpumem-percentage",
     "volcano.sh/vgpu-memory-percentage",
     "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/gpu",
 )
 
 #: on which memory is counted if nobody says where a pod will run; the smaller parts of it declared
 _REFERENCE = "a100-80"
-
-_UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_UNITS |= {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}
 
 
 class UnknownGpuError(InputError):
@@ -85,7 +74,7 @@ class Place:
 
 def asks_for_gpu(pod: Pod) -> bool:
     """Say whether a pod wants a GPU, or a part of one."""
-    names = {name for container in pod.containers for name in container.limits}
+    names = {name for container in pod.containers for name in container.asked}
     return (
         bool(names & {*_COUNTED, *_MEMORY, *_PERCENT})
         or any(name.startswith(MIG_PREFIX) for name in names)
@@ -95,13 +84,7 @@ def asks_for_gpu(pod: Pod) -> bool:
 
 def names_gpu(pod: Pod) -> bool:
     """Say whether a pod says on which kind of GPU it must run."""
-    labels = {label for label, _ in _required_labels(pod)}
-    names = {name for container in pod.containers for name in container.limits}
-    return (
-        GPU in pod.annotations
-        or bool(labels & {*_PRODUCT_LABELS, _MEMORY_LABEL})
-        or any(name.startswith(MIG_PREFIX) for name in names)
-    )
+    return GPU in pod.annotations or any(pod.nodes) or bool(_profiles(pod))
 
 
 def find_places(pod: Pod, cluster: tuple[GpuSpec, ...]) -> tuple[Place, ...]:
@@ -119,24 +102,61 @@ def find_places(pod: Pod, cluster: tuple[GpuSpec, ...]) -> tuple[Place, ...]:
 
 
 def _named(pod: Pod) -> tuple[GpuSpec, ...]:
-    if GPU in pod.annotations:
-        return (_annotated(pod.annotations[GPU]),)
-    labels = list(_required_labels(pod))
-    products = [value for label, value in labels if label in _PRODUCT_LABELS]
-    profiles = [
+    if GPU not in pod.annotations:
+        return _required(pod)
+    own = _annotated(pod.annotations[GPU])
+    try:
+        required = _required(pod)
+    except UnknownGpuError:  # that is what the annotation is for
+        required = ()
+    smaller = (min(gpu, own, key=lambda one: one.memory_bytes) for gpu in required)
+    return tuple(dict.fromkeys(smaller)) or (own,)
+
+
+def _required(pod: Pod) -> tuple[GpuSpec, ...]:
+    """Return the GPUs that a pod can come to; none if it may come to others as well."""
+    profiles = _profiles(pod)
+    if profiles:
+        products = [product for term in pod.nodes for product in _products(term)]
+        return tuple(gpu for profile in profiles for gpu in _slices(profile, products))
+    found = [_of_term(term) for term in pod.nodes]
+    return tuple(dict.fromkeys(gpu for gpus in found for gpu in gpus)) if all(found) else ()
+
+
+def _profiles(pod: Pod) -> list[str]:
+    return [
         name.removeprefix(MIG_PREFIX)
         for container in pod.containers
-        for name in container.limits
+        for name in container.asked
         if name.startswith(MIG_PREFIX)
     ]
-    if profiles:
-        return tuple(gpu for profile in profiles for gpu in _slices(profile, products))
+
+
+def _of_term(term: Term) -> list[GpuSpec]:
+    """Return the GPUs of nodes for which all of a term's rules hold."""
+    products = _products(term)
     if products:
-        return tuple(map(_product, products))
-    memories = [
-        _quantity(_MEMORY_LABEL, value) * MIB for label, value in labels if label == _MEMORY_LABEL
-    ]
-    return tuple(_described(memory) for memory in memories)
+        return [_product(product) for product in products]
+    exact = [rule.values for rule in term if not rule.is_more]
+    least = [value for rule in term if rule.is_more for value in rule.values]
+    memories = _common(exact) if exact else least
+    found = [int(read_quantity(MEMORY_LABEL, value) * MIB) for value in memories]
+    return [_described(memory) for memory in (found if exact else [max(found)] if found else [])]
+
+
+def _products(term: Term) -> list[str]:
+    """Return the products that a term allows, by the first label that names one."""
+    for label in PRODUCT_LABELS:
+        allowed = [rule.values for rule in term if rule.label == label]
+        if allowed:
+            return _common(allowed)
+    return []
+
+
+def _common(allowed: list[tuple[str, ...]]) -> list[str]:
+    """Return what is in all lists; all of the first if nothing is: no node is both."""
+    first, *others = allowed
+    return [value for value in first if all(value in one for one in others)] or list(first)
 
 
 def _annotated(text: str) -> GpuSpec:
@@ -148,19 +168,6 @@ def _annotated(text: str) -> GpuSpec:
         return parse_gpu(document).gpu
     except InputError as error:
         raise InputError(f"annotation {GPU}: {error.message}") from None
-
-
-def _required_labels(pod: Pod) -> Iterator[tuple[str, str]]:
-    """Yield labels of which a node must have one: by selector, or by any term of the affinity."""
-    yield from pod.node_selector.items()
-    for term in pod.affinity:
-        for rule in as_list(term.get("matchExpressions")):
-            if not isinstance(rule, Mapping):
-                continue
-            key, operator = rule.get("key"), rule.get("operator")
-            if operator == "In" or (operator == "Gt" and key == _MEMORY_LABEL):
-                for value in as_list(rule.get("values")):
-                    yield str(key), str(value)
 
 
 def _product(label: str) -> GpuSpec:
@@ -206,39 +213,15 @@ def _declared(pod: Pod, gpu: GpuSpec) -> Iterator[tuple[int, str]]:
     """Yield how much memory of a GPU a pod declares, and by what."""
     for container in pod.containers:
         for name, unit in _MEMORY.items():
-            if name in container.limits:
-                yield _quantity(name, container.limits[name]) * unit, name
+            if name in container.asked:
+                yield int(read_quantity(name, container.asked[name]) * unit), name
         for name in _PERCENT:
-            if name in container.limits:
-                percent = min(_quantity(name, container.limits[name]), 100)
-                yield gpu.memory_bytes * percent // 100, name
+            if name in container.asked:
+                percent = min(read_quantity(name, container.asked[name]), Decimal(100))
+                yield int(gpu.memory_bytes * percent / 100), name
     if "gpu-memory" in pod.annotations:
         name = "gpu-memory"
-        yield _quantity(name, pod.annotations[name]) * MIB, f"annotation {name}"
+        yield int(read_quantity(name, pod.annotations[name]) * MIB), f"annotation {name}"
     if "gpu-fraction" in pod.annotations:
-        fraction = _number("gpu-fraction", pod.annotations["gpu-fraction"])
+        fraction = read_quantity("gpu-fraction", pod.annotations["gpu-fraction"])
         yield int(gpu.memory_bytes * min(fraction, Decimal(1))), "annotation gpu-fraction"
-
-
-def _quantity(name: str, value: object) -> int:
-    """Read an amount as Kubernetes writes it: 8000, 8k, 4Gi.
-
-    Raises:
-        InputError: if it is none.
-    """
-    text = str(value)
-    number = text.rstrip("kKMGTi")
-    unit = _UNITS.get(text[len(number) :])
-    if unit is None:
-        raise InputError(f"{name} is {text[:60]!r}: write a number, such as 8000 or 4Gi")
-    return int(_number(name, number) * unit)
-
-
-def _number(name: str, text: str) -> Decimal:
-    try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise InputError(f"{name} is {text[:60]!r}: write a number") from None
-    if not number.is_finite() or not 0 < number < 1 << 50:
-        raise InputError(f"{name} is {text[:60]!r}: write a number above 0")
-    return number

@@ -16,6 +16,12 @@ from service.errors import ProblemError
 #: longest warning that every API server shows whole
 _MAX_WARNING = 250
 
+#: it shows 4 KiB of them
+_MAX_WARNINGS = 11
+
+#: a person's own text may be quoted in it, and be as long as an annotation
+_MAX_MESSAGE = 2000
+
 
 class Kind(msgspec.Struct, frozen=True):
     """What sort of object it is."""
@@ -127,7 +133,7 @@ def write_review(review: Review, answer: Answer) -> bytes:
         uid=review.uid,
         allowed=answer.allowed,
         status=None if answer.allowed else _status(answer),
-        warnings=[_short(warning) for warning in answer.warnings],
+        warnings=_few([_short(warning, _MAX_WARNING) for warning in answer.warnings]),
         audit_annotations=answer.notes,
     )
     if answer.patch:
@@ -141,11 +147,18 @@ def _status(answer: Answer) -> Status:
     return Status(
         code=answer.code,
         reason="Forbidden" if later is None else "TooManyRequests",
-        message=answer.message,
+        message=_short(answer.message, _MAX_MESSAGE),
         details={} if later is None else {"retryAfterSeconds": later},
     )
 
 
-def _short(warning: str) -> str:
-    flat = " ".join(warning.split())
-    return flat if len(flat) <= _MAX_WARNING else f"{flat[: _MAX_WARNING - 3]}..."
+def _few(warnings: list[str]) -> list[str]:
+    if len(warnings) <= _MAX_WARNINGS:
+        return warnings
+    shown = warnings[: _MAX_WARNINGS - 1]
+    return [*shown, f"memgate: and {len(warnings) - len(shown)} more warnings"]
+
+
+def _short(text: str, most: int) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= most else f"{flat[: most - 3]}..."

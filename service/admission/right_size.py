@@ -13,8 +13,8 @@ from memgate.gpus import GpuSpec
 from memgate.report import Estimate
 from service.admission.cases import Case
 from service.admission.judgement import needed_mib
-from service.admission.objects import Pod, escape
-from service.admission.places import MIG_PREFIX, PRODUCT_LABEL, asks_for_gpu, names_gpu
+from service.admission.objects import PRODUCT_LABEL, Pod, escape
+from service.admission.places import MIG_PREFIX, asks_for_gpu, names_gpu
 from service.admission.settings import FILLS, AdmissionSettings, split
 
 _GPU = "nvidia.com/gpu"
@@ -46,7 +46,7 @@ def _memory(pod: Pod, resource: str, names: tuple[str, str], estimate: Estimate)
     return {
         f"{container.pointer}/limits/{escape(names[0])}": str(needed_mib(estimate))
         for container in pod.containers
-        if resource in container.limits and not container.limits.keys() & set(names)
+        if resource in container.asked and not container.limits.keys() & set(names)
     }
 
 
@@ -69,7 +69,7 @@ def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str
 def _node(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
     """Choose the nodes with the smallest GPU of the cluster that fits, if a whole one is wanted."""
     whole = [gpu for gpu in cluster if " MIG " not in gpu.product and gpu.name in estimate.fits_on]
-    wants = any(_GPU in container.limits for container in pod.containers)
+    wants = any(_GPU in container.asked for container in pod.containers)
     if not wants or not whole or not pod.is_template:
         return {}
     label = whole[0].product.replace(" ", "-")

@@ -13,6 +13,7 @@ from service.admission import gate
 from service.admission.asking import Patience, read_patience
 from service.admission.review import Answer, Review, read_review, write_review
 from service.bodies import JSON, json_body
+from service.errors import ProblemError
 from service.openapi import PROBLEMS, WRONG_TYPE, review_bodies
 from service.parts import Parts, TheParts
 from worker.keys import Role
@@ -50,7 +51,10 @@ async def _answer(
 ) -> Response:
     review = read_review(await json_body(request))
     patience = read_patience(timeout, parts.settings.admission_wait_seconds)
-    answer = await decide(parts, review, patience)
+    try:
+        answer = await decide(parts, review, patience)
+    except RecursionError:
+        raise ProblemError(422, "the object is nested too deeply") from None
     if answer.notes:
         request.state.admission = answer.notes
     return Response(write_review(review, answer), media_type=JSON)

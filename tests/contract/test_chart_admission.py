@@ -239,8 +239,20 @@ def test_the_api_server_asks_about_our_objects_only(group: str, found: Any, want
     """The very expression, evaluated: without an annotation of ours nobody is asked."""
     for webhook in _webhooks(render_set("as it comes")):
         (condition,) = webhook["matchConditions"]
-        request = {"resource": {"group": group}}
-        assert cel.evaluate(condition["expression"], {"object": found, "request": request}) is want
+        request = {"resource": {"group": group}, "operation": "CREATE"}
+        given = {"object": found, "oldObject": None, "request": request}
+        assert cel.evaluate(condition["expression"], given) is want
+
+
+@pytest.mark.parametrize(("old", "want"), [({"metadata": {}}, False), (ANNOTATED, True)])
+def test_the_api_server_asks_when_an_annotation_is_taken_away(old: Any, want: bool) -> None:
+    """Or whoever made a held object could have it forgotten."""
+    request = {"resource": {"group": ""}, "operation": "UPDATE"}
+    new = {"metadata": {"annotations": {"other": "x"}}, "spec": {}}
+    for webhook in _webhooks(render_set("as it comes")):
+        expression = webhook["matchConditions"][0]["expression"]
+        given = {"object": new, "oldObject": old, "request": request}
+        assert cel.evaluate(expression, given) is want
 
 
 @pytest.mark.parametrize("path", sorted(REVIEWS.glob("*.json")), ids=lambda path: path.stem)
@@ -249,7 +261,10 @@ def test_the_api_server_asks_about_what_it_really_sends(path: Path) -> None:
     request = json.loads(path.read_text())["request"]
     expression = _webhooks(render_set("as it comes"))[0]["matchConditions"][0]["expression"]
 
-    asked = cel.evaluate(expression, {"object": request["object"], "request": request})
+    asked = cel.evaluate(
+        expression,
+        {"object": request["object"], "oldObject": request["oldObject"], "request": request},
+    )
 
     assert asked is (path.stem != "create-without")
 

@@ -30,6 +30,10 @@ def _shown(port: int) -> int | None:
     return x509.load_pem_x509_certificate(text.encode()).serial_number
 
 
+def _log(directory: Path) -> str:
+    return (directory / "log").read_text()
+
+
 @pytest.mark.parametrize("serve", ["all", "webhooks"])
 def test_a_renewed_certificate_is_taken_up(tmp_path: Path, serve: str) -> None:
     """Even if for a moment only half of it is there."""
@@ -44,8 +48,13 @@ def test_a_renewed_certificate_is_taken_up(tmp_path: Path, serve: str) -> None:
     }
     with running("service", tmp_path / "log", grace_seconds=30, **settings):
         wait_until(lambda: _shown(port) == first, "the first is shown")
+        key = (tmp_path / "tls.key").read_bytes()
         (tmp_path / "tls.key").write_bytes(b"half of a key")
-        wait_until(lambda: '"error"' in (tmp_path / "log").read_text(), "it is seen to be broken")
+        wait_until(lambda: '"error"' in _log(tmp_path), "it is seen to be broken")
+        assert _shown(port) == first
+        _write(tmp_path, 3)
+        (tmp_path / "tls.key").write_bytes(key)
+        wait_until(lambda: "KEY_VALUES_MISMATCH" in _log(tmp_path), "the pair does not match")
         assert _shown(port) == first
         second = _write(tmp_path, 2)
         wait_until(lambda: _shown(port) == second, "the second is shown")

@@ -67,6 +67,39 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             id="MIG, of one card",
         ),
         pytest.param({"annotations": {"memgate.dev/gpu": "l4"}}, ["l4"], id="our annotation"),
+        pytest.param(
+            {"annotations": {"memgate.dev/gpu": "h100-80"}, "nodeSelector": {_LABEL: "Tesla-T4"}},
+            ["t4"],
+            id="our annotation makes no card larger",
+        ),
+        pytest.param(
+            {"annotations": {"memgate.dev/gpu": "t4"}, "nodeSelector": {_LABEL: "NVIDIA-L4"}},
+            ["t4"],
+            id="it may make one smaller",
+        ),
+        pytest.param(
+            {"annotations": {"memgate.dev/gpu": "l4"}, "nodeSelector": {_LABEL: "NVIDIA-B300"}},
+            ["l4"],
+            id="it tells what a card is that we do not know",
+        ),
+        pytest.param(
+            {
+                "nodeSelector": {_LABEL: "Tesla-T4"},
+                "affinity": _affinity(_in("Tesla-T4", "NVIDIA-L4", "NVIDIA-B300")),
+            },
+            ["t4"],
+            id="selector and affinity both hold",
+        ),
+        pytest.param(
+            {"affinity": _affinity(_in("Tesla-T4"), _in("ssd", key="disk"))},
+            ["a10g", "a30"],
+            id="a term without a card takes any",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.10gb": "0"}, "nodeSelector": {_LABEL: "Tesla-T4"}},
+            ["t4"],
+            id="no MIG at all",
+        ),
         pytest.param({}, ["a10g", "a30"], id="what the cluster has"),
     ],
 )
@@ -104,6 +137,13 @@ def test_a_gpu_that_is_in_no_catalogue_is_described(fields: dict[str, Any], want
     assert not place.is_assumed
 
 
+_WHOLE = CATALOGUE["a100-80"].memory_bytes
+
+
+def _sidecar(limits: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "side", "restartPolicy": "Always", "resources": {"limits": limits}}
+
+
 @pytest.mark.parametrize(
     ("fields", "want_bytes", "want_by"),
     [
@@ -115,6 +155,27 @@ def test_a_gpu_that_is_in_no_catalogue_is_described(fields: dict[str, Any], want
             {"limits": {"nvidia.com/gpumem-percentage": 50}},
             CATALOGUE["a100-80"].memory_bytes // 2,
             "nvidia.com/gpumem-percentage",
+        ),
+        (
+            {"limits": {"koordinator.sh/gpu": 50}},
+            CATALOGUE["a100-80"].memory_bytes // 2,
+            "koordinator.sh/gpu",
+        ),
+        (
+            {"limits": {"nvidia.com/gpumem-percentage": 150}},
+            CATALOGUE["a100-80"].memory_bytes,
+            "nvidia.com/gpumem-percentage",
+        ),
+        ({"limits": {"nvidia.com/gpumem": 0, "nvidia.com/gpu": 1}}, _WHOLE, ""),
+        (
+            {"limits": {}, "initContainers": [_sidecar({"nvidia.com/gpumem": "4e3"})]},
+            4000 * MIB,
+            "nvidia.com/gpumem",
+        ),
+        (
+            {"initContainers": [_sidecar({"nvidia.com/gpumem": 1})]},
+            _WHOLE,
+            "",
         ),
         ({"annotations": {"gpu-memory": "4096"}, "limits": {}}, 4 * GIB, "annotation gpu-memory"),
         (
@@ -145,7 +206,7 @@ def test_declared_memory_is_the_most_a_job_can_have(
         ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu 'gtx'"),
         ({"limits": {"nvidia.com/gpumem": "much"}}, "nvidia.com/gpumem is 'much'"),
         ({"limits": {"nvidia.com/gpumem": "-1"}}, "write a number above 0"),
-        ({"annotations": {"gpu-fraction": "NaN"}}, "write a number above 0"),
+        ({"annotations": {"gpu-fraction": "NaN"}}, "write a number, such as"),
         ({"annotations": {"gpu-memory": "1X"}}, "gpu-memory is '1X'"),
     ],
 )
