@@ -19,9 +19,16 @@ from typing import Any, NamedTuple
 from memgate.errors import InputError
 from service.admission.cluster import ClusterError, Resource
 from service.admission.judgement import Finding, Judgement, Outcome, judge
-from service.admission.objects import JOB, JsonObject, Pod, as_list, as_object, find_pods
+from service.admission.objects import (
+    JOB,
+    JsonObject,
+    Pod,
+    as_list,
+    as_object,
+    find_pods,
+    select_node,
+)
 from service.admission.patches import Patch, put
-from service.admission.places import names_gpu
 from service.admission.rounds import Done, Rounds
 from service.admission.settings import AdmissionSettings, Shape
 from worker.logs import write_line
@@ -155,9 +162,8 @@ def place_pods(workload: JsonObject, flavors: Flavors) -> tuple[Pod, ...]:
 
 def _place(pod: Pod, labels: Mapping[str, str]) -> Pod:
     """Put a pod on nodes with these labels; a choice of GPUs that it left is made by that."""
-    node = replace(pod, node_selector=labels, affinity=(), annotations={}, containers=())
-    affinity = () if names_gpu(node) else pod.affinity
-    return replace(pod, node_selector={**pod.node_selector, **labels}, affinity=affinity)
+    chosen = select_node(labels)
+    return replace(pod, nodes=tuple(dict.fromkeys((*chosen, *term) for term in pod.nodes)))
 
 
 def decide_state(

@@ -190,7 +190,7 @@ def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
         pointer=pointer,
         annotations={},
         containers=(_container(f"{pointer}/resourcesPerNode", resources),),
-        nodes=(_selected(selector),),
+        nodes=(select_node(selector),),
         scheduler="",
         is_template=False,
     )
@@ -221,13 +221,14 @@ def _nodes(spec: JsonObject) -> tuple[Term, ...]:
     """Return what a pod's node must be: all of its selector, and one term of its affinity."""
     affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
     required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    selected = _selected(_texts(spec.get("nodeSelector")))
+    selected = select_node(_texts(spec.get("nodeSelector")))
     terms = filter(None, map(as_object, as_list(required.get("nodeSelectorTerms"))))
     found = tuple((*selected, *_expressed(term)) for term in terms)
     return tuple(dict.fromkeys(found)) or (selected,)
 
 
-def _selected(labels: Mapping[str, str]) -> Term:
+def select_node(labels: Mapping[str, str]) -> Term:
+    """Return what labels, which a node must have, tell of its GPU."""
     wanted = (*PRODUCT_LABELS, MEMORY_LABEL)
     return tuple(Rule(label, (labels[label],)) for label in wanted if label in labels)
 

@@ -16,7 +16,7 @@ from service.admission.kueue import (
     place_pods,
     write_reply,
 )
-from service.admission.objects import find_pods
+from service.admission.objects import find_pods, select_node
 from service.admission.places import find_places
 from service.admission.settings import AdmissionSettings, Shape
 from tests.admission import make_pod
@@ -94,7 +94,7 @@ def test_a_workload_without_flavors_is_as_it_is_written() -> None:
     workload["status"].pop("admission")
     pods = find_pods(workload, Shape(templates=("/spec/podSets/*/template",)))
     assert place_pods(workload, {}) == pods
-    assert pods[0].node_selector == _T4
+    assert pods[0].nodes == (select_node(_T4),)
 
 
 @pytest.mark.parametrize(
