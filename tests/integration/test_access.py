@@ -42,6 +42,8 @@ ROUTES: list[tuple[str, str, Role | None]] = [
     ("DELETE", "/jobs/{job_id}", Role.SUBMIT),
     ("POST", "/outcomes", Role.SUBMIT),
     ("GET", "/accuracy", Role.READ),
+    ("POST", "/webhooks/kubernetes/validate", Role.SUBMIT),
+    ("POST", "/webhooks/kubernetes/mutate", Role.SUBMIT),
     ("GET", "/gpus", Role.READ),
     ("GET", "/healthz", None),
     ("GET", "/readyz", None),

@@ -29,6 +29,7 @@ def _run(redis_url: str, directory: Path, max_examples: int, seed: int) -> int:
         "rate_limit": "1000000/minute",
         "max_queued": 1_000_000,
         "max_wait_seconds": 0.02,  # nobody will answer
+        "admission_wait_seconds": 0.02,
     }
     key = make_key(redis_url, Role.ADMIN)
     with (
