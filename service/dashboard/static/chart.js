@@ -6,9 +6,18 @@ import uPlot from "./vendor/uPlot.esm.js";
 export const MIB = 1024 ** 2;
 export const GIB = 1024 ** 3;
 
+/** What was looked up for this theme: a chart asks hundreds of times. @type {Map<string, string>} */
+const colours = new Map();
+document.addEventListener("themechange", () => colours.clear());
+
 /** @param {string} name @returns {string} */
 export function colour(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  let found = colours.get(name);
+  if (found === undefined) {
+    found = getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+    colours.set(name, found);
+  }
+  return found;
 }
 
 /** @returns {string} the font of axes and labels */

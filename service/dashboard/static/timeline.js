@@ -123,13 +123,15 @@ export class Timeline {
     ctx.clip();
     ctx.font = font().replace(/^[\d.]+px/, (size) => `${parseFloat(size) * devicePixelRatio}px`);
     ctx.textAlign = "center";
+    const width = Object.fromEntries(
+      ["forward", "backward", "optimizer"].map((name) => [name, ctx.measureText(name).width]));
     for (const { phase, begin, end } of this.whole.phases) {
       const left = Math.max(bbox.left, self.valToPos(begin, "x", true));
       const right = Math.min(bbox.left + bbox.width, self.valToPos(end, "x", true));
       if (right <= left || phase === "between") continue;
       ctx.fillStyle = colour(`phase-${phase}`);
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
-      if (ctx.measureText(phase).width + 6 < right - left) {
+      if (width[phase] + 6 < right - left) {
         ctx.fillStyle = colour("muted");
         ctx.fillText(phase, (left + right) / 2, bbox.top - 6 * devicePixelRatio);
       }
