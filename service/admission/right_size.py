@@ -60,7 +60,8 @@ def _kai(pod: Pod, estimate: Estimate) -> dict[str, str]:
 def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
     """Ask for the smallest part of a GPU of the cluster that fits, if no GPU is asked for."""
     fitting = [gpu for gpu in cluster if " MIG " in gpu.product and gpu.name in estimate.fits_on]
-    if asks_for_gpu(pod) or not pod.containers or not fitting:
+    has_room = pod.is_template and pod.containers  # else its resources come from elsewhere
+    if asks_for_gpu(pod) or not has_room or not fitting:
         return {}
     profile = fitting[0].product.rpartition(" MIG ")[2]
     return {f"{pod.containers[0].pointer}/limits/{escape(MIG_PREFIX + profile)}": "1"}
