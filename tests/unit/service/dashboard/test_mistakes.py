@@ -40,7 +40,7 @@ def test_a_right_spec_is_a_question() -> None:
         (", precision: fp23", "precision", "Did you mean 'fp32'?"),
         (", iterations: 0", "iterations", "Write a number within the rule"),
         (", allocator: nonsense", "allocator", "expandable_segments:True"),
-        (", optimizer: {nmae: Adam}", "optimizer.nmae", "Did you mean 'name'?"),
+        (", optimizer: {names: Adam}", "optimizer.names", "Did you mean 'name'?"),
         (", lora: {rank: 8}", "lora", "Change it to follow the rule."),
     ],
 )
