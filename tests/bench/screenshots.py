@@ -165,9 +165,8 @@ def _overview(page: Page) -> None:
 
 def _job(page: Page) -> None:
     expect(page.locator("#timeline")).to_have_attribute("data-drawn", "yes")
-    waiting = page.locator(
-        '[data-advice][data-state="queued"], [data-advice][data-state="running"]'
-    )
+    states = ("none", "queued", "running")
+    waiting = page.locator(", ".join(f'[data-advice][data-state="{state}"]' for state in states))
     expect(waiting).to_have_count(0, timeout=180_000)
 
 
