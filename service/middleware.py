@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import time
+from ipaddress import ip_address
 from secrets import token_hex
 from typing import Any
 
@@ -15,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.admission.settings import split
 from service.errors import problem, unknown_problem
 from service.limits import LimitedBody, declared_length, drain, too_large
 from service.metrics import Metrics
@@ -50,6 +52,9 @@ class Envelope:
         self._app = app
         self._settings = settings
         self._metrics = metrics
+        #: nobody shows a key, so nobody may come by any name
+        self._is_open = settings.serve == "all" and not settings.needs_keys
+        self._hosts = frozenset(split(settings.allowed_hosts.lower()))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -63,6 +68,10 @@ class Envelope:
         start = time.perf_counter()
         answer = _Answer(send, request_id, has_body=method != "HEAD")
         try:
+            host = _host_name(headers)
+            if self._is_open and _is_public(host) and host not in self._hosts:
+                await _wrong_host(host)(scope, receive, answer.send)
+                return
             if method == "OPTIONS":
                 await _options(scope)(scope, receive, answer.send)
                 return
@@ -141,6 +150,36 @@ class _Answer:
         elif not self._has_body:
             message = {**message, "body": b""}
         await self._send(message)
+
+
+def _wrong_host(name: str) -> Response:
+    detail = (
+        f"asked for as {name[:100]!r}, while no keys are needed: use 127.0.0.1 or localhost, have"
+        " MEMGATE_ALLOWED_HOSTS name it, or set MEMGATE_API_KEYS=required"
+    )
+    return problem(421, "WRONG_HOST", detail)
+
+
+def _host_name(headers: dict[bytes, bytes]) -> str:
+    shown = headers.get(b"host", b"").decode("latin-1").lower()
+    return shown.partition("]")[0].lstrip("[") if "[" in shown else shown.partition(":")[0]
+
+
+def _is_public(name: str) -> bool:
+    """Say whether anybody could have given a machine this name, ours too: no address, with a dot.
+
+    A page from evil.example may have that name mean 127.0.0.1 a moment later. To the browser we are
+    then the page's own server, and it may read all that we say.
+    """
+    return "." in name and not name.endswith(".localhost") and not _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _options(scope: Scope) -> Response:

@@ -30,6 +30,10 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     api_keys: Literal["auto", "required", "off"] = "auto"
     """Whether callers need a key; ``MEMGATE_API_KEYS``. ``auto``: unless it listens on loopback."""
 
+    allowed_hosts: str = ""
+    """Names, with commas, by which it may be asked for while no keys are needed, beside those of
+    this machine; ``MEMGATE_ALLOWED_HOSTS``. For a proxy that lets in whom it knows."""
+
     tls_certificate: Path | None = None
     """File with the certificate chain, PEM; ``MEMGATE_TLS_CERTIFICATE``."""
 

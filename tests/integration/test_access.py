@@ -317,3 +317,28 @@ def test_the_keys_command_finds_the_queue_of_memgate_up(
 
     assert made.status == 0, made.err
     assert json.loads(made.out)["key"].startswith("mg_")
+
+
+@pytest.mark.parametrize(
+    ("host", "want"),
+    [
+        ("127.0.0.1:8080", 200),
+        ("localhost", 200),
+        ("[::1]:8080", 200),
+        ("memgate", 200),
+        ("box.localhost:1", 200),
+        ("memgate.corp.example", 200),
+        ("evil.example", 421),
+        ("evil.example.:8080", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)
+def test_without_keys_it_answers_to_no_name_that_anybody_could_have_given_it(
+    redis_url: str, host: str, want: int
+) -> None:
+    """A page whose name comes to mean 127.0.0.1 would else read what it likes."""
+    settings = ServiceSettings(redis_url=redis_url, allowed_hosts="x, memgate.corp.example")
+    with TestClient(create_app(settings)) as client:
+        assert client.get("/gpus", headers={"Host": host}).status_code == want
+    with TestClient(_app(redis_url)) as client:
+        assert client.get("/gpus", headers={"Host": host}).status_code == 401
