@@ -49,7 +49,7 @@ run: install runtime ## start everything on this machine: queue, workers, HTTP s
 
 test: install runtime parts ## run the tests
 	@$(BIN)/python -m tests.cudnn_runtime
-	$(BIN)/python -m pytest --cov --cov-report=term --numprocesses=auto --dist=loadfile
+	$(BIN)/python -m pytest --cov --cov-report=term --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 test-slow: install runtime parts ## run the exhaustive tests as well
 	@$(BIN)/python -m tests.cudnn_runtime

@@ -24,6 +24,22 @@ DATA = Path(__file__).parent / "data"
 SHARED_TRUTH = Path(__file__).parents[2] / "shared" / "truth"
 
 
+#: what starts programs of its own takes longest
+_SLOWEST_FIRST = ("browser", "integration", "contract", "bench")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that no process is left with it alone at the end."""
+    root = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        kind = item.path.relative_to(root).parts[0]
+        return _SLOWEST_FIRST.index(kind) if kind in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
+
+    items.sort(key=rank)
+
+
 @pytest.fixture
 def make_bench() -> Iterator[Callable[..., Bench]]:
     """Make allocators whose invariants are checked when the test is over."""

@@ -326,6 +326,7 @@ def test_a_judged_job_keeps_its_gpu(lab: SlurmLab, submit: Callable[..., Ran]) -
     assert lab.run(*change, "Gres=gpu:a100:1").status == 0
 
 
+@pytest.mark.usefixtures("known")
 def test_a_job_of_two_parts_is_judged_by_part(lab: SlurmLab, gate: Gate) -> None:
     """Of a heterogeneous job each part says its own; one that does not fit refuses all."""
     lab.set(url=gate.url, key_file=str(gate.key_file))
