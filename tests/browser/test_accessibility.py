@@ -72,7 +72,7 @@ def test_a_narrow_and_a_huge_screen_show_all_without_scrolling_sideways(
     states = ("none", "queued", "running")
     waiting = page.locator(", ".join(f'[data-advice][data-state="{state}"]' for state in states))
     expect(page.locator("[data-advice]").first).to_be_visible()
-    expect(waiting).to_have_count(0, timeout=120_000)  # answers are wider than no answer
+    expect(waiting).to_have_count(0, timeout=240_000)  # answers are wider than no answer
     for width in (640, 1280, 2560):
         page.set_viewport_size({"width": width, "height": 900})
         for path in ("/", f"/ui/jobs/{job}", "/ui/try", "/ui/accuracy"):

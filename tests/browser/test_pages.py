@@ -13,7 +13,7 @@ from tests.browser.conftest import Watched
 from tests.browser.site import JOB, Site
 
 #: a worker runs a job in about a second; a busy machine in more
-PATIENCE = 60_000
+PATIENCE = 240_000
 
 DROP = """async ({data, name}) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));

@@ -148,7 +148,7 @@ def test_who_may_submit_asks_from_the_page(
     page.get_by_role("button", name="Ask").click()
 
     page.wait_for_url(f"**/ui/jobs/{work.id()}")
-    expect(page.locator(".verdict")).to_contain_text("fits on a10g", timeout=60_000)
+    expect(page.locator(".verdict")).to_contain_text("fits on a10g", timeout=240_000)
 
 
 def test_a_revoked_key_takes_its_sessions_along(
