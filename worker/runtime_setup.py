@@ -77,8 +77,10 @@ def install_cudnn(runtime: Runtime) -> None:
 def _install_packages(runtime: Runtime) -> None:
     _say(f"{runtime.name}: installing {', '.join(runtime.bare)} without NVIDIA's packages")
     venv.create(runtime.home / "venv", with_pip=True, clear=True)
-    _pip(runtime, "install", "--no-deps", *runtime.bare)
-    _pip(runtime, "install", *runtime.full, *_OWN_NEEDS)
+    # what is left out on purpose would otherwise be told as an error
+    install = ("install", "--no-warn-conflicts")
+    _pip(runtime, *install, "--no-deps", *runtime.bare)
+    _pip(runtime, *install, *runtime.full, *_OWN_NEEDS)
     (runtime.site_packages / "memgate.pth").write_text(f"{_ROOT}\n")
     with tempfile.TemporaryDirectory() as directory:
         _pip(runtime, "download", "--no-deps", "--dest", directory, *runtime.headers)
