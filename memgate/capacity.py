@@ -14,22 +14,36 @@ AMPLE_BYTES = 1 << 43
 _STEP = 2 * MIB
 
 
-def find_min_capacity(timeline: Timeline, config: AllocatorConfig, ample: Replay) -> int:
-    """Search between what was allocated and what was reserved at most in an ample replay.
+#: capacities that are tried from the top down before the search
+_NUM_TRIED = 8
+
+
+def find_min_capacity(
+    timeline: Timeline, config: AllocatorConfig, ample: Replay, *, died_at_bytes: int = 0
+) -> int:
+    """Search between what was reserved at most in an ample replay and what was allocated.
 
     Under pressure the allocator gives its cache back and tries again, so less than the peak of
-    reserved memory often suffices. Where memory is not monotone (a smaller capacity runs, a larger
-    does not) the largest capacity below which nothing was seen to run is kept.
+    reserved memory often suffices. But a little less pressure may be worse: the cache is given
+    back later, and lies in pieces. A job may so live in some capacity by luck and die in larger
+    ones. A GPU has the capacity that it has, so what is returned is where luck is not needed: in
+    all larger capacities that were tried, from the top down, the job lives. ``died_at_bytes`` is a
+    capacity in which it is known to die.
     """
 
     def runs(steps: int) -> bool:
         return not replay(timeline, config, steps * _STEP).ooms
 
     # one step below what was allocated at the same time, it cannot run
-    low = -(-ample.peak_allocated_bytes // _STEP) - 1
-    high = -(-ample.peak_reserved_bytes // _STEP)
+    low = max(-(-ample.peak_allocated_bytes // _STEP) - 1, died_at_bytes // _STEP)
+    high = max(-(-ample.peak_reserved_bytes // _STEP), low + 1)
     while not runs(high):
         low, high = high, high + max(1, high // 16)
+    for steps in _downwards(high, low):
+        if not runs(steps):
+            low = steps
+            break
+        high = steps
     while high - low > 1:
         middle = (low + high) // 2
         if runs(middle):
@@ -37,3 +51,9 @@ def find_min_capacity(timeline: Timeline, config: AllocatorConfig, ample: Replay
         else:
             low = middle
     return high * _STEP
+
+
+def _downwards(high: int, low: int) -> list[int]:
+    """Return some capacities between two others: one right below the larger, the rest spread."""
+    spread = {high - (high - low) * part // _NUM_TRIED for part in range(1, _NUM_TRIED)}
+    return sorted(({high - 1} | spread) - {high, low}, reverse=True)

@@ -57,9 +57,10 @@ def estimate(
     # 1. What the job would take if there were no end of memory.
     ample = replay(timeline, config, AMPLE_BYTES)
     # 2. What it takes of this GPU.
-    run = replay(timeline, config, left_for_segments(target))
+    left = left_for_segments(target)
+    run = replay(timeline, config, left)
     # 3. The least in which it lives.
-    required = find_min_capacity(timeline, config, ample)
+    required = find_min_capacity(timeline, config, ample, died_at_bytes=left if run.oom else 0)
     # 4. What held the memory when most was held.
     breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.

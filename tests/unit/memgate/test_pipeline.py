@@ -14,7 +14,13 @@ from memgate.pipeline import estimate
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
-from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, Decision, decide
+from memgate.verdict import (
+    MAX_CONTEXT_BYTES,
+    MIN_CONTEXT_BYTES,
+    USUAL_CONTEXT_BYTES,
+    Decision,
+    decide,
+)
 from tests.builders import mib
 
 
@@ -132,7 +138,42 @@ class TestMinCapacity:
 
         assert find_min_capacity(_timeline(mib(30), mib(50)), config, smaller) == mib(80)
 
-    @staticmethod
-    def _find(timeline: Timeline) -> int:
+    def test_luck_is_not_counted_on(self) -> None:
+        """It lives in 52 MiB and dies in 54 to 62: with more, a cache is kept, and cut up."""
         config = parse_alloc_conf("")
-        return find_min_capacity(timeline, config, replay(timeline, config, AMPLE_BYTES))
+        for size, want in ((52, True), (54, False), (62, False), (64, True)):
+            assert (replay(_LUCKY, config, mib(size)).oom is None) is want
+
+        assert self._find(_LUCKY) == mib(64)
+
+    @pytest.mark.parametrize(("died_at", "want"), [(70, 72), (71, 72), (100, 102)])
+    def test_a_capacity_in_which_it_died_is_too_small(self, died_at: int, want: int) -> None:
+        """Whatever the search would find."""
+        assert self._find(_LUCKY, died_at_bytes=mib(died_at)) == mib(want)
+
+    def test_who_dies_on_a_gpu_needs_more_than_it_has(self) -> None:
+        """The answer does not contradict itself."""
+        gpu = replace(find_gpu("a100-40"), memory_bytes=USUAL_CONTEXT_BYTES + mib(58))
+
+        target = GpuTarget(gpu=gpu)
+        said = estimate(_LUCKY, target, engine="phantom", runtime="torch-2.14", versions={})
+
+        assert said.oom is not None
+        assert said.required_bytes > said.capacity_bytes
+        assert said.decision != "admit"
+
+    @staticmethod
+    def _find(timeline: Timeline, died_at_bytes: int = 0) -> int:
+        config = parse_alloc_conf("")
+        ample = replay(timeline, config, AMPLE_BYTES)
+        return find_min_capacity(timeline, config, ample, died_at_bytes=died_at_bytes)
+
+
+#: the third block goes where the first was, if that is still there
+_LUCKY = Timeline(
+    events=(
+        *(Alloc(0, mib(24)), Free(0), Alloc(1, mib(30))),
+        *(Alloc(2, mib(12)), Free(1), Alloc(3, mib(40))),
+    ),
+    labels=_timeline(*[1] * 4).labels,
+)
