@@ -8,6 +8,7 @@ chooses.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -40,6 +41,26 @@ class GpuSpec:
         major, minor = self.compute_capability
         return f"{major}.{minor}" if major < _FIRST_UNIFORM else str(major)
 
+    def has_kernels(self, architectures: Collection[str]) -> bool:
+        """Say whether a PyTorch that was built for these (``sm_80``, ``compute_90``) runs on it.
+
+        Machine code runs on its own major capability from its minor one on, code that the driver
+        translates on all later ones; what ends in a letter is for just one. If nothing is known of
+        what it was built for, it is taken to run.
+        """
+        found = filter(None, map(_ARCHITECTURE.fullmatch, architectures))
+        return not architectures or any(self._runs(*one.groups()) for one in found)
+
+    def _runs(self, kind: str, major: str, minor: str, letter: str) -> bool:
+        built_for = (int(major), int(minor))
+        if letter:
+            return self.compute_capability == built_for
+        is_later = self.compute_capability >= built_for
+        return is_later and (kind == "compute" or self.compute_capability[0] == built_for[0])
+
+
+#: as PyTorch names what it was built for
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 #: from Ampere on, PyTorch chooses kernels by the major compute capability
 _FIRST_UNIFORM = 8

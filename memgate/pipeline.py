@@ -6,7 +6,7 @@ timeline of its own (``worker/engines``). From there on there is one way (``esti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
@@ -45,11 +45,13 @@ def estimate(
     versions: dict[str, str],
     notes: Sequence[Reason] = (),
     doubts: Sequence[Reason] = (),
+    architectures: Collection[str] = (),
 ) -> Estimate:
     """Answer for one job and one GPU.
 
     ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
+    ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
     """
     doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
@@ -72,7 +74,7 @@ def estimate(
     fits_on = [
         other.name
         for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
-        if decide(required, other).decision is Decision.ADMIT
+        if decide(required, other).decision is Decision.ADMIT and other.has_kernels(architectures)
     ]
     return Estimate(
         decision=decision.name.lower(),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate.errors import InputError
+from memgate.gpus import GpuSpec
 
 _DEFINITIONS = Path(__file__).parent / "runtimes"
 
@@ -120,6 +121,17 @@ def why_no_runtime_can_be_built() -> str | None:
     return (
         f"running jobs needs {' on '.join(_PLATFORM)}, and this is {' on '.join(here)}; every other"
         " part of memgate works here: memgate analyze takes what torch.profiler saw of a job"
+    )
+
+
+def why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
+    """Say why a job would fail on a GPU, and what to do."""
+    capability = ".".join(map(str, gpu.compute_capability))
+    others = ", ".join(name for name in read_runtimes() if name != runtime.name)
+    return (
+        f"the PyTorch of runtime {runtime.name} has no kernels for GPUs of compute capability"
+        f" {capability}: there, the job would die of 'no kernel image is available for execution on"
+        f" the device'; run it with another runtime ({others}), or on another GPU"
     )
 
 

@@ -31,6 +31,7 @@ def judge(traced: TracedJob, target: GpuTarget) -> Estimate:
         versions=traced.versions,
         notes=traced.notes,
         doubts=traced.doubts,
+        architectures=traced.architectures,
     )
 
 

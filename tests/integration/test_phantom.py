@@ -14,7 +14,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.errors import EngineError, InputError, NoKernelsError, SimulationError
-from memgate.gpus import find_gpu
+from memgate.gpus import GpuTarget, find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
 from memgate.units import MIB
@@ -26,6 +26,7 @@ from worker.engines.phantom.engine import (
 )
 from worker.engines.traced import TracedJob
 from worker.runtime import read_runtimes
+from worker.verdicts import judge
 
 RUNTIME = read_runtimes()["torch-2.14"]
 
@@ -342,3 +343,6 @@ def test_a_gpu_without_kernels_is_refused_with_what_to_do(engine: PhantomEngine,
         raised.value
     )
     assert "run it with another runtime (torch-2.6), or on another GPU" in raised.value.message
+    traced = _trace(engine, RESNET, "t4")
+    assert gpu not in judge(traced, GpuTarget(gpu=find_gpu("t4"))).fits_on
+    assert not find_gpu(gpu).has_kernels(traced.architectures)

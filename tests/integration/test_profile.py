@@ -12,7 +12,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import HostMemoryError, InputError
+from memgate.errors import HostMemoryError, InputError, NoKernelsError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
@@ -252,3 +252,9 @@ class TestScripts:
 
         assert ran.status == 2
         assert want_message in ran.err
+
+
+def test_a_gpu_without_kernels_is_refused_as_by_the_phantom(profiler: ProfileEngine) -> None:
+    """A CPU would run the job all the same, and the answer would be of no use."""
+    with pytest.raises(NoKernelsError, match=r"no kernels for GPUs of compute capability 7\.0"):
+        profiler.trace(parse_job_spec(CNN), find_gpu("v100-32"))

@@ -78,6 +78,8 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     #: results whose size depends on data, which is not there: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]
+    #: of GPUs that PyTorch was built for
+    architectures: tuple[str, ...]
     seconds: dict[str, float]
 
 
@@ -86,6 +88,8 @@ class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):
 
     num_parameters: int
     versions: dict[str, str]
+    #: of GPUs that PyTorch was built for; not looked at in a script
+    architectures: tuple[str, ...] = ()
     #: optimizer steps in the trace
     num_steps: int = 0
 

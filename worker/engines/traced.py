@@ -24,5 +24,7 @@ class TracedJob:
     notes: tuple[Reason, ...]
     #: why it may be far off: no job is admitted upon it
     doubts: tuple[Reason, ...] = ()
+    #: of GPUs that its PyTorch was built for, such as ``sm_80``; none: not known
+    architectures: tuple[str, ...] = ()
     #: from asking to being told
     seconds: float

@@ -79,3 +79,26 @@ def test_a_gpu_that_makes_no_sense_is_a_sentence(document: object, want_message:
 def test_a_generation_runs_the_same_kernels(name: str, want: str) -> None:
     """Up to Turing the minor number counts, from Ampere on it does not."""
     assert CATALOGUE[name].generation == want
+
+
+@pytest.mark.parametrize(
+    ("gpu", "architectures", "want"),
+    [
+        ("t4", (), True),
+        ("t4", ("sm_75", "sm_80"), True),
+        ("v100-32", ("sm_75", "sm_80"), False),
+        ("rtx-4060", ("sm_80",), True),
+        ("h100-80", ("sm_80",), False),
+        ("h100-80", ("sm_70", "compute_80"), True),
+        ("t4", ("compute_80",), False),
+        ("h100-80", ("sm_90a",), True),
+        ("rtx-4060", ("sm_86a",), False),
+        ("rtx-4060", ("sm_100", "sm_120"), False),
+        ("t4", ("gfx90a",), False),
+    ],
+)
+def test_a_pytorch_runs_where_it_was_built_for(
+    gpu: str, architectures: tuple[str, ...], want: bool
+) -> None:
+    """Machine code within a major capability, translated code on all later ones."""
+    assert CATALOGUE[gpu].has_kernels(architectures) is want

@@ -9,7 +9,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
-from memgate.gpus import GpuTarget, find_gpu
+from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
@@ -37,6 +37,23 @@ def _estimate(timeline: Timeline, gpu: str = "rtx-4060", used: int = 0) -> Estim
         runtime="torch-2.14",
         versions={},
     )
+
+
+def test_it_fits_on_no_gpu_that_its_pytorch_was_not_built_for() -> None:
+    """However much memory that has."""
+    target = GpuTarget(gpu=find_gpu("h200"))
+    said = estimate(
+        _timeline(GIB),
+        target,
+        engine="phantom",
+        runtime="torch-2.14",
+        versions={},
+        architectures=("sm_90",),
+    )
+
+    assert set(said.fits_on) == {
+        name for name, gpu in CATALOGUE.items() if gpu.compute_capability == (9, 0)
+    }
 
 
 def test_a_small_job_is_admitted() -> None:

@@ -24,7 +24,7 @@ from memgate.timeline import Timeline
 from worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
 from worker.engines.messages import Answer, JobRun, Request, ScriptRun
 from worker.engines.traced import TracedJob
-from worker.runtime import Runtime, read_runtimes
+from worker.runtime import Runtime, why_no_kernels
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
@@ -119,7 +119,7 @@ class PhantomEngine:
         try:
             answer = self._host.ask(request, on_step)
         except NoKernelsError:
-            raise NoKernelsError(_why_no_kernels(self._runtime, gpu)) from None
+            raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, Answer)
         timeline = Timeline(
             events=answer.events,
@@ -136,19 +136,9 @@ class PhantomEngine:
             alloc_conf=answer.alloc_conf,
             num_parameters=answer.num_parameters,
             notes=tuple(_notes(request, answer)),
+            architectures=answer.architectures,
             seconds=time.perf_counter() - start,
         )
-
-
-def _why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
-    """Say why a job would fail on a GPU, and what to do."""
-    capability = ".".join(map(str, gpu.compute_capability))
-    others = ", ".join(name for name in read_runtimes() if name != runtime.name)
-    return (
-        f"the PyTorch of runtime {runtime.name} has no kernels for GPUs of compute capability"
-        f" {capability}: there, the job would die of 'no kernel image is available for execution on"
-        f" the device'; run it with another runtime ({others}), or on another GPU"
-    )
 
 
 def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:

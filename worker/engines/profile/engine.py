@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate.blocks import pair_blocks
-from memgate.errors import ExtrapolationError, HostMemoryError
+from memgate.errors import ExtrapolationError, HostMemoryError, NoKernelsError
 from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
@@ -34,7 +34,7 @@ from worker.engines.messages import (
     ScriptRun,
 )
 from worker.engines.traced import TracedJob
-from worker.runtime import Runtime
+from worker.runtime import Runtime, why_no_kernels
 
 #: the batch sizes that are run, and the one in between that checks them
 _BATCHES = (3, 5)
@@ -93,6 +93,7 @@ class ProfileEngine:
 
         Raises:
             InputError: if the job cannot be run as it is written.
+            NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             ExtrapolationError: if the small runs do not tell the large one.
             HostMemoryError: if this machine has too little memory for the small runs.
             EngineError: if it fails for another reason.
@@ -100,6 +101,8 @@ class ProfileEngine:
         start = time.perf_counter()
         limits = (timeout_seconds, host_memory_bytes)
         first, second = self._small_runs(spec, limits)
+        if not gpu.has_kernels(first.told.architectures):
+            raise NoKernelsError(why_no_kernels(self._runtime, gpu))
         linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
         major, minor, *_ = first.told.versions["torch"].split(".")
         device = Device(
@@ -113,6 +116,7 @@ class ProfileEngine:
             alloc_conf=spec.allocator,
             num_parameters=first.told.num_parameters,
             notes=(),
+            architectures=first.told.architectures,
             seconds=time.perf_counter() - start,
         )
 

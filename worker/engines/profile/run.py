@@ -49,6 +49,7 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
     return Profiled(
         num_parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
         versions=library_versions(),
+        architectures=tuple(torch.cuda.get_arch_list()),
     )
 
 
