@@ -1,8 +1,8 @@
 """The catalogue of GPUs: what a job can be asked to fit on.
 
-Memory is what a driver reports as total, at the low end where drivers differ, since that is what
-must suffice. Multiprocessors and compute capability decide which kernels and workspaces PyTorch
-chooses.
+Memory is what a driver, or PyTorch in public reports, tells as total, at the low end where they
+differ, since that is what must suffice. Multiprocessors and compute capability decide which kernels
+and workspaces PyTorch chooses.
 """
 
 from __future__ import annotations
@@ -94,18 +94,27 @@ CATALOGUE: dict[str, GpuSpec] = {
         _gpu("t4", "Tesla T4", 14.56 * GIB, "7.5", 40),
         _gpu("rtx-2080-ti", "NVIDIA GeForce RTX 2080 Ti", 11019 * MIB, "7.5", 68),
         _gpu("rtx-3060", "NVIDIA GeForce RTX 3060", 11931 * MIB, "8.6", 28),
+        _gpu("rtx-3080", "NVIDIA GeForce RTX 3080", 9.78 * GIB, "8.6", 68),
+        _gpu("rtx-3090", "NVIDIA GeForce RTX 3090", 23.68 * GIB, "8.6", 82),
+        _gpu("rtx-a4000", "NVIDIA RTX A4000", 15.61 * GIB, "8.6", 48),
         _gpu("rtx-4060", "NVIDIA GeForce RTX 4060", 8318222336, "8.9", 24, 30),
         _gpu("rtx-4090", "NVIDIA GeForce RTX 4090", 23.64 * GIB, "8.9", 128),
+        _gpu("rtx-6000-ada", "NVIDIA RTX 6000 Ada Generation", 44.43 * GIB, "8.9", 142),
         _gpu("a10g", "NVIDIA A10G", 22587 * MIB, "8.6", 80),
+        _gpu("a10", "NVIDIA A10", 22587 * MIB, "8.6", 72),
         _gpu("a30", "NVIDIA A30", 23.53 * GIB, "8.0", 56),
         _gpu("l4", "NVIDIA L4", 23583784960, "8.9", 58),
+        _gpu("l40", "NVIDIA L40", 44.40 * GIB, "8.9", 142),
         _gpu("l40s", "NVIDIA L40S", 45589 * MIB, "8.9", 142),
         _gpu("a100-40", "NVIDIA A100-SXM4-40GB", 42298834944, "8.0", 108, 94),
         _gpu("a100-80", "NVIDIA A100-SXM4-80GB", 79.15 * GIB, "8.0", 108),
         _gpu("h100-80", "NVIDIA H100 80GB HBM3", 81082 * MIB, "9.0", 132),
+        _gpu("h100-94", "NVIDIA H100 NVL", 93.00 * GIB, "9.0", 132),
         _gpu("h200", "NVIDIA H200", 143156 * MIB, "9.0", 132),
+        _gpu("b200", "NVIDIA B200", 178.35 * GIB, "10.0", 148),
         # Parts of a GPU (MIG), by what a job in one of them sees.
         _gpu("a100-80-1g.10gb", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9728 * MIB, "8.0", 14),
+        _gpu("a100-80-2g.20gb", "NVIDIA A100-SXM4-80GB MIG 2g.20gb", 19968 * MIB, "8.0", 28),
         _gpu("h100-80-1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 9.75 * GIB, "9.0", 16),
         _gpu("h100-80-1g.20gb", "NVIDIA H100 80GB HBM3 MIG 1g.20gb", 19.62 * GIB, "9.0", 26),
         _gpu("h100-80-2g.20gb", "NVIDIA H100 80GB HBM3 MIG 2g.20gb", 19.62 * GIB, "9.0", 32),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate.errors import InputError
-from memgate.gpus import CATALOGUE, find_gpu, parse_gpu
+from memgate.gpus import CATALOGUE, find_gpu, find_product, parse_gpu
 from memgate.units import GIB
 
 
@@ -41,7 +41,7 @@ def test_a_gpu_may_be_described() -> None:
 
     assert target.gpu.memory_bytes == 10 * GIB
     assert target.gpu.compute_capability == (8, 6)
-    assert target.gpu.multiprocessors == CATALOGUE["rtx-3060"].multiprocessors
+    assert target.gpu.multiprocessors == CATALOGUE["rtx-3080"].multiprocessors
     assert (target.already_used_bytes, target.count) == (GIB, 1)
 
 
@@ -102,3 +102,24 @@ def test_a_pytorch_runs_where_it_was_built_for(
 ) -> None:
     """Machine code within a major capability, translated code on all later ones."""
     assert CATALOGUE[gpu].has_kernels(architectures) is want
+
+
+@pytest.mark.parametrize(
+    ("label", "want"),
+    [
+        ("NVIDIA-A10", "a10"),
+        ("NVIDIA-A10G-SHARED", "a10g"),
+        ("NVIDIA-L40", "l40"),
+        ("NVIDIA-L40S", "l40s"),
+        ("NVIDIA-H100-PCIe", "h100-80"),
+        ("NVIDIA-H100-NVL", "h100-94"),
+        ("NVIDIA-A100-SXM4-80GB-MIG-2g.20gb", "a100-80-2g.20gb"),
+        ("NVIDIA-GeForce-RTX-3080", "rtx-3080"),
+        ("NVIDIA-GeForce-RTX-3080-Ti", None),
+    ],
+)
+def test_cards_of_like_names_are_told_apart(label: str, want: str | None) -> None:
+    """As NVIDIA's feature discovery labels nodes; what is not there is not guessed."""
+    gpu = find_product(label)
+
+    assert (gpu.name if gpu else None) == want
