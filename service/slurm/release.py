@@ -172,7 +172,10 @@ class Releaser:
             self._controller.note(job, verdict.record | {"held": True})
 
     def _ask(self, question: str) -> ServedEstimate | ClientError:
-        asked = json.loads(question)
+        try:
+            asked = json.loads(question)
+        except ValueError as error:  # Lua takes for JSON what Python does not, such as 1.
+            return RefusedError(f"the description is not JSON: {error}", code="BAD_INPUT")
         try:
             return self._client.estimate(asked["job"], asked["gpu"], wait=0)
         except NotDoneError as error:

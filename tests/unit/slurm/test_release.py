@@ -171,6 +171,21 @@ def test_jobs_wait_while_memgate_is_away() -> None:
     assert "the server does not answer" in told[0]
 
 
+@pytest.mark.parametrize(
+    "spec", ['{"batch_size": 1.}', '{"name": "a\tb"}', f'{{"batch_size": {"9" * 5000}}}']
+)
+def test_a_question_that_cannot_be_read_stops_nobody_else(spec: str) -> None:
+    """Lua lets pass what Python does not read: that job is described wrongly, the next goes on."""
+    question = f'{{"job": {spec}, "gpu": {{"name": "t4", "count": 1}}}}'
+    twin = Twin(_job(1, question=question), _job(2))
+
+    assert _look(twin, (200, ESTIMATE))[0] == 0
+
+    assert twin.done == [("note", 1), ("cancel", 1), ("release", 2), ("note", 2)]
+    assert twin.noted[1]["decision"] == "bad_spec"
+    assert twin.noted[1]["why"].startswith("the description is not JSON: ")
+
+
 def test_a_job_that_is_gone_does_not_stop_the_others() -> None:
     """Its owner may cancel it at any moment."""
     twin = Twin(_job(1), _job(2), gone=True)
@@ -234,6 +249,36 @@ def test_a_note_is_one_argument_and_keeps_others_notes(monkeypatch: pytest.Monke
         "memgate": {"why": "'; $(reboot) \n JobId=1"},
     }
     assert "\n" not in comment
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"het_job_id": 6, "het_job_offset": 1},
+        {
+            "het_job_id": {"set": True, "infinite": False, "number": 6},
+            "het_job_offset": {"set": True, "infinite": False, "number": 1},
+        },
+    ],
+    ids=["22.05", "24.05"],
+)
+def test_a_part_of_a_job_is_released_alone(
+    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any]
+) -> None:
+    """Slurm takes the id of the first part for all; and it cancels all or none."""
+    ran: list[Any] = []
+    monkeypatch.setattr("service.slurm.controller.run", ran.append)
+    (job,) = read_queue(_queue(**part))
+
+    Controller().release(job)
+    Controller().note(job, {})
+    Controller().cancel(job)
+
+    assert [words[:3] for words in ran] == [
+        ["scontrol", "release", "6+1"],
+        ["scontrol", "update", "JobId=6+1"],
+        ["scancel", "6"],
+    ]
 
 
 def test_a_command_that_fails_is_one_sentence() -> None:
