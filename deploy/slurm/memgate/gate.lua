@@ -81,7 +81,10 @@ end
 -- Judge a job that has a description; returns what to return to Slurm.
 local function judge(settings, job, spec)
   local gpu, unknown = question.find_gpu(job, settings)
-  if gpu == nil then return slurm.SUCCESS end
+  if gpu == nil then -- nobody is asked; but a GPU that its owner adds later would not be judged
+    job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
+    return slurm.SUCCESS
+  end
   local problem = question.find_problem(spec, settings.max_spec_bytes)
   local action, record, lines, body
   if problem then
@@ -109,12 +112,13 @@ local function judge(settings, job, spec)
   return slurm.SUCCESS
 end
 
+local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
+
 -- Whatever went wrong in Lua: what the settings say; if there are none, nobody comes in.
 local function on_error(settings, problem)
   slurm.log_error("memgate: %s", words.plain(problem))
   local is_open = settings ~= nil and settings.on_error == "admit"
-  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked"
-    or "memgate: failed, and no job with a description is let in; tell your administrators")
+  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked" or SHUT)
   return is_open and slurm.SUCCESS or slurm.ERROR
 end
 
@@ -135,7 +139,9 @@ end
 -- Judge a job that is submitted; path is that of memgate.conf.lua.
 function gate.submit(path, job)
   local is_done, result = pcall(submit, path, job)
-  return is_done and result or slurm.ERROR
+  if is_done then return result end
+  slurm.log_user("%s", SHUT)
+  return slurm.ERROR
 end
 
 local function may_change(settings, job, record, uid)
@@ -144,11 +150,11 @@ local function may_change(settings, job, record, uid)
   end
   if record.held then return false, "memgate holds it" end
   for _, field in ipairs(GPU_FIELDS) do
-    if job[field] ~= nil then return false, "it was judged for another GPU" end
+    if job[field] ~= nil then return false, "the GPU it was judged for would change" end
   end
   local decides = { partition = settings.gpu_of_partition, features = settings.gpu_of_feature }
   for field, gpus in pairs(decides) do
-    if job[field] ~= nil and next(gpus) then return false, "it was judged for another GPU" end
+    if job[field] ~= nil and next(gpus) then return false, "the GPU it was judged for would change" end
   end
   return true
 end

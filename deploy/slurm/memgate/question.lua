@@ -7,6 +7,8 @@ local question = {}
 
 local DIRECTIVE = "#MEMGATE"
 local PREFIX = "memgate:"
+-- as far as directive lines are looked for: slurmctld waits meanwhile, and a script may have 4 MB
+local MAX_HEAD_BYTES = 262144
 local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
 -- what Slurm has in place of a number that nobody gave
@@ -15,12 +17,13 @@ local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535
 -- Return what the directive lines of a script say, joined, and whether one comes too late: like
 -- #SBATCH they count up to the first line that is a command.
 local function directives(script)
+  if not script:find(DIRECTIVE, 1, true) then return nil, false end
   local found, at = {}, 1
-  while at <= #script do
+  while at <= math.min(#script, MAX_HEAD_BYTES) do
     local stop = script:find("\n", at, true) or #script + 1
     if script:sub(at, at + #DIRECTIVE - 1) == DIRECTIVE then
       local text = script:sub(at + #DIRECTIVE, stop - 1)
-      if text:find("^%s") then found[#found + 1] = text end
+      if text:find("^[%s{]") then found[#found + 1] = text end
     else
       local first = script:match("^[ \t\r]*([^ \t\r\n])", at)
       if first and first ~= "#" then break end
@@ -55,6 +58,7 @@ function question.find_problem(spec, max_bytes)
   local said, problem = reader.decode(spec)
   if type(said) ~= "table" or not spec:find("^%s*{") then
     return "it is not a JSON object" .. (problem and ": " .. problem or "")
+      .. '; write {"model": {...}, ...}, not YAML'
   end
 end
 
@@ -80,13 +84,18 @@ local function read_tres(text, times, found)
 end
 
 -- Return the kinds of GPU that a job asks for ("" is any kind), and how many; nil if it asks for none.
+-- Who asks in several ways, such as --gpus and --gres, gets the kinds of all of them.
 local function asked_gpus(job)
-  local found = { kinds = {}, count = 0 }
-  read_tres(job.tres_per_job, 1, found)
-  if found.count == 0 then read_tres(job.tres_per_node, number(job.min_nodes), found) end
-  if found.count == 0 then read_tres(job.tres_per_task, number(job.num_tasks), found) end
-  if found.count == 0 then read_tres(job.tres_per_socket, 1, found) end
-  return found.count > 0 and found or nil
+  local asked = { kinds = {}, count = 0 }
+  for _, way in ipairs({
+    { job.tres_per_job, 1 }, { job.tres_per_node, number(job.min_nodes) },
+    { job.tres_per_task, number(job.num_tasks) }, { job.tres_per_socket, 1 },
+  }) do
+    local found = { kinds = asked.kinds, count = 0 }
+    read_tres(way[1], way[2], found)
+    if asked.count == 0 then asked.count = found.count end
+  end
+  return asked.count > 0 and asked or nil
 end
 
 -- Return {name =, count =, asked =}; nil if the job asks for no GPU; false and why if for which is unknown.

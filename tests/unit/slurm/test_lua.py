@@ -76,6 +76,7 @@ SCRIPTS: list[tuple[str, str | None, str | None]] = [
     ('#!/bin/sh\n#MEMGATE {"a":\n#SBATCH -n1\n#MEMGATE 1}', ' {"a":\n 1}', None),
     ("#!/bin/sh\r\n#MEMGATE\t{}\r\ntrain\r\n", "\t{}\r", None),
     ("#!/bin/sh\n   # indented\n#MEMGATE {}\n", " {}", None),
+    ('#!/bin/sh\n#MEMGATE{"a":\n#MEMGATE 1}\n', '{"a":\n 1}', None),
     ("#!/bin/sh\n#MEMGATES {}\n #MEMGATE {}\n", None, None),
     ("#!/bin/sh\ntrain\n#MEMGATE {}\n", None, "is not read"),
     ("#!/bin/sh\nx\n#MEMGATE {}\n", None, "is not read"),
@@ -83,6 +84,24 @@ SCRIPTS: list[tuple[str, str | None, str | None]] = [
     ("#MEMGATE {}", " {}", None),
     ("", None, None),
 ]
+
+
+def test_slurmctld_does_not_read_four_megabytes() -> None:
+    """It waits meanwhile: what comes after 256 KiB of comments is not looked for."""
+    near, far = read(
+        *({"script": "#!/bin/sh\n" + "#\n" * num + "#MEMGATE {}\n"} for num in (100_000, 200_000))
+    )
+
+    assert near["spec"] == " {}"
+    assert "spec" not in far
+    assert "is not read" in far["warning"]
+
+
+def test_a_description_in_yaml_is_told_from_a_wrong_one() -> None:
+    """The command line reads YAML; Lua does not."""
+    (said,) = read({"comment": "memgate:model: {source: torchvision}"})
+
+    assert said["problem"].endswith('; write {"model": {...}, ...}, not YAML')
 
 
 @pytest.mark.parametrize("lua", VERSIONS)
@@ -128,6 +147,12 @@ GPUS: list[tuple[dict[str, Any], dict[str, Any] | bool | None]] = [
     ({"tres_per_node": "gres:gpu:v100:1", "partition": "small"}, False),
     ({"tres_per_node": "gres:gpu:2"}, False),
     ({"tres_per_node": "gres:gpu:t4:1,gres:gpu:a100:1"}, False),
+    ({"tres_per_job": "gres:gpu:a100:1", "tres_per_node": "gres:gpu:t4:1"}, False),
+    ({"tres_per_node": "gres:gpu:a100:1", "tres_per_task": "gres:gpu:t4:1"}, False),
+    (
+        {"tres_per_job": "gres:gpu:t4:4", "tres_per_node": "gres:gpu:t4:2"},
+        {"name": "t4", "count": 4},
+    ),
     ({"tres_per_node": "gres:gpu:t4:99999999999999999999"}, {"name": "t4", "count": 1 << 20}),
 ]
 
