@@ -34,6 +34,8 @@ class Job:
     submitted_at: float
     #: it does not start, whoever wants that
     is_held: bool
+    #: an administrator holds it; what memgate and its owner hold looks otherwise
+    is_admin_held: bool = False
     #: all that the AdminComment says, others' notes included
     comment: dict[str, Any]
     #: of the first part of a heterogeneous job; 0 if it is none
@@ -77,6 +79,7 @@ def read_queue(text: str) -> Iterator[Job]:
                     job_id=int(job["job_id"]),
                     submitted_at=float(_number(job["submit_time"])),
                     is_held=_number(job["priority"]) == 0,
+                    is_admin_held=job.get("state_reason") == "JobHeldAdmin",
                     comment=comment,
                     het_job_id=_number(job.get("het_job_id", 0)),
                     het_job_offset=_number(job.get("het_job_offset", 0)),

@@ -162,7 +162,7 @@ class Releaser:
     def _act(self, job: Job, verdict: Verdict) -> None:
         if verdict.action is Action.RELEASE:
             # released first: stopped here, the record still says what is to be done
-            if not job.record.get("owner_held"):
+            if not (job.record.get("owner_held") or job.is_admin_held):
                 self._controller.release(job)
             self._controller.note(job, verdict.record)
         elif verdict.action is Action.CANCEL:

@@ -317,6 +317,22 @@ def test_what_its_owner_holds_stays_held(
     lab.wait_for(ran.job, "COMPLETED")
 
 
+@pytest.mark.usefixtures("known")
+def test_what_an_administrator_holds_stays_held(lab: SlurmLab, gate: Gate) -> None:
+    """GIVEN a job that memgate and an administrator hold, THEN only memgate's hold ends."""
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    ran = lab.sbatch("--gres=gpu:t4:1", head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
+    assert lab.run("scontrol", "hold", str(ran.job)).status == 0
+
+    _release(lab, gate)
+
+    assert lab.record(ran.job)["decision"] == "admit"
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job)).status == 0
+    lab.wait_for(ran.job, "COMPLETED")
+
+
 def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, gate: Gate) -> None:
     """GIVEN memgate was down when it was submitted, THEN it is released once there is an answer.
 

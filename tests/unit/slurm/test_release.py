@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -161,6 +162,16 @@ def test_what_waits_for_a_person_is_left_alone() -> None:
     assert "held" not in twin.noted[2]
 
 
+def test_what_an_administrator_holds_too_stays_held() -> None:
+    """memgate's own hold ends: its record says so, and the job waits for the administrator."""
+    twin = Twin(replace(_job(), is_admin_held=True))
+
+    _look(twin, (200, ESTIMATE))
+
+    assert twin.done == [("note", 1)]
+    assert "held" not in twin.noted[1]
+
+
 def test_jobs_wait_while_memgate_is_away() -> None:
     """And somebody is told."""
     twin = Twin(_job())
@@ -218,6 +229,16 @@ def test_the_queue_is_read_as_old_and_new_versions_write_it(job: dict[str, Any])
     assert list(read_queue(_queue(**job))) == [
         Job(job_id=7, submitted_at=5.0, is_held=True, comment={"memgate": {}})
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "want"), [("JobHeldUser", False), ("JobHeldAdmin", True), ("None", False)]
+)
+def test_who_holds_a_job_is_read(reason: str, want: bool) -> None:
+    """What a plugin holds, Slurm takes for the owner's hold."""
+    (job,) = read_queue(_queue(state_reason=reason))
+
+    assert job.is_admin_held is want
 
 
 @pytest.mark.parametrize("comment", ["", "words", "[1]", '{"memgate": 1}', '{"other": {}}', None])
