@@ -17,10 +17,10 @@ local function call(name, ...)
   return slurm.ERROR
 end
 
-function slurm_job_submit(job, _, _)
+function slurm_job_submit(job, partitions, _)
   local is_ours = (job.comment or ""):find("memgate:", 1, true) == 1
     or (job.script or ""):find("#MEMGATE", 1, true)
-  return is_ours and call("submit", job) or slurm.SUCCESS
+  return is_ours and call("submit", job, partitions) or slurm.SUCCESS
 end
 
 function slurm_job_modify(job, record, _, uid)

@@ -137,6 +137,15 @@ def test_reject_may_be_told_only(lab: SlurmLab, submit: Callable[..., Ran]) -> N
     assert lab.record(ran.job)["decision"] == "reject"
 
 
+@pytest.mark.usefixtures("known")
+def test_the_default_partition_counts_too(submit: Callable[..., Ran]) -> None:
+    """Who names neither a kind of GPU nor a partition gets that of the default one."""
+    ran = submit(LARGE, "--gres=gpu:1", gpu_of_partition={"debug": "t4"}, default_gpu="a100-40")
+
+    assert ran.status == 1
+    assert "this job does not fit on t4 (gpu): " in ran.err
+
+
 def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
     """Its owner learns which field is wrong."""
     ran = submit(SMALL | {"batch_size": 0})

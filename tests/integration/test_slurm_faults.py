@@ -160,7 +160,11 @@ BREAKS = {
     "first-call": ("question", "local comment = job.comment", "no_such_function()"),
     "words": ("words", "function words.plain(text)", "function words.plain(text) error('x')"),
     "no-gate": ("gate", "function gate.submit(", "function gate.no_submit("),
-    "gate-error": ("gate", "local is_done, result = pcall(submit, path, job)", "error({})"),
+    "gate-error": (
+        "gate",
+        "local is_done, result = pcall(submit, path, job, partitions)",
+        "error({})",
+    ),
     "gate-nothing": ("gate", "if is_done then return result end", "if is_done then return nil end"),
 }
 

@@ -78,9 +78,15 @@ local function hold(job, record, body)
   job.priority = 0
 end
 
+-- The job for the question of its GPU, with the partition that Slurm will take if it names none.
+local function with_partition(job, partitions)
+  local partition = job.partition or question.default_partition(partitions)
+  return setmetatable({ partition = partition }, { __index = function(_, name) return job[name] end })
+end
+
 -- Judge a job that has a description; returns what to return to Slurm.
-local function judge(settings, job, spec)
-  local gpu, unknown = question.find_gpu(job, settings)
+local function judge(settings, job, spec, partitions)
+  local gpu, unknown = question.find_gpu(with_partition(job, partitions), settings)
   if gpu == nil then -- nobody is asked; but a GPU that its owner adds later would not be judged
     job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
     return slurm.SUCCESS
@@ -122,7 +128,7 @@ local function on_error(settings, problem)
   return is_open and slurm.SUCCESS or slurm.ERROR
 end
 
-local function submit(path, job)
+local function submit(path, job, partitions)
   local settings
   local is_done, result = pcall(function()
     -- nothing of ours: at once, whatever state our own files are in
@@ -130,15 +136,15 @@ local function submit(path, job)
     if warning then slurm.log_user("%s", "memgate: " .. warning) end
     if not spec then return slurm.SUCCESS end
     settings = settings_file.read(path)
-    return judge(settings, job, spec)
+    return judge(settings, job, spec, partitions)
   end)
   if is_done and type(result) == "number" then return result end
   return on_error(settings, result)
 end
 
--- Judge a job that is submitted; path is that of memgate.conf.lua.
-function gate.submit(path, job)
-  local is_done, result = pcall(submit, path, job)
+-- Judge a job that is submitted; path is that of memgate.conf.lua, partitions are as Slurm gives them.
+function gate.submit(path, job, partitions)
+  local is_done, result = pcall(submit, path, job, partitions)
   if is_done then return result end
   slurm.log_user("%s", SHUT)
   return slurm.ERROR

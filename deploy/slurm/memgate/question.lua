@@ -98,21 +98,46 @@ local function asked_gpus(job)
   return asked.count > 0 and asked or nil
 end
 
+-- Return the GPU of a job that says no kind: by its constraint, else by its partition, else for all;
+-- nil and why if that is not known, or not one.
+local function untyped_gpu(job, settings)
+  local features = job.features or ""
+  if settings.gpu_of_feature[features] then return settings.gpu_of_feature[features] end
+  for word in features:gmatch("[^%s&|,*!%[%]%(%)]+") do
+    if settings.gpu_of_feature[word] then
+      return nil, ("--constraint=%s is more than the one word %s"):format(features, word)
+    end
+  end
+  local found
+  for partition in (job.partition or ""):gmatch("[^,]+") do
+    local name = settings.gpu_of_partition[partition] or settings.default_gpu
+    if found and found ~= name then return nil, "its partitions have several kinds of GPU" end
+    found = name
+  end
+  found = found or settings.default_gpu
+  if found == "" then return nil, "it does not say which kind of GPU: --gres=gpu:KIND:1" end
+  return found
+end
+
 -- Return {name =, count =, asked =}; nil if the job asks for no GPU; false and why if for which is unknown.
 function question.find_gpu(job, settings)
   local asked = asked_gpus(job)
   if not asked then return nil end
   local kind = next(asked.kinds)
   if next(asked.kinds, kind) then return false, "it asks for several kinds of GPU" end
-  local name = settings.gpu_of_type[kind]
-    or kind == "" and (settings.gpu_of_feature[job.features or ""]
-      or settings.gpu_of_partition[job.partition or ""]
-      or settings.default_gpu)
+  local name, unknown = settings.gpu_of_type[kind]
+  if not name and kind == "" then name, unknown = untyped_gpu(job, settings) end
   if not name or name == "" then
-    return false, kind == "" and "it does not say which kind of GPU: --gres=gpu:KIND:1"
-      or ("which GPU gpu:%s is has not been set up"):format(kind)
+    return false, unknown or ("which GPU gpu:%s is has not been set up"):format(kind)
   end
   return { name = name, count = asked.count, asked = kind == "" and "gpu" or "gpu:" .. kind }
+end
+
+-- Return the partition of jobs that name none; nil if there is none.
+function question.default_partition(partitions)
+  for name, partition in pairs(partitions or {}) do
+    if partition.flag_default == 1 then return name end
+  end
 end
 
 -- Return the body of the request. The spec goes as it was written, since Lua cannot tell [] from {}.

@@ -45,7 +45,7 @@ print(cjson.encode(says))
 SETTINGS = {
     "gpu_of_type": {"a100": "a100-80", "t4": "t4"},
     "gpu_of_feature": {"big": "h100-80"},
-    "gpu_of_partition": {"small": "rtx-3060"},
+    "gpu_of_partition": {"small": "rtx-3060", "tiny": "rtx-3060"},
     "default_gpu": "",
 }
 
@@ -144,6 +144,9 @@ GPUS: list[tuple[dict[str, Any], dict[str, Any] | bool | None]] = [
     ({"tres_per_socket": "gres:gpu:t4:1"}, {"name": "t4", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "features": "big"}, {"name": "h100-80", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "partition": "small"}, {"name": "rtx-3060", "count": 1}),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small,tiny"}, {"name": "rtx-3060", "count": 1}),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small,other"}, False),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small", "features": "[big|new]"}, False),
     ({"tres_per_node": "gres:gpu:v100:1", "partition": "small"}, False),
     ({"tres_per_node": "gres:gpu:2"}, False),
     ({"tres_per_node": "gres:gpu:t4:1,gres:gpu:a100:1"}, False),
