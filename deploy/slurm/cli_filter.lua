@@ -35,6 +35,7 @@ local function as_job(options)
     tres_per_socket = gpus(options["gpus-per-socket"]),
     min_nodes = tonumber((options.nodes or ""):match("^%d+")),
     num_tasks = tonumber(options.ntasks),
+    shared = options.exclusive == "exclusive" and 0 or nil,
   }
 end
 

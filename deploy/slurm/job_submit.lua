@@ -23,9 +23,9 @@ function slurm_job_submit(job, partitions, _)
   return is_ours and call("submit", job, partitions) or slurm.SUCCESS
 end
 
-function slurm_job_modify(job, record, _, uid)
+function slurm_job_modify(job, record, partitions, uid)
   local is_ours = uid ~= 0 and (record.admin_comment or ""):find('"memgate"', 1, true)
-  return is_ours and call("modify", job, record, uid) or slurm.SUCCESS
+  return is_ours and call("modify", job, record, uid, partitions) or slurm.SUCCESS
 end
 
 return slurm.SUCCESS

@@ -260,9 +260,22 @@ def test_a_job_without_a_gpu_passes_and_gets_none_later(lab: SlurmLab, options: 
     assert lab.record(ran.job) == {"decision": "no_gpu"}
     assert lab.run(*change, "Gres=gpu:t4:1", nobody=True).status == 1
     assert lab.run(*change, "TresPerJob=gpu:t4:1", nobody=True).status == 1
+    assert lab.run(*change, "OverSubscribe=NO", nobody=True).status == 1
+    assert lab.run(*change, "Partition=whole", nobody=True).status == 1
     assert lab.run(*change, "TimeLimit=5", nobody=True).status == 0
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
     lab.wait_for(ran.job, "COMPLETED")
+
+
+@pytest.mark.parametrize("options", [["--exclusive"], ["--partition=whole"]])
+def test_a_job_with_whole_nodes_has_their_gpus(lab: SlurmLab, options: list[str]) -> None:
+    """Slurm gives it every GPU of a node, though it names none."""
+    lab.set(on_unknown_gpu="reject")
+
+    ran = lab.sbatch(*options, head=HEAD, nobody=True)
+
+    assert ran.status == 1
+    assert "it does not say which kind of GPU" in ran.err
 
 
 def test_every_kind_of_gpu_that_a_job_asks_for_counts(lab: SlurmLab) -> None:

@@ -78,15 +78,9 @@ local function hold(job, record, body)
   job.priority = 0
 end
 
--- The job for the question of its GPU, with the partition that Slurm will take if it names none.
-local function with_partition(job, partitions)
-  local partition = job.partition or question.default_partition(partitions)
-  return setmetatable({ partition = partition }, { __index = function(_, name) return job[name] end })
-end
-
 -- Judge a job that has a description; returns what to return to Slurm.
 local function judge(settings, job, spec, partitions)
-  local gpu, unknown = question.find_gpu(with_partition(job, partitions), settings)
+  local gpu, unknown = question.find_gpu(question.complete(job, partitions), settings)
   if gpu == nil then -- nobody is asked; but a GPU that its owner adds later would not be judged
     job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
     return slurm.SUCCESS
@@ -150,13 +144,17 @@ function gate.submit(path, job, partitions)
   return slurm.ERROR
 end
 
-local function may_change(settings, job, record, uid)
+local function may_change(settings, job, record, uid, partitions)
   for _, admin in ipairs(settings.admins) do
     if admin == uid then return true end
   end
   if record.held then return false, "memgate holds it" end
   for _, field in ipairs(GPU_FIELDS) do
     if job[field] ~= nil then return false, "the GPU it was judged for would change" end
+  end
+  local after = job.partition and question.complete(job, partitions) or job
+  if record.decision == "no_gpu" and after.shared == 0 then
+    return false, "it would get whole nodes, and GPUs that it was not judged for"
   end
   local decides = { partition = settings.gpu_of_partition, features = settings.gpu_of_feature }
   for field, gpus in pairs(decides) do
@@ -174,13 +172,13 @@ end
 
 -- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
 -- Slurm shows the owner "Access/permission denied" and no words of ours.
-function gate.modify(path, job, before, uid)
+function gate.modify(path, job, before, uid, partitions)
   if uid == 0 then return slurm.SUCCESS end
   local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
   local is_done, result = pcall(function()
     local record = record_of(before)
     if not record then return slurm.SUCCESS end
-    local is_allowed, why = may_change(settings_file.read(path), job, record, uid)
+    local is_allowed, why = may_change(settings_file.read(path), job, record, uid, partitions)
     if is_allowed then return slurm.SUCCESS end
     slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
       tostring(before.job_id), uid, why)

@@ -11,6 +11,8 @@ local PREFIX = "memgate:"
 local MAX_HEAD_BYTES = 262144
 local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
+-- what Slurm has for --exclusive
+local WHOLE_NODES = 0
 -- what Slurm has in place of a number that nobody gave
 local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535] = true, [0] = true }
 
@@ -84,7 +86,8 @@ local function read_tres(text, times, found)
 end
 
 -- Return the kinds of GPU that a job asks for ("" is any kind), and how many; nil if it asks for none.
--- Who asks in several ways, such as --gpus and --gres, gets the kinds of all of them.
+-- Who asks in several ways, such as --gpus and --gres, gets the kinds of all of them; who asks for
+-- whole nodes gets the GPUs that are there, named or not.
 local function asked_gpus(job)
   local asked = { kinds = {}, count = 0 }
   for _, way in ipairs({
@@ -94,6 +97,9 @@ local function asked_gpus(job)
     local found = { kinds = asked.kinds, count = 0 }
     read_tres(way[1], way[2], found)
     if asked.count == 0 then asked.count = found.count end
+  end
+  if asked.count == 0 and job.shared == WHOLE_NODES then
+    asked.kinds[""], asked.count = true, number(job.min_nodes)
   end
   return asked.count > 0 and asked or nil
 end
@@ -133,11 +139,18 @@ function question.find_gpu(job, settings)
   return { name = name, count = asked.count, asked = kind == "" and "gpu" or "gpu:" .. kind }
 end
 
--- Return the partition of jobs that name none; nil if there is none.
-function question.default_partition(partitions)
+-- Return a job as Slurm will have it: in the default partition if it names none, and with whole nodes
+-- if a partition gives no less. Partitions are as Slurm gives them to a plugin.
+function question.complete(job, partitions)
+  local names, shared = job.partition, job.shared
   for name, partition in pairs(partitions or {}) do
-    if partition.flag_default == 1 then return name end
+    if not names and partition.flag_default == 1 then names = name end
   end
+  for name in (names or ""):gmatch("[^,]+") do
+    if partitions and partitions[name] and partitions[name].max_share == 0 then shared = WHOLE_NODES end
+  end
+  local known = { partition = names, shared = shared }
+  return setmetatable(known, { __index = function(_, field) return job[field] end })
 end
 
 -- Return the body of the request. The spec goes as it was written, since Lua cannot tell [] from {}.

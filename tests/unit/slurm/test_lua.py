@@ -150,6 +150,10 @@ GPUS: list[tuple[dict[str, Any], dict[str, Any] | bool | None]] = [
     ({"tres_per_node": "gres:gpu:v100:1", "partition": "small"}, False),
     ({"tres_per_node": "gres:gpu:2"}, False),
     ({"tres_per_node": "gres:gpu:t4:1,gres:gpu:a100:1"}, False),
+    ({"shared": 0, "partition": "small", "min_nodes": 2}, {"name": "rtx-3060", "count": 2}),
+    ({"shared": 0, "tres_per_node": "gres:gpu:a100:1"}, {"name": "a100-80", "count": 1}),
+    ({"shared": 0}, False),
+    ({"shared": 65534}, None),
     ({"tres_per_job": "gres:gpu:a100:1", "tres_per_node": "gres:gpu:t4:1"}, False),
     ({"tres_per_node": "gres:gpu:a100:1", "tres_per_task": "gres:gpu:t4:1"}, False),
     (
