@@ -10,7 +10,8 @@ local gate = require("memgate.gate")
 -- Slurm takes what fails, and what returns no number, for a yes. So whatever is wrong with memgate's
 -- files, here it is a no; and who has nothing to do with memgate does not even notice.
 local function call(name, ...)
-  local is_done, result = pcall(gate[name], here .. "memgate.conf.lua", ...)
+  local function run(...) return gate[name](here .. "memgate.conf.lua", ...) end
+  local is_done, result = pcall(run, ...)
   if is_done and type(result) == "number" then return result end
   slurm.log_error("memgate: %s: %s", name, tostring(result))
   slurm.log_user("memgate: failed, and no job with a description is let in; tell your administrators")

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
+from tests.integration.slurm_lab import ROOT, Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import (
     Manners,
     cut_off,
@@ -234,6 +234,29 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
     assert "nobody could tell" in ran.err
 
 
+def test_the_lines_for_a_script_of_your_own_do_the_same(lab: SlurmLab) -> None:
+    """As docs/slurm.md has them: a job is held, and its owner cannot release it."""
+    page = (ROOT / "docs" / "slurm.md").read_text()
+    own = page.rpartition("```lua\n")[2].partition("```")[0].replace("/etc/slurm", str(lab.etc))
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    path = lab.etc / "job_submit.lua"
+    text = path.read_text()
+    try:
+        path.write_text(own)
+        lab.reload()
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+        release = lab.run("scontrol", "release", str(ran.job), nobody=True)
+        other = lab.sbatch(GPU, nobody=True)
+    finally:
+        path.write_text(text)
+        lab.reload()
+
+    assert "it is held until that is known" in ran.err
+    assert release.status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert (other.status, other.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     "options", [[GPU], [], ["--gres=gpu:t4:1", "--comment=for the paper"]], ids=["gpu", "cpu", "c"]
 )
@@ -338,16 +361,18 @@ def test_a_guard_that_is_broken_stays_shut(lab: SlurmLab) -> None:
     assert lab.run("scontrol", "release", str(ran.job)).status == 0
 
 
-def test_a_guard_that_is_gone_stays_shut(lab: SlurmLab) -> None:
-    """GIVEN a held job, WHEN our Lua cannot be called, THEN others' jobs do not notice."""
+@pytest.mark.parametrize("rest", ["return {}", ""], ids=["nothing-in-it", "empty"])
+def test_a_gate_that_is_gone_stays_shut(lab: SlurmLab, rest: str) -> None:
+    """WHEN our Lua cannot be called, THEN nobody comes in or out, and others do not notice."""
     lab.set(url=NOWHERE, on_unanswered="hold")
     held = lab.sbatch(GPU, head=HEAD, nobody=True)
     other = lab.sbatch(GPU, "--hold", nobody=True)
     path = lab.etc / "memgate" / "gate.lua"
     text = path.read_text()
     try:
-        path.write_text("return {}")
+        path.write_text(rest)
         lab.reload()
+        assert lab.sbatch(GPU, head=HEAD, nobody=True).status == 1
         assert lab.run("scontrol", "release", str(held.job), nobody=True).status == 1
         assert lab.run("scontrol", "release", str(other.job), nobody=True).status == 0
         assert lab.run("scontrol", "update", f"JobId={held.job}", "TimeLimit=9").status == 0
