@@ -309,6 +309,7 @@ def test_every_kind_of_gpu_that_a_job_asks_for_counts(lab: SlurmLab) -> None:
 
     assert ran.status == 1
     assert "it asks for several kinds of GPU" in ran.err
+    assert "memgate: it was not submitted: such jobs are refused here" in ran.err
 
 
 BAD_SPECS: list[tuple[str, str]] = [

@@ -70,6 +70,9 @@ local FINAL_WORDS = {
   hold = "it is held until that is known",
 }
 
+-- decisions whose words alone do not tell that a job was refused
+local MAY_FIT = { uncertain = true, unknown_gpu = true }
+
 local function hold(job, record, body)
   record.held = true
   if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
@@ -101,6 +104,8 @@ local function judge(settings, job, spec, partitions)
     lines[#lines + 1] = FINAL_WORDS[action]
   elseif action == "hold" then
     lines[#lines + 1] = "it is held: an administrator decides"
+  elseif action == "reject" and MAY_FIT[record.decision] then
+    lines[#lines + 1] = "it was not submitted: such jobs are refused here"
   end
   for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
   if action == "reject" then return slurm.ERROR end
