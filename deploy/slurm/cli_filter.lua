@@ -2,13 +2,10 @@
 -- It runs as the user and can be bypassed, so it only advises and never refuses. But here it blocks
 -- nobody else: it waits for a new answer, which job_submit.lua then finds at once. docs/slurm.md.
 
+-- A plugin that does not load keeps sbatch and srun from running, on any node: all that may be
+-- missing, memgate's modules and Lua's libraries, is loaded later, where failing does no harm.
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 package.path = here .. "?.lua;" .. package.path
-require("memgate.paths")
-local ask = require("memgate.ask")
-local question = require("memgate.question")
-local settings_file = require("memgate.settings")
-local words = require("memgate.words")
 
 -- as far as directive lines are looked for
 local MAX_SCRIPT_BYTES = 1048576
@@ -38,20 +35,24 @@ local function as_job(options)
     tres_per_socket = gpus(options["gpus-per-socket"]),
     min_nodes = tonumber((options.nodes or ""):match("^%d+")),
     num_tasks = tonumber(options.ntasks),
+    shared = options.exclusive == "exclusive" and 0 or nil,
   }
 end
 
 local function advise(options)
   if options.type == "srun" and os.getenv("SLURM_JOB_ID") then return end -- a step, not a job
+  require("memgate.paths")
+  local question = require("memgate.question")
   local job = as_job(options)
   local spec = question.find_spec(job)
   if not spec then return end
-  local settings = settings_file.read(here .. "memgate.conf.lua")
+  local settings = require("memgate.settings").read(here .. "memgate.conf.lua")
   local gpu = question.find_gpu(job, settings)
   if not gpu or question.find_problem(spec, settings.max_spec_bytes) then return end
-  local answer = ask(settings, question.body(spec, gpu), settings.client_key_file, settings.advice_seconds)
+  local body = question.body(spec, gpu)
+  local answer = require("memgate.ask")(settings, body, settings.client_key_file, settings.advice_seconds)
   if not settings.advise or answer.kind ~= "answered" or answer.said.decision == "admit" then return end
-  for _, line in ipairs(words.about(settings, gpu, answer.said, answer.id)) do
+  for _, line in ipairs(require("memgate.words").about(settings, gpu, answer.said, answer.id)) do
     io.stderr:write(options.type, ": memgate's advice: ", line, "\n")
   end
 end
@@ -62,7 +63,7 @@ end
 
 function slurm_cli_pre_submit(options, _)
   local is_done, problem = pcall(advise, options)
-  if not is_done then slurm.log_debug("memgate: %s", words.plain(problem)) end
+  if not is_done then pcall(slurm.log_debug, "memgate: %s", tostring(problem)) end
   return slurm.SUCCESS
 end
 

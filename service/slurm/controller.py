@@ -34,8 +34,18 @@ class Job:
     submitted_at: float
     #: it does not start, whoever wants that
     is_held: bool
+    #: an administrator holds it; what memgate and its owner hold looks otherwise
+    is_admin_held: bool = False
     #: all that the AdminComment says, others' notes included
     comment: dict[str, Any]
+    #: of the first part of a heterogeneous job; 0 if it is none
+    het_job_id: int = 0
+    het_job_offset: int = 0
+
+    @property
+    def name(self) -> str:
+        """What ``scontrol`` calls it. The id of a first part alone would mean all parts."""
+        return f"{self.het_job_id}+{self.het_job_offset}" if self.het_job_id else str(self.job_id)
 
     @property
     def record(self) -> dict[str, Any]:
@@ -69,7 +79,10 @@ def read_queue(text: str) -> Iterator[Job]:
                     job_id=int(job["job_id"]),
                     submitted_at=float(_number(job["submit_time"])),
                     is_held=_number(job["priority"]) == 0,
+                    is_admin_held=job.get("state_reason") == "JobHeldAdmin",
                     comment=comment,
+                    het_job_id=_number(job.get("het_job_id", 0)),
+                    het_job_offset=_number(job.get("het_job_offset", 0)),
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"squeue --json says something unforeseen: {error!r:.200}") from None
@@ -93,16 +106,16 @@ class Controller:
 
     def release(self, job: Job) -> None:
         """Let a held job start."""
-        run(["scontrol", "release", str(job.job_id)])
+        run(["scontrol", "release", job.name])
 
     def cancel(self, job: Job) -> None:
-        """End a job."""
-        run(["scancel", str(job.job_id)])
+        """End a job, with all its parts: Slurm cancels no part alone."""
+        run(["scancel", str(job.het_job_id or job.job_id)])
 
     def note(self, job: Job, record: dict[str, Any]) -> None:
         """Replace memgate's record of a job; others' notes stay."""
         comment = json.dumps(job.comment | {"memgate": record})
-        run(["scontrol", "update", f"JobId={job.job_id}", f"AdminComment={comment}"])
+        run(["scontrol", "update", f"JobId={job.name}", f"AdminComment={comment}"])
 
 
 def run(command: Sequence[str]) -> str:

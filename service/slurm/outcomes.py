@@ -38,6 +38,9 @@ _OVERLAP_SECONDS = 3600.0
 #: its peak was reached: others may have ended before
 _STATES = "COMPLETED,TIMEOUT"
 
+#: of HTTP: it was not taken for certain, and may be later: too many at once, a key that is wrong
+_NOT_NOW = {401, 403, 429, 503}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
@@ -146,6 +149,11 @@ class Memory:
         self._reported[job_id] = now
         self._save()
 
+    def remove(self, job_id: int) -> None:
+        """Forget a job: it was not reported after all."""
+        del self._reported[job_id]
+        self._save()
+
     def advance(self, now: float) -> None:
         """Remember up to when all was seen; forget who cannot be met again."""
         self.seen_until = now
@@ -186,30 +194,42 @@ class Reporter:
     def look(self) -> int:
         """Report what is new; return how many outcomes that were."""
         now = self._clock()
-        since = (self._memory.seen_until or now) - _OVERLAP_SECONDS
+        if not self._memory.seen_until:
+            self._memory.advance(now)  # also if this look, the first, comes to nothing
+        since = self._memory.seen_until - _OVERLAP_SECONDS
         found = [job for job in read_sacct(self._ask(since)) if job.job_id not in self._memory]
         measured = [
             job for job in found if job.peak_bytes and job.elapsed_seconds >= self._shortest_seconds
         ]
-        if measured:
-            self._client.gpus()  # a server that is away is no reason to forget outcomes
-        num_reported = sum(self._report(job) for job in measured)
+        num_reported = self._report_all(measured)
         self._memory.advance(now)
         return num_reported
 
-    def _report(self, job: Finished) -> bool:
+    def _report_all(self, jobs: list[Finished]) -> int:
+        num_reported, is_there = 0, False
+        for job in jobs:
+            if not is_there:
+                self._client.gpus()  # a server that is away is no reason to forget outcomes
+                is_there = True
+            try:
+                self._report(job)
+                num_reported += 1
+            except AnswerError as error:
+                if error.status in _NOT_NOW:
+                    self._memory.remove(job.job_id)
+                    raise
+                # such as an estimate that is long forgotten
+                self._tell(f"job {job.job_id}: not taken: {error.message}")
+            except ClientError as error:
+                is_there = False
+                self._tell(f"job {job.job_id}: perhaps not heard: {error.message}")
+        return num_reported
+
+    def _report(self, job: Finished) -> None:
         assert job.peak_bytes is not None
         self._memory.add(job.job_id, self._clock())
-        try:
-            self._client.report_outcome(job.estimate, job.peak_bytes)
-        except AnswerError as error:  # such as an estimate that is long forgotten
-            self._tell(f"job {job.job_id}: not taken: {error.message}")
-            return False
-        except ClientError as error:
-            self._tell(f"job {job.job_id}: perhaps not heard: {error.message}")
-            return False
+        self._client.report_outcome(job.estimate, job.peak_bytes)
         self._tell(f"job {job.job_id}: reported {job.peak_bytes} bytes for {job.estimate}")
-        return True
 
     def run(self, every_seconds: float) -> None:
         """Look again and again; whatever fails is told, and tried again."""

@@ -162,7 +162,7 @@ class Releaser:
     def _act(self, job: Job, verdict: Verdict) -> None:
         if verdict.action is Action.RELEASE:
             # released first: stopped here, the record still says what is to be done
-            if not job.record.get("owner_held"):
+            if not (job.record.get("owner_held") or job.is_admin_held):
                 self._controller.release(job)
             self._controller.note(job, verdict.record)
         elif verdict.action is Action.CANCEL:
@@ -172,7 +172,10 @@ class Releaser:
             self._controller.note(job, verdict.record | {"held": True})
 
     def _ask(self, question: str) -> ServedEstimate | ClientError:
-        asked = json.loads(question)
+        try:
+            asked = json.loads(question)
+        except ValueError as error:  # Lua takes for JSON what Python does not, such as 1.
+            return RefusedError(f"the description is not JSON: {error}", code="BAD_INPUT")
         try:
             return self._client.estimate(asked["job"], asked["gpu"], wait=0)
         except NotDoneError as error:

@@ -67,6 +67,7 @@ JobSubmitPlugins=lua
 CliFilterPlugins={cli_filter}
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=500 Gres=gpu:a100:1,gpu:t4:1
 PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE OverSubscribe=FORCE:8 State=UP
+PartitionName=whole Nodes={host} MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
 """
 
 _GRES = """
@@ -114,7 +115,7 @@ class SlurmLab:
             wait_until((self.home / "munge.sock").exists, "munged", 20)
             self._start("slurmctld", "-D", "-c")
             self._start("slurmd", "-D", "-N", _host())
-            wait_until(lambda: self.run("sinfo", "-h", "-o", "%T").out.strip() == "idle", "Slurm")
+            wait_until(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T").out, "Slurm")
         except BaseException:
             self._stack.close()
             raise

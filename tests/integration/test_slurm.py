@@ -137,6 +137,15 @@ def test_reject_may_be_told_only(lab: SlurmLab, submit: Callable[..., Ran]) -> N
     assert lab.record(ran.job)["decision"] == "reject"
 
 
+@pytest.mark.usefixtures("known")
+def test_the_default_partition_counts_too(submit: Callable[..., Ran]) -> None:
+    """Who names neither a kind of GPU nor a partition gets that of the default one."""
+    ran = submit(LARGE, "--gres=gpu:1", gpu_of_partition={"debug": "t4"}, default_gpu="a100-40")
+
+    assert ran.status == 1
+    assert "this job does not fit on t4 (gpu): " in ran.err
+
+
 def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
     """Its owner learns which field is wrong."""
     ran = submit(SMALL | {"batch_size": 0})
@@ -255,6 +264,30 @@ def test_a_held_job_that_does_not_fit_never_runs(
     assert lab.job(ran.job)["job_state"] == state
 
 
+@pytest.mark.parametrize("option", ["cancel", "hold"])
+@pytest.mark.usefixtures("known")
+def test_a_part_that_fits_does_not_release_the_others(
+    lab: SlurmLab, gate: Gate, option: str
+) -> None:
+    """GIVEN a held job of two parts, of which one fits, THEN the other never runs."""
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    parts = [f"--comment=memgate:{json.dumps(job)}" for job in (SMALL, LARGE)]
+    gpu = "--gres=gpu:t4:1"
+    ran = lab.run(
+        *("sbatch", "--output=/dev/null", "--wrap=true", gpu, parts[0], ":", gpu, parts[1]),
+        nobody=True,
+    )
+
+    said = _release(lab, gate, "--rejected", option)
+
+    records = [lab.record(ran.job + part) for part in (0, 1)]
+    assert [record["decision"] for record in records] == ["admit", "reject"]
+    assert lab.job(ran.job + 1)["priority"] == 0
+    if option == "cancel":
+        assert lab.job(ran.job + 1)["job_state"] == "CANCELLED"
+    assert f"job {ran.job + 1}: {option}: " in said
+
+
 def test_an_array_is_released_as_a_whole(
     lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
 ) -> None:
@@ -293,6 +326,22 @@ def test_what_its_owner_holds_stays_held(
     lab.wait_for(ran.job, "COMPLETED")
 
 
+@pytest.mark.usefixtures("known")
+def test_what_an_administrator_holds_stays_held(lab: SlurmLab, gate: Gate) -> None:
+    """GIVEN a job that memgate and an administrator hold, THEN only memgate's hold ends."""
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    ran = lab.sbatch("--gres=gpu:t4:1", head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
+    assert lab.run("scontrol", "hold", str(ran.job)).status == 0
+
+    _release(lab, gate)
+
+    assert lab.record(ran.job)["decision"] == "admit"
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert lab.run("scontrol", "release", str(ran.job)).status == 0
+    lab.wait_for(ran.job, "COMPLETED")
+
+
 def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, gate: Gate) -> None:
     """GIVEN memgate was down when it was submitted, THEN it is released once there is an answer.
 
@@ -303,11 +352,18 @@ def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, g
     ran = lab.sbatch("--gres=gpu:t4:1", head=head, nobody=True)
     assert lab.record(ran.job)["held"]
 
-    with subprocess.Popen(_releaser(gate, "--every", "0.2"), env=lab.environment) as releaser:
+    with subprocess.Popen(
+        _releaser(gate, "--every", "0.2"),
+        env=lab.environment,
+        # of a shell's background job it would inherit that Ctrl-C is ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as releaser:
         try:
             lab.wait_for(ran.job, "COMPLETED", 60)
-        finally:
             releaser.send_signal(signal.SIGINT)
+            releaser.wait(30)
+        finally:
+            releaser.kill()
 
     assert releaser.returncode == 0
     assert lab.record(ran.job)["decision"] == "admit"
@@ -393,6 +449,20 @@ def test_advice_never_stands_in_the_way(lab: SlurmLab, gate: Gate, how: str) -> 
 
     assert ran.status == 0
     assert "advice" not in ran.err
+
+
+def test_a_node_without_memgates_modules_runs_jobs(lab: SlurmLab) -> None:
+    """A plugin that does not load would keep sbatch and srun from running, on that node."""
+    modules = lab.etc / "memgate"
+    aside = modules.rename(lab.etc / "aside")  # slurmctld has read them long ago
+    try:
+        batch = lab.sbatch(head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
+        step = lab.run("srun", "--immediate=20", "true", nobody=True)
+    finally:
+        aside.rename(modules)
+
+    assert (batch.status, batch.err) == (0, "")
+    assert step.status == 0, step.err
 
 
 def test_what_accounting_measured_is_reported_once(memgate: MemgateClient, tmp_path: Path) -> None:

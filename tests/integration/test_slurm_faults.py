@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
+from tests.integration.slurm_lab import ROOT, Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import (
     Manners,
     cut_off,
@@ -153,18 +153,33 @@ def test_what_cannot_be_told_counts_as_uncertain(lab: SlurmLab) -> None:
     assert "an administrator decides" in ran.err
 
 
+#: what may be wrong with our Lua: in which file, what is there, and what in its place
+BREAKS = {
+    "error": ("question", "function question.body(", "function question.no_body("),
+    "error-value": ("question", "local named = ", "error({})\n  local named = "),
+    "first-call": ("question", "local comment = job.comment", "no_such_function()"),
+    "words": ("words", "function words.plain(text)", "function words.plain(text) error('x')"),
+    "no-gate": ("gate", "function gate.submit(", "function gate.no_submit("),
+    "gate-error": (
+        "gate",
+        "local is_done, result = pcall(submit, path, job, partitions)",
+        "error({})",
+    ),
+    "gate-nothing": ("gate", "if is_done then return result end", "if is_done then return nil end"),
+}
+
+
 def _broken(lab: SlurmLab, how: str) -> Callable[[], None]:
     """Break something in memgate's own files; return what mends it."""
     if how == "settings":
         lab.set(on_error="reject", no_such_setting=1)
     else:
         lab.set(on_error="reject", url=NOWHERE, key_file="/nonexistent" if how == "key" else "")
-    path = lab.etc / "memgate" / "question.lua"
+    module, old, new = BREAKS.get(how, ("question", "", ""))
+    path = lab.etc / "memgate" / f"{module}.lua"
     text = path.read_text()
-    if how == "error":
-        path.write_text(text.replace("function question.body(", "function question.no_body("))
-    elif how == "error-value":
-        path.write_text(text.replace("local named = ", "error({})\n  local named = "))
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
     lab.reload()
 
     def mend() -> None:
@@ -175,7 +190,7 @@ def _broken(lab: SlurmLab, how: str) -> Callable[[], None]:
     return mend
 
 
-@pytest.mark.parametrize("how", ["settings", "key", "error", "error-value"])
+@pytest.mark.parametrize("how", ["settings", "key", *BREAKS])
 def test_an_error_of_ours_never_admits_under_fail_closed(lab: SlurmLab, how: str) -> None:
     """Slurm itself would let the job in. Jobs that are not ours are let in all the same."""
     mend = _broken(lab, how)
@@ -219,6 +234,29 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
     assert "nobody could tell" in ran.err
 
 
+def test_the_lines_for_a_script_of_your_own_do_the_same(lab: SlurmLab) -> None:
+    """As docs/slurm.md has them: a job is held, and its owner cannot release it."""
+    page = (ROOT / "docs" / "slurm.md").read_text()
+    own = page.rpartition("```lua\n")[2].partition("```")[0].replace("/etc/slurm", str(lab.etc))
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    path = lab.etc / "job_submit.lua"
+    text = path.read_text()
+    try:
+        path.write_text(own)
+        lab.reload()
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+        release = lab.run("scontrol", "release", str(ran.job), nobody=True)
+        other = lab.sbatch(GPU, nobody=True)
+    finally:
+        path.write_text(text)
+        lab.reload()
+
+    assert "it is held until that is known" in ran.err
+    assert release.status == 1
+    assert lab.job(ran.job)["priority"] == 0
+    assert (other.status, other.err) == (0, "")
+
+
 @pytest.mark.parametrize(
     "options", [[GPU], [], ["--gres=gpu:t4:1", "--comment=for the paper"]], ids=["gpu", "cpu", "c"]
 )
@@ -233,14 +271,45 @@ def test_a_job_without_a_description_passes_untouched(lab: SlurmLab, options: li
     assert lab.record(ran.job) is None
 
 
-def test_a_job_without_a_gpu_passes_untouched(lab: SlurmLab) -> None:
-    """Whatever its description says."""
+@pytest.mark.parametrize("options", [[], ["--gres=gpu:t4:0"]], ids=["none", "zero"])
+def test_a_job_without_a_gpu_passes_and_gets_none_later(lab: SlurmLab, options: list[str]) -> None:
+    """Nobody is asked, nothing is said; its owner may change all but that."""
     with serve(silence) as url:
         lab.set(url=url, on_unanswered="reject")
-        ran = lab.sbatch(head=HEAD, nobody=True)
+        ran = lab.sbatch(*options, "--hold", head=HEAD, nobody=True)
+    change = ["scontrol", "update", f"JobId={ran.job}"]
 
     assert (ran.status, ran.err) == (0, "")
-    assert lab.record(ran.job) is None
+    assert lab.record(ran.job) == {"decision": "no_gpu"}
+    assert lab.run(*change, "Gres=gpu:t4:1", nobody=True).status == 1
+    assert lab.run(*change, "TresPerJob=gpu:t4:1", nobody=True).status == 1
+    assert lab.run(*change, "OverSubscribe=NO", nobody=True).status == 1
+    assert lab.run(*change, "Partition=whole", nobody=True).status == 1
+    assert lab.run(*change, "TimeLimit=5", nobody=True).status == 0
+    assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 0
+    lab.wait_for(ran.job, "COMPLETED")
+
+
+@pytest.mark.parametrize("options", [["--exclusive"], ["--partition=whole"]])
+def test_a_job_with_whole_nodes_has_their_gpus(lab: SlurmLab, options: list[str]) -> None:
+    """Slurm gives it every GPU of a node, though it names none."""
+    lab.set(on_unknown_gpu="reject")
+
+    ran = lab.sbatch(*options, head=HEAD, nobody=True)
+
+    assert ran.status == 1
+    assert "it does not say which kind of GPU" in ran.err
+
+
+def test_every_kind_of_gpu_that_a_job_asks_for_counts(lab: SlurmLab) -> None:
+    """Slurm gives it both: being judged for the larger one alone would let it in on the smaller."""
+    lab.set(on_unknown_gpu="reject")
+
+    ran = lab.sbatch("--gpus=a100:1", "--gres=gpu:t4:1", head=HEAD, nobody=True)
+
+    assert ran.status == 1
+    assert "it asks for several kinds of GPU" in ran.err
+    assert "memgate: it was not submitted: such jobs are refused here" in ran.err
 
 
 BAD_SPECS: list[tuple[str, str]] = [
@@ -291,6 +360,28 @@ def test_a_guard_that_is_broken_stays_shut(lab: SlurmLab) -> None:
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
     assert lab.job(ran.job)["priority"] == 0
     assert lab.run("scontrol", "release", str(ran.job)).status == 0
+
+
+@pytest.mark.parametrize("rest", ["return {}", ""], ids=["nothing-in-it", "empty"])
+def test_a_gate_that_is_gone_stays_shut(lab: SlurmLab, rest: str) -> None:
+    """WHEN our Lua cannot be called, THEN nobody comes in or out, and others do not notice."""
+    lab.set(url=NOWHERE, on_unanswered="hold")
+    held = lab.sbatch(GPU, head=HEAD, nobody=True)
+    other = lab.sbatch(GPU, "--hold", nobody=True)
+    path = lab.etc / "memgate" / "gate.lua"
+    text = path.read_text()
+    try:
+        path.write_text(rest)
+        lab.reload()
+        assert lab.sbatch(GPU, head=HEAD, nobody=True).status == 1
+        assert lab.run("scontrol", "release", str(held.job), nobody=True).status == 1
+        assert lab.run("scontrol", "release", str(other.job), nobody=True).status == 0
+        assert lab.run("scontrol", "update", f"JobId={held.job}", "TimeLimit=9").status == 0
+    finally:
+        path.write_text(text)
+        lab.reload()
+
+    assert lab.job(held.job)["priority"] == 0
 
 
 def test_a_record_that_somebody_added_to_still_guards(lab: SlurmLab) -> None:

@@ -70,6 +70,9 @@ local FINAL_WORDS = {
   hold = "it is held until that is known",
 }
 
+-- decisions whose words alone do not tell that a job was refused
+local MAY_FIT = { uncertain = true, unknown_gpu = true }
+
 local function hold(job, record, body)
   record.held = true
   if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
@@ -79,9 +82,12 @@ local function hold(job, record, body)
 end
 
 -- Judge a job that has a description; returns what to return to Slurm.
-local function judge(settings, job, spec)
-  local gpu, unknown = question.find_gpu(job, settings)
-  if gpu == nil then return slurm.SUCCESS end
+local function judge(settings, job, spec, partitions)
+  local gpu, unknown = question.find_gpu(question.complete(job, partitions), settings)
+  if gpu == nil then -- nobody is asked; but a GPU that its owner adds later would not be judged
+    job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
+    return slurm.SUCCESS
+  end
   local problem = question.find_problem(spec, settings.max_spec_bytes)
   local action, record, lines, body
   if problem then
@@ -98,6 +104,8 @@ local function judge(settings, job, spec)
     lines[#lines + 1] = FINAL_WORDS[action]
   elseif action == "hold" then
     lines[#lines + 1] = "it is held: an administrator decides"
+  elseif action == "reject" and MAY_FIT[record.decision] then
+    lines[#lines + 1] = "it was not submitted: such jobs are refused here"
   end
   for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
   if action == "reject" then return slurm.ERROR end
@@ -109,16 +117,17 @@ local function judge(settings, job, spec)
   return slurm.SUCCESS
 end
 
+local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
+
 -- Whatever went wrong in Lua: what the settings say; if there are none, nobody comes in.
 local function on_error(settings, problem)
   slurm.log_error("memgate: %s", words.plain(problem))
   local is_open = settings ~= nil and settings.on_error == "admit"
-  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked"
-    or "memgate: failed, and no job with a description is let in; tell your administrators")
+  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked" or SHUT)
   return is_open and slurm.SUCCESS or slurm.ERROR
 end
 
-local function submit(path, job)
+local function submit(path, job, partitions)
   local settings
   local is_done, result = pcall(function()
     -- nothing of ours: at once, whatever state our own files are in
@@ -126,29 +135,35 @@ local function submit(path, job)
     if warning then slurm.log_user("%s", "memgate: " .. warning) end
     if not spec then return slurm.SUCCESS end
     settings = settings_file.read(path)
-    return judge(settings, job, spec)
+    return judge(settings, job, spec, partitions)
   end)
   if is_done and type(result) == "number" then return result end
   return on_error(settings, result)
 end
 
--- Judge a job that is submitted; path is that of memgate.conf.lua.
-function gate.submit(path, job)
-  local is_done, result = pcall(submit, path, job)
-  return is_done and result or slurm.ERROR
+-- Judge a job that is submitted; path is that of memgate.conf.lua, partitions are as Slurm gives them.
+function gate.submit(path, job, partitions)
+  local is_done, result = pcall(submit, path, job, partitions)
+  if is_done then return result end
+  slurm.log_user("%s", SHUT)
+  return slurm.ERROR
 end
 
-local function may_change(settings, job, record, uid)
+local function may_change(settings, job, record, uid, partitions)
   for _, admin in ipairs(settings.admins) do
     if admin == uid then return true end
   end
   if record.held then return false, "memgate holds it" end
   for _, field in ipairs(GPU_FIELDS) do
-    if job[field] ~= nil then return false, "it was judged for another GPU" end
+    if job[field] ~= nil then return false, "the GPU it was judged for would change" end
+  end
+  local after = job.partition and question.complete(job, partitions) or job
+  if record.decision == "no_gpu" and after.shared == 0 then
+    return false, "it would get whole nodes, and GPUs that it was not judged for"
   end
   local decides = { partition = settings.gpu_of_partition, features = settings.gpu_of_feature }
   for field, gpus in pairs(decides) do
-    if job[field] ~= nil and next(gpus) then return false, "it was judged for another GPU" end
+    if job[field] ~= nil and next(gpus) then return false, "the GPU it was judged for would change" end
   end
   return true
 end
@@ -162,13 +177,13 @@ end
 
 -- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
 -- Slurm shows the owner "Access/permission denied" and no words of ours.
-function gate.modify(path, job, before, uid)
+function gate.modify(path, job, before, uid, partitions)
   if uid == 0 then return slurm.SUCCESS end
   local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
   local is_done, result = pcall(function()
     local record = record_of(before)
     if not record then return slurm.SUCCESS end
-    local is_allowed, why = may_change(settings_file.read(path), job, record, uid)
+    local is_allowed, why = may_change(settings_file.read(path), job, record, uid, partitions)
     if is_allowed then return slurm.SUCCESS end
     slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
       tostring(before.job_id), uid, why)

@@ -7,20 +7,25 @@ local question = {}
 
 local DIRECTIVE = "#MEMGATE"
 local PREFIX = "memgate:"
+-- as far as directive lines are looked for: slurmctld waits meanwhile, and a script may have 4 MB
+local MAX_HEAD_BYTES = 262144
 local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
+-- what Slurm has for --exclusive
+local WHOLE_NODES = 0
 -- what Slurm has in place of a number that nobody gave
 local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535] = true, [0] = true }
 
 -- Return what the directive lines of a script say, joined, and whether one comes too late: like
 -- #SBATCH they count up to the first line that is a command.
 local function directives(script)
+  if not script:find(DIRECTIVE, 1, true) then return nil, false end
   local found, at = {}, 1
-  while at <= #script do
+  while at <= math.min(#script, MAX_HEAD_BYTES) do
     local stop = script:find("\n", at, true) or #script + 1
     if script:sub(at, at + #DIRECTIVE - 1) == DIRECTIVE then
       local text = script:sub(at + #DIRECTIVE, stop - 1)
-      if text:find("^%s") then found[#found + 1] = text end
+      if text:find("^[%s{]") then found[#found + 1] = text end
     else
       local first = script:match("^[ \t\r]*([^ \t\r\n])", at)
       if first and first ~= "#" then break end
@@ -55,6 +60,7 @@ function question.find_problem(spec, max_bytes)
   local said, problem = reader.decode(spec)
   if type(said) ~= "table" or not spec:find("^%s*{") then
     return "it is not a JSON object" .. (problem and ": " .. problem or "")
+      .. '; write {"model": {...}, ...}, not YAML'
   end
 end
 
@@ -80,13 +86,43 @@ local function read_tres(text, times, found)
 end
 
 -- Return the kinds of GPU that a job asks for ("" is any kind), and how many; nil if it asks for none.
+-- Who asks in several ways, such as --gpus and --gres, gets the kinds of all of them; who asks for
+-- whole nodes gets the GPUs that are there, named or not.
 local function asked_gpus(job)
-  local found = { kinds = {}, count = 0 }
-  read_tres(job.tres_per_job, 1, found)
-  if found.count == 0 then read_tres(job.tres_per_node, number(job.min_nodes), found) end
-  if found.count == 0 then read_tres(job.tres_per_task, number(job.num_tasks), found) end
-  if found.count == 0 then read_tres(job.tres_per_socket, 1, found) end
-  return found.count > 0 and found or nil
+  local asked = { kinds = {}, count = 0 }
+  for _, way in ipairs({
+    { job.tres_per_job, 1 }, { job.tres_per_node, number(job.min_nodes) },
+    { job.tres_per_task, number(job.num_tasks) }, { job.tres_per_socket, 1 },
+  }) do
+    local found = { kinds = asked.kinds, count = 0 }
+    read_tres(way[1], way[2], found)
+    if asked.count == 0 then asked.count = found.count end
+  end
+  if asked.count == 0 and job.shared == WHOLE_NODES then
+    asked.kinds[""], asked.count = true, number(job.min_nodes)
+  end
+  return asked.count > 0 and asked or nil
+end
+
+-- Return the GPU of a job that says no kind: by its constraint, else by its partition, else for all;
+-- nil and why if that is not known, or not one.
+local function untyped_gpu(job, settings)
+  local features = job.features or ""
+  if settings.gpu_of_feature[features] then return settings.gpu_of_feature[features] end
+  for word in features:gmatch("[^%s&|,*!%[%]%(%)]+") do
+    if settings.gpu_of_feature[word] then
+      return nil, ("--constraint=%s is more than the one word %s"):format(features, word)
+    end
+  end
+  local found
+  for partition in (job.partition or ""):gmatch("[^,]+") do
+    local name = settings.gpu_of_partition[partition] or settings.default_gpu
+    if found and found ~= name then return nil, "its partitions have several kinds of GPU" end
+    found = name
+  end
+  found = found or settings.default_gpu
+  if found == "" then return nil, "it does not say which kind of GPU: --gres=gpu:KIND:1" end
+  return found
 end
 
 -- Return {name =, count =, asked =}; nil if the job asks for no GPU; false and why if for which is unknown.
@@ -95,15 +131,26 @@ function question.find_gpu(job, settings)
   if not asked then return nil end
   local kind = next(asked.kinds)
   if next(asked.kinds, kind) then return false, "it asks for several kinds of GPU" end
-  local name = settings.gpu_of_type[kind]
-    or kind == "" and (settings.gpu_of_feature[job.features or ""]
-      or settings.gpu_of_partition[job.partition or ""]
-      or settings.default_gpu)
+  local name, unknown = settings.gpu_of_type[kind]
+  if not name and kind == "" then name, unknown = untyped_gpu(job, settings) end
   if not name or name == "" then
-    return false, kind == "" and "it does not say which kind of GPU: --gres=gpu:KIND:1"
-      or ("which GPU gpu:%s is has not been set up"):format(kind)
+    return false, unknown or ("which GPU gpu:%s is has not been set up"):format(kind)
   end
   return { name = name, count = asked.count, asked = kind == "" and "gpu" or "gpu:" .. kind }
+end
+
+-- Return a job as Slurm will have it: in the default partition if it names none, and with whole nodes
+-- if a partition gives no less. Partitions are as Slurm gives them to a plugin.
+function question.complete(job, partitions)
+  local names, shared = job.partition, job.shared
+  for name, partition in pairs(partitions or {}) do
+    if not names and partition.flag_default == 1 then names = name end
+  end
+  for name in (names or ""):gmatch("[^,]+") do
+    if partitions and partitions[name] and partitions[name].max_share == 0 then shared = WHOLE_NODES end
+  end
+  local known = { partition = names, shared = shared }
+  return setmetatable(known, { __index = function(_, field) return job[field] end })
 end
 
 -- Return the body of the request. The spec goes as it was written, since Lua cannot tell [] from {}.

@@ -53,6 +53,13 @@ local function check(path, name, value)
   local wanted = type(DEFAULTS[name])
   if wanted == "nil" then error(("%s: there is no setting %s"):format(path, tostring(name)), 0) end
   if type(value) ~= wanted then error(("%s: %s must be a %s"):format(path, name, wanted), 0) end
+  for _, item in pairs(wanted == "table" and value or {}) do
+    if name == "admins" and type(item) ~= "number" then
+      error(('%s: admins has "%s": they are uids, as `id -u slurm` tells'):format(path, tostring(item)), 0)
+    elseif name ~= "admins" and type(item) ~= "string" then
+      error(("%s: %s has %s: it is like {a100 = \"a100-80\"}"):format(path, name, tostring(item)), 0)
+    end
+  end
   if name:find("^on_") and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name])) then
     local choice = NEVER_HELD[name] and "admit or reject" or "admit, reject or hold"
     error(('%s: %s is "%s": it is one of %s'):format(path, name, value, choice), 0)
@@ -79,6 +86,9 @@ function settings.read(path)
   end
   if found.bound_seconds <= 0 or found.bound_seconds > MAX_BOUND_SECONDS then
     error(("%s: bound_seconds must be above 0 and at most %d"):format(path, MAX_BOUND_SECONDS), 0)
+  end
+  if found.busy_share <= 0 or found.busy_share > 1 then
+    error(("%s: busy_share must be above 0 and at most 1"):format(path), 0)
   end
   found.host, found.port = parse_url(path, found.url)
   return found

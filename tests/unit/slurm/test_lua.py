@@ -45,7 +45,7 @@ print(cjson.encode(says))
 SETTINGS = {
     "gpu_of_type": {"a100": "a100-80", "t4": "t4"},
     "gpu_of_feature": {"big": "h100-80"},
-    "gpu_of_partition": {"small": "rtx-3060"},
+    "gpu_of_partition": {"small": "rtx-3060", "tiny": "rtx-3060"},
     "default_gpu": "",
 }
 
@@ -76,6 +76,7 @@ SCRIPTS: list[tuple[str, str | None, str | None]] = [
     ('#!/bin/sh\n#MEMGATE {"a":\n#SBATCH -n1\n#MEMGATE 1}', ' {"a":\n 1}', None),
     ("#!/bin/sh\r\n#MEMGATE\t{}\r\ntrain\r\n", "\t{}\r", None),
     ("#!/bin/sh\n   # indented\n#MEMGATE {}\n", " {}", None),
+    ('#!/bin/sh\n#MEMGATE{"a":\n#MEMGATE 1}\n', '{"a":\n 1}', None),
     ("#!/bin/sh\n#MEMGATES {}\n #MEMGATE {}\n", None, None),
     ("#!/bin/sh\ntrain\n#MEMGATE {}\n", None, "is not read"),
     ("#!/bin/sh\nx\n#MEMGATE {}\n", None, "is not read"),
@@ -83,6 +84,24 @@ SCRIPTS: list[tuple[str, str | None, str | None]] = [
     ("#MEMGATE {}", " {}", None),
     ("", None, None),
 ]
+
+
+def test_slurmctld_does_not_read_four_megabytes() -> None:
+    """It waits meanwhile: what comes after 256 KiB of comments is not looked for."""
+    near, far = read(
+        *({"script": "#!/bin/sh\n" + "#\n" * num + "#MEMGATE {}\n"} for num in (100_000, 200_000))
+    )
+
+    assert near["spec"] == " {}"
+    assert "spec" not in far
+    assert "is not read" in far["warning"]
+
+
+def test_a_description_in_yaml_is_told_from_a_wrong_one() -> None:
+    """The command line reads YAML; Lua does not."""
+    (said,) = read({"comment": "memgate:model: {source: torchvision}"})
+
+    assert said["problem"].endswith('; write {"model": {...}, ...}, not YAML')
 
 
 @pytest.mark.parametrize("lua", VERSIONS)
@@ -125,9 +144,22 @@ GPUS: list[tuple[dict[str, Any], dict[str, Any] | bool | None]] = [
     ({"tres_per_socket": "gres:gpu:t4:1"}, {"name": "t4", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "features": "big"}, {"name": "h100-80", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "partition": "small"}, {"name": "rtx-3060", "count": 1}),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small,tiny"}, {"name": "rtx-3060", "count": 1}),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small,other"}, False),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small", "features": "[big|new]"}, False),
     ({"tres_per_node": "gres:gpu:v100:1", "partition": "small"}, False),
     ({"tres_per_node": "gres:gpu:2"}, False),
     ({"tres_per_node": "gres:gpu:t4:1,gres:gpu:a100:1"}, False),
+    ({"shared": 0, "partition": "small", "min_nodes": 2}, {"name": "rtx-3060", "count": 2}),
+    ({"shared": 0, "tres_per_node": "gres:gpu:a100:1"}, {"name": "a100-80", "count": 1}),
+    ({"shared": 0}, False),
+    ({"shared": 65534}, None),
+    ({"tres_per_job": "gres:gpu:a100:1", "tres_per_node": "gres:gpu:t4:1"}, False),
+    ({"tres_per_node": "gres:gpu:a100:1", "tres_per_task": "gres:gpu:t4:1"}, False),
+    (
+        {"tres_per_job": "gres:gpu:t4:4", "tres_per_node": "gres:gpu:t4:2"},
+        {"name": "t4", "count": 4},
+    ),
     ({"tres_per_node": "gres:gpu:t4:99999999999999999999"}, {"name": "t4", "count": 1 << 20}),
 ]
 
@@ -221,6 +253,9 @@ WRONG: list[tuple[str, str]] = [
     ("return {on_uncertain = 'maybe'}", "it is one of admit, reject or hold"),
     ("return {bound_seconds = 9}", "bound_seconds must be above 0 and at most 5"),
     ("return {bound_seconds = '1'}", "bound_seconds must be a number"),
+    ("return {busy_share = 0}", "busy_share must be above 0 and at most 1"),
+    ("return {admins = {0, 'slurm'}}", 'admins has "slurm": they are uids'),
+    ("return {gpu_of_type = {a100 = 80}}", 'gpu_of_type has 80: it is like {a100 = "a100-80"}'),
     ("return {url = 'http://memgate.example:8080'}", "with an address, not a name"),
     ("return {url = 'https://127.0.0.1:8080'}", "with an address, not a name"),
     ("return {url = os.getenv('HOME')}", "global 'os'"),

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from memgate.errors import InputError
-from service.client import MemgateClient
+from service.client import AnswerError, MemgateClient
 from service.exchange import UnreachableError
 from service.slurm.outcomes import Finished, Memory, Reporter, read_sacct, read_tres
 from tests.conftest import DATA
@@ -141,25 +141,46 @@ def test_a_server_that_is_away_loses_nothing(tmp_path: Path) -> None:
     with pytest.raises(UnreachableError):
         _look(tmp_path, _job(), httpx2.ConnectError("refused"))
 
-    num, _, _ = _look(tmp_path, _job(), (200, []), CREATED)
-    assert num == 1
+    num, _, (since, _) = _look(tmp_path, _job(), (200, []), CREATED, now=1e9 + 7200)
+    assert (num, since) == (1, 1e9 - 3600)
+
+
+def _problem(status: int) -> tuple[int, dict[str, Any]]:
+    return status, {"type": "x", "title": "x", "status": status, "code": "X", "detail": "not so"}
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        (404, {"type": "x", "title": "x", "status": 404, "code": "UNKNOWN_JOB", "detail": "gone"}),
-        httpx2.ReadTimeout("no answer"),
-    ],
+    "answers",
+    [[_problem(404)], [httpx2.ReadTimeout("no answer"), (200, [])]],
     ids=["forgotten", "lost"],
 )
-def test_what_may_have_arrived_is_not_sent_again(tmp_path: Path, answer: Any) -> None:
+def test_what_may_have_arrived_is_not_sent_again(tmp_path: Path, answers: list[Any]) -> None:
     """Each counts; nor is what was not taken. The next job is reported all the same."""
-    num, told, _ = _look(tmp_path, _job(7) + _job(8), (200, []), answer, CREATED)
+    num, told, _ = _look(tmp_path, _job(7) + _job(8), (200, []), *answers, CREATED)
 
     assert num == 1
     assert told[0].startswith("job 7: ")
     assert _look(tmp_path, _job(7) + _job(8), now=1e9 + 60)[0] == 0
+
+
+@pytest.mark.parametrize("status", [401, 403, 429, 503])
+def test_what_was_not_taken_for_now_is_sent_again(tmp_path: Path, status: int) -> None:
+    """After a long outage there are more than the server takes in a minute: none is lost."""
+    with pytest.raises(AnswerError):
+        _look(tmp_path, _job(7) + _job(8) + _job(9), (200, []), CREATED, _problem(status))
+
+    num, told, _ = _look(tmp_path, _job(7) + _job(8) + _job(9), (200, []), CREATED, CREATED)
+    assert num == 2
+    assert [line.split(":")[0] for line in told] == ["job 8", "job 9"]
+
+
+def test_a_server_that_goes_away_costs_one_outcome(tmp_path: Path) -> None:
+    """That which it may have heard; the others wait until it is back."""
+    lost = httpx2.ReadTimeout("no answer")
+    with pytest.raises(UnreachableError):
+        _look(tmp_path, _job(7) + _job(8), (200, []), lost, httpx2.ConnectError("refused"))
+
+    assert _look(tmp_path, _job(7) + _job(8), (200, []), CREATED)[0] == 1
 
 
 def test_a_memory_that_is_none_is_named(tmp_path: Path) -> None:

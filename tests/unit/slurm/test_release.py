@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -161,6 +162,16 @@ def test_what_waits_for_a_person_is_left_alone() -> None:
     assert "held" not in twin.noted[2]
 
 
+def test_what_an_administrator_holds_too_stays_held() -> None:
+    """memgate's own hold ends: its record says so, and the job waits for the administrator."""
+    twin = Twin(replace(_job(), is_admin_held=True))
+
+    _look(twin, (200, ESTIMATE))
+
+    assert twin.done == [("note", 1)]
+    assert "held" not in twin.noted[1]
+
+
 def test_jobs_wait_while_memgate_is_away() -> None:
     """And somebody is told."""
     twin = Twin(_job())
@@ -169,6 +180,21 @@ def test_jobs_wait_while_memgate_is_away() -> None:
 
     assert (num_waiting, twin.done) == (1, [])
     assert "the server does not answer" in told[0]
+
+
+@pytest.mark.parametrize(
+    "spec", ['{"batch_size": 1.}', '{"name": "a\tb"}', f'{{"batch_size": {"9" * 5000}}}']
+)
+def test_a_question_that_cannot_be_read_stops_nobody_else(spec: str) -> None:
+    """Lua lets pass what Python does not read: that job is described wrongly, the next goes on."""
+    question = f'{{"job": {spec}, "gpu": {{"name": "t4", "count": 1}}}}'
+    twin = Twin(_job(1, question=question), _job(2))
+
+    assert _look(twin, (200, ESTIMATE))[0] == 0
+
+    assert twin.done == [("note", 1), ("cancel", 1), ("release", 2), ("note", 2)]
+    assert twin.noted[1]["decision"] == "bad_spec"
+    assert twin.noted[1]["why"].startswith("the description is not JSON: ")
 
 
 def test_a_job_that_is_gone_does_not_stop_the_others() -> None:
@@ -205,6 +231,16 @@ def test_the_queue_is_read_as_old_and_new_versions_write_it(job: dict[str, Any])
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "want"), [("JobHeldUser", False), ("JobHeldAdmin", True), ("None", False)]
+)
+def test_who_holds_a_job_is_read(reason: str, want: bool) -> None:
+    """What a plugin holds, Slurm takes for the owner's hold."""
+    (job,) = read_queue(_queue(state_reason=reason))
+
+    assert job.is_admin_held is want
+
+
 @pytest.mark.parametrize("comment", ["", "words", "[1]", '{"memgate": 1}', '{"other": {}}', None])
 def test_others_comments_are_none_of_ours(comment: str | None) -> None:
     """Nor are jobs that are over."""
@@ -234,6 +270,36 @@ def test_a_note_is_one_argument_and_keeps_others_notes(monkeypatch: pytest.Monke
         "memgate": {"why": "'; $(reboot) \n JobId=1"},
     }
     assert "\n" not in comment
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"het_job_id": 6, "het_job_offset": 1},
+        {
+            "het_job_id": {"set": True, "infinite": False, "number": 6},
+            "het_job_offset": {"set": True, "infinite": False, "number": 1},
+        },
+    ],
+    ids=["22.05", "24.05"],
+)
+def test_a_part_of_a_job_is_released_alone(
+    monkeypatch: pytest.MonkeyPatch, part: dict[str, Any]
+) -> None:
+    """Slurm takes the id of the first part for all; and it cancels all or none."""
+    ran: list[Any] = []
+    monkeypatch.setattr("service.slurm.controller.run", ran.append)
+    (job,) = read_queue(_queue(**part))
+
+    Controller().release(job)
+    Controller().note(job, {})
+    Controller().cancel(job)
+
+    assert [words[:3] for words in ran] == [
+        ["scontrol", "release", "6+1"],
+        ["scontrol", "update", "JobId=6+1"],
+        ["scancel", "6"],
+    ]
 
 
 def test_a_command_that_fails_is_one_sentence() -> None:
