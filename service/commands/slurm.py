@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from memgate.errors import InputError
+from memgate.errors import InputError, MemgateError
 from service.commands.options import ApiKey
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def release_command(
         if once:
             typer.echo(f"{releaser.look()} jobs still wait for an answer")
         else:
-            releaser.run(every)
+            _look_again(releaser.look, every)
 
 
 @slurm_app.command("outcomes")
@@ -110,7 +112,17 @@ def outcomes_command(
         if once:
             typer.echo(f"{reporter.look()} outcomes were reported")
         else:
-            reporter.run(every)
+            _look_again(reporter.look, every)
+
+
+def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
+    """Look again and again; whatever fails is told, and tried again."""
+    while True:
+        try:
+            look()
+        except MemgateError as error:
+            typer.echo(error.message)
+        time.sleep(every_seconds)
 
 
 def _client(server: str | None, api_key: str | None, key_file: Path | None) -> MemgateClient:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import InputError
 from service.client import AnswerError, ClientError, MemgateClient
 from service.slurm.controller import read_comment, run
 
@@ -230,12 +230,3 @@ class Reporter:
         self._memory.add(job.job_id, self._clock())
         self._client.report_outcome(job.estimate, job.peak_bytes)
         self._tell(f"job {job.job_id}: reported {job.peak_bytes} bytes for {job.estimate}")
-
-    def run(self, every_seconds: float) -> None:
-        """Look again and again; whatever fails is told, and tried again."""
-        while True:
-            try:
-                self.look()
-            except MemgateError as error:
-                self._tell(error.message)
-            time.sleep(every_seconds)

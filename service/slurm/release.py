@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from memgate.errors import MemgateError
 from service.client import (
     AnswerError,
     ClientError,
@@ -94,6 +93,9 @@ def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:
     if said.decision != "admit":
         if said.largest_batch_size is not None:
             why += f"; the largest batch that fits: {said.largest_batch_size}"
+        else:  # one that fits, if there was no time for the largest
+            smaller = [one.message for one in said.reasons if one.code == "SMALLER_BATCH_FITS"]
+            why = "; ".join([why, *smaller])
         if said.fits_on:
             why += f"; it fits on {', '.join(said.fits_on[:3])}"
     record = {
@@ -184,15 +186,6 @@ class Releaser:
             if not isinstance(error, RefusedError):
                 self._tell(f"no answer: {error.message}")
             return error
-
-    def run(self, every_seconds: float) -> None:
-        """Look again and again; whatever fails is told, and tried again."""
-        while True:
-            try:
-                self.look()
-            except MemgateError as error:
-                self._tell(error.message)
-            time.sleep(every_seconds)
 
 
 def _without_hold(record: dict[str, Any]) -> dict[str, Any]:
