@@ -40,6 +40,9 @@ local function read_estimate(document)
   local first = type(document.reasons) == "table" and document.reasons[1]
   if type(first) ~= "table" or type(first.message) ~= "string" then return nil end
   said.reason = first.message
+  for _, reason in ipairs(document.reasons) do -- one that fits, if there was no time for the largest
+    if reason.code == "SMALLER_BATCH_FITS" then said.smaller_batch = reason.message end
+  end
   return said
 end
 

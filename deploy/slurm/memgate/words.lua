@@ -34,6 +34,8 @@ local function advice(settings, said)
   local lines = {}
   if type(said.largest_batch_size) == "number" then
     lines[#lines + 1] = ("the largest batch that fits there: %d"):format(said.largest_batch_size)
+  elseif said.smaller_batch then
+    lines[#lines + 1] = words.plain(said.smaller_batch)
   end
   local here = smallest_here(settings, said.fits_on)
   if here then

@@ -288,3 +288,43 @@ def test_the_settings_that_are_shipped_are_right() -> None:
 
     assert set(found["gpu_of_type"].values()) <= set(CATALOGUE)
     assert found["on_reject"] == "reject"
+
+
+@pytest.mark.parametrize(
+    ("largest", "want"),
+    [
+        (12, "the largest batch that fits there: 12"),
+        (None, "batch size 8 would be admitted on t4; there was no time to look for a larger one"),
+    ],
+)
+def test_a_refusal_names_a_batch_that_fits(largest: int | None, want: str) -> None:
+    """The largest; or the one that was found in the time there was."""
+    smaller = "batch size 8 would be admitted on t4; there was no time to look for a larger one"
+    estimate = {
+        "decision": "reject",
+        "fits_on": ["a100-80"],
+        "largest_batch_size": largest,
+        "peak_bytes": 3,
+        "upper_bound_bytes": 2,
+        "capacity_bytes": 1,
+        "reasons": [
+            {"code": "DOES_NOT_FIT", "message": "needs 2 bytes"},
+            {"code": "SMALLER_BATCH_FITS", "message": smaller},
+        ],
+    }
+    code = """
+    local given = cjson.decode(io.read("*a"))
+    package.loaded["memgate.http"] = {
+      post = function() return {status = 200, body = cjson.encode(given.estimate)} end,
+    }
+    local answer = require("memgate.ask")({}, "{}", "", 2)
+    local gpu = {name = "t4", asked = "gpu:t4"}
+    print(cjson.encode(require("memgate.words").about(given.settings, gpu, answer.said)))
+    """
+    given = {"estimate": estimate, "settings": SETTINGS | {"public_url": ""}}
+
+    first, second, third = json.loads(run_lua(code, given))
+
+    assert first == "this job does not fit on t4 (gpu:t4): needs 2 bytes"
+    assert second == want
+    assert third == "the smallest GPU here on which it fits: --gres=gpu:a100:1"

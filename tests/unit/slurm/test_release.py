@@ -308,3 +308,18 @@ def test_a_command_that_fails_is_one_sentence() -> None:
         run(["sh", "-c", "echo no such job >&2; exit 1"])
     with pytest.raises(SlurmError, match="no-such-program cannot be run: No such file"):
         run(["no-such-program"])
+
+
+def test_a_refusal_names_a_batch_that_fits() -> None:
+    """The largest; or the one that was found in the time there was."""
+    found = {"code": "SMALLER_BATCH_FITS", "message": "batch size 8 would be admitted on t4"}
+    more = {"reasons": [*REJECT["reasons"], found], "largest_batch_size": None}
+    hurried = ServedEstimate(**(REJECT | more), job=JOB_ID)
+
+    assert (
+        "; the largest batch that fits: 12; it" in judge(_estimate("reject"), "t4", Policy(), 0).why
+    )
+    assert (
+        "; batch size 8 would be admitted on t4; it fits on"
+        in judge(hurried, "t4", Policy(), 0).why
+    )
