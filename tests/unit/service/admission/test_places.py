@@ -119,10 +119,10 @@ def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]
     [
         pytest.param(
             {"affinity": _affinity(_in("40000", key="nvidia.com/gpu.memory", operator="Gt"))},
-            40000,
+            38720,  # of what the label says, a job sees a little less
             id="at least so much",
         ),
-        pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 15360, id="so much"),
+        pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 14868.48, id="so much"),
         pytest.param({"limits": {"nvidia.com/mig-3g.20gb": "1"}}, 19 * 1024, id="unknown profile"),
         pytest.param(
             {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"}},
@@ -140,11 +140,33 @@ def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]
         ),
     ],
 )
-def test_a_gpu_that_is_in_no_catalogue_is_described(fields: dict[str, Any], want_mib: int) -> None:
+def test_a_gpu_that_is_in_no_catalogue_is_described(
+    fields: dict[str, Any], want_mib: float
+) -> None:
     """By its memory, where that is all that is said."""
     (place,) = find_places(_pod(**fields), ())
-    assert place.gpu.memory_bytes == want_mib * MIB
+    assert place.gpu.memory_bytes == int(want_mib * MIB)
     assert not place.is_assumed
+
+
+@pytest.mark.parametrize(
+    ("label_mib", "name"),
+    [
+        *((15360, "t4"), (12288, "rtx-3060"), (8188, "rtx-4060"), (24564, "rtx-4090")),
+        *(
+            (23034, "l4"),
+            (46068, "l40s"),
+            (40960, "a100-40"),
+            (81920, "a100-80"),
+            (81559, "h100-80"),
+        ),
+    ],
+)
+def test_a_label_of_memory_promises_no_more_than_the_card_shows(label_mib: int, name: str) -> None:
+    """Labels as NVIDIA's feature discovery sets them, against what jobs were seen to get."""
+    fields = {"nodeSelector": {"nvidia.com/gpu.memory": str(label_mib)}}
+    (place,) = find_places(_pod(**fields), ())
+    assert 0.95 < place.capacity_bytes / CATALOGUE[name].memory_bytes <= 1
 
 
 _WHOLE = CATALOGUE["a100-80"].memory_bytes
