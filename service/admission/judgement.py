@@ -20,6 +20,9 @@ from service.admission.places import Place
 from service.admission.settings import AdmissionSettings, Policy
 from worker.contract import Work
 
+#: pods that are named before what is said of them
+_MAX_LABELS = 3
+
 #: questions for largest batches about one object: its message has room for a few
 _MAX_BATCHES = 4
 
@@ -88,19 +91,29 @@ class Judgement:
     @property
     def message(self) -> str:
         """What speaks against it."""
-        worst = [one.message for one in self.findings if one.outcome is self.outcome]
-        return "; ".join(dict.fromkeys(worst))
+        return "; ".join(self._tell([one for one in self.findings if one.outcome is self.outcome]))
 
     @property
     def warnings(self) -> list[str]:
         """What a person should know although it is let in."""
-        return list(
-            dict.fromkeys(
-                f"memgate: {one.message}"
-                for one in self.findings
-                if one.outcome is not Outcome.ADMIT or (one.case and one.case.is_unplaced)
-            )
-        )
+        doubtful = [
+            one
+            for one in self.findings
+            if one.outcome is not Outcome.ADMIT or (one.case and one.case.is_unplaced)
+        ]
+        return [f"memgate: {text}" for text in self._tell(doubtful)]
+
+    def _tell(self, findings: Iterable[Finding]) -> list[str]:
+        """Return what is said, once each; of some of an object's pods, with where they stand."""
+        pods: dict[str, list[str]] = {}
+        for one in findings:
+            pods.setdefault(one.message, []).append(one.case.pod.label if one.case else "")
+        if len({one.message for one in self.findings}) == 1:
+            return list(pods)
+        return [
+            f"{', '.join(labels[:_MAX_LABELS])}: {text}" if all(labels) else text
+            for text, labels in pods.items()
+        ]
 
     def batch_questions(self) -> dict[str, Work]:
         """Return what to ask, by id, so that a refusal can tell the largest batches that fit."""

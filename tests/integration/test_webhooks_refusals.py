@@ -14,6 +14,7 @@ from service.admission import asking
 from tests.admission import JOB, SPEC, T4, make_pod, make_review
 from tests.integration.gates import Gate
 
+_A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 _ON_T4 = make_review(make_pod(nodeSelector=T4))
 _HALF = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
 
@@ -108,3 +109,18 @@ def test_an_uncertain_job_that_is_refused_is_told_its_batch(make_gate: Callable[
     gate.ask("validate", _ON_T4)
     gate.learn(_ON_T4, int(14.1 * GIB))
     assert "Largest batch that fits: 16" in gate.ask("validate", _ON_T4)["status"]["message"]
+
+
+def test_of_several_pods_a_refusal_names_those_it_is_about(gate: Gate) -> None:
+    """The others are fine; what is said of all is said once, without a name."""
+    fits, not_fits = make_pod(nodeSelector=_A100), make_pod(nodeSelector=T4)
+    for pods, want in (
+        ([fits, not_fits], "memgate: spec.tasks.1.template: does not fit: needs"),
+        ([not_fits, not_fits], "memgate: does not fit: needs"),
+    ):
+        tasks = [{"template": pod} for pod in pods]
+        review = make_review({"metadata": {}, "spec": {"tasks": tasks}}, "Job", "batch.volcano.sh")
+        gate.learn(review, 20 * GIB)
+        message = gate.ask("validate", review)["status"]["message"]
+        assert message.startswith(want)
+        assert message.count("does not fit") == 1
