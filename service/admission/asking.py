@@ -23,7 +23,7 @@ from service.parts import Parts
 from service.questions import wait_for
 from service.remembered import Answer, cache_key
 from worker.client import QueueError
-from worker.contract import JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
+from worker.contract import Asker, JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
 
 #: of Kubernetes, for a webhook that says nothing else
 _DEFAULT_TIMEOUT = 10.0
@@ -141,7 +141,7 @@ async def _find(
     if is_dry_run:
         return await _look_up(parts, job_id)
     start = anyio.current_time()
-    record = await _submit(parts, work, Priority.HIGH)
+    record = await _submit(parts, work, Priority.HIGH, Asker.CALLER)
     found = "nowhere" if record.state.is_open else "store"
     parts.metrics.cache_lookups.labels(found).inc()
     return await wait_for(parts, record, seconds - (anyio.current_time() - start))
@@ -153,7 +153,7 @@ async def _find_batch(
     if is_dry_run:
         return await _look_up(parts, job_id)
     start = anyio.current_time()
-    record = await _submit(parts, work, Priority.NORMAL)
+    record = await _submit(parts, work, Priority.NORMAL, Asker.GATE)
     age = (datetime.now(UTC) - record.created_at).total_seconds()
     left = min(seconds - (anyio.current_time() - start), _BATCH_SECONDS - age)
     return await wait_for(parts, record, left)
@@ -166,9 +166,9 @@ async def _look_up(parts: Parts, job_id: str) -> JobRecord | None:
         return None
 
 
-async def _submit(parts: Parts, work: Work, priority: Priority) -> JobRecord:
+async def _submit(parts: Parts, work: Work, priority: Priority, asker: Asker) -> JobRecord:
     return await anyio.to_thread.run_sync(
-        parts.queue.submit, work, priority, limiter=parts.submitting, abandon_on_cancel=True
+        parts.queue.submit, work, priority, asker, limiter=parts.submitting, abandon_on_cancel=True
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from itertools import islice
 from typing import NamedTuple
 
 from memgate.gpus import CATALOGUE, GpuSpec
@@ -117,26 +118,36 @@ class Judgement:
 
     def batch_questions(self) -> dict[str, Work]:
         """Return what to ask, by id, so that a refusal can tell the largest batches that fit."""
-        is_refusal = self.action == "reject" and self.outcome is not Outcome.NO_ANSWER
-        works = [
-            one.case.batch_question()
-            for one in self.findings
-            if is_refusal and one.outcome is self.outcome and one.lacks_batch and one.case
-        ]
-        return {work.id(): work for work in works[:_MAX_BATCHES]}
+        works = (case.batch_question() for case in self._lacking().values())
+        return {work.id(): work for work in works}
 
     def with_batches(
         self, batches: Mapping[str, MaxBatch], cluster: tuple[GpuSpec, ...]
     ) -> Judgement:
         """Return the same with what was answered to those questions."""
+        said = {one.message: one.said for one in self.findings}
+        messages = {
+            message: find(case, said[message], cluster, batch).message
+            for message, case in self._lacking().items()
+            if (batch := batches.get(case.batch_question().id())) is not None
+        }
+        findings = [
+            replace(one, message=messages.get(one.message, one.message)) for one in self.findings
+        ]
+        return replace(self, findings=findings)
 
-        def again(one: Finding) -> Finding:
-            if not one.lacks_batch or one.case is None:
-                return one
-            batch = batches.get(one.case.batch_question().id())
-            return one if batch is None else find(one.case, one.said, cluster, batch)
+    def _lacking(self) -> dict[str, Case]:
+        """Return what is said in a refusal and lacks a batch, a few, each with a pod it is about.
 
-        return replace(self, findings=list(map(again, self.findings))) if batches else self
+        What is said alike of two pods is of the same job in the same room.
+        """
+        if self.action != "reject" or self.outcome is Outcome.NO_ANSWER:
+            return {}
+        found: dict[str, Case] = {}
+        for one in self.findings:
+            if one.outcome is self.outcome and one.lacks_batch and one.case is not None:
+                found.setdefault(one.message, one.case)
+        return dict(islice(found.items(), _MAX_BATCHES))
 
 
 def judge(findings: Sequence[Finding], settings: AdmissionSettings) -> Judgement:
@@ -200,15 +211,15 @@ def _of_one(
     size = _batch_size(estimate, place, batch)
     advice = f"{_declare(place, estimate)}{_batch(case, size)}{_smallest(estimate, cluster)}"
     end = f"{advice} Estimate {known.job_id}."
+    doubt = ""
     if decision is Decision.REJECT:
         outcome, message = Outcome.REJECT, f"does not fit: {said}.{end}"
     else:
         reason = estimate.reasons[0]
         doubt = "" if reason.code in ("FITS", "WITHIN_THE_MARGIN") else f" ({reason.message})"
         outcome, message = Outcome.UNCERTAIN, f"may not fit: {said}{doubt}.{end}"
-    return Finding(
-        case=case, outcome=outcome, message=message, known=known, lacks_batch=size is None
-    )
+    lacks = size is None and not doubt
+    return Finding(case=case, outcome=outcome, message=message, known=known, lacks_batch=lacks)
 
 
 def _of_several(

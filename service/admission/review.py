@@ -155,8 +155,11 @@ def _status(answer: Answer) -> Status:
 
 def _parts(warning: str) -> list[str]:
     """Say in two warnings what is too long for one: what to do stands at the end."""
-    first, *rest = textwrap.wrap(warning, _MAX_WARNING, break_on_hyphens=False) or [""]
-    return [first, *(_short(f"memgate: ... {' '.join(rest)}", _MAX_WARNING) for _ in rest[:1])]
+    flat = _short(warning, 2 * _MAX_WARNING)
+    if len(flat) <= _MAX_WARNING:
+        return [flat]
+    first, *rest = textwrap.wrap(flat, _MAX_WARNING, break_on_hyphens=False)
+    return [first, _short(f"memgate: ... {' '.join(rest)}", _MAX_WARNING)]
 
 
 def _few(warnings: list[str]) -> list[str]:

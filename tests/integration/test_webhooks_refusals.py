@@ -68,6 +68,7 @@ def test_however_a_place_is_named_a_refusal_tells_what_would_fit(
     gate.learn(review, 16000 * MIB)
 
     first = gate.ask("validate", review)["status"]["message"]
+    assert {gate.store.read(job_id).asked_by for job_id in gate.store.open_jobs()} <= {"gate"}
     assert ("Largest batch" in first) is ("fits: 32" in want or "1g.10gb: 32" in want)
     gate.learn(review, 16000 * MIB)
     dry = {**review, "request": {**review["request"], "dryRun": True}}
