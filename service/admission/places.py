@@ -17,7 +17,7 @@ from decimal import Decimal
 import msgspec
 
 from memgate.errors import InputError
-from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, parse_gpu
+from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, find_products, parse_gpu
 from memgate.units import GIB, MIB
 from service.admission.objects import GPU, MEMORY_LABEL, PRODUCT_LABELS, Pod, Term
 from service.admission.quantities import read_quantity
@@ -140,20 +140,23 @@ def _named(pod: Pod) -> tuple[GpuSpec, ...]:
         return _required(pod)
     own = _annotated(pod.annotations[GPU])
     try:
-        required = _required(pod)
+        required = _required(pod, own)
     except UnknownGpuError:  # that is what the annotation is for
         required = ()
     smaller = (min(gpu, own, key=lambda one: one.memory_bytes) for gpu in required)
     return tuple(dict.fromkeys(smaller)) or (own,)
 
 
-def _required(pod: Pod) -> tuple[GpuSpec, ...]:
-    """Return the GPUs that a pod can come to; none if it may come to others as well."""
+def _required(pod: Pod, meant: GpuSpec | None = None) -> tuple[GpuSpec, ...]:
+    """Return the GPUs that a pod can come to; none if it may come to others as well.
+
+    Where a label leaves open which of several it is, it is the one that is meant.
+    """
     profiles = _profiles(pod)
     if profiles:
         products = [product for term in pod.nodes for product in _products(term)]
         return tuple(gpu for profile in profiles for gpu in _slices(profile, products))
-    found = [_of_term(term) for term in pod.nodes]
+    found = [_of_term(term, meant) for term in pod.nodes]
     return tuple(dict.fromkeys(gpu for gpus in found for gpu in gpus)) if all(found) else ()
 
 
@@ -166,16 +169,17 @@ def _profiles(pod: Pod) -> list[str]:
     ]
 
 
-def _of_term(term: Term) -> list[GpuSpec]:
+def _of_term(term: Term, meant: GpuSpec | None) -> list[GpuSpec]:
     """Return the GPUs of nodes for which all of a term's rules hold."""
     products = _products(term)
     if products:
-        return [_product(product) for product in products]
+        found = map(_cards, products)
+        return [gpu for cards in found for gpu in ([meant] if meant in cards else cards)]
     exact = [rule.values for rule in term if not rule.is_more]
     least = [value for rule in term if rule.is_more for value in rule.values]
     memories = _common(exact) if exact else least
-    found = [int(read_quantity(MEMORY_LABEL, value) * MIB * _SEEN) for value in memories]
-    return [_described(memory) for memory in (found if exact else [max(found)] if found else [])]
+    sizes = [int(read_quantity(MEMORY_LABEL, value) * MIB * _SEEN) for value in memories]
+    return [_described(memory) for memory in (sizes if exact else [max(sizes)] if sizes else [])]
 
 
 def _products(term: Term) -> list[str]:
@@ -204,14 +208,15 @@ def _annotated(text: str) -> GpuSpec:
         raise InputError(f"annotation {GPU}: {error.message}") from None
 
 
-def _product(label: str) -> GpuSpec:
-    gpu = find_product(label)
-    if gpu is not None:
-        return gpu
+def _cards(label: str) -> tuple[GpuSpec, ...]:
+    """Return the GPUs, or the parts of one, that nodes with a label have."""
+    found = find_products(label)
+    if found:
+        return found
     card, _, profile = label.partition("-MIG-")  # all GPUs of a node are cut into such parts
     profile = profile.removesuffix("-SHARED")
     if _PROFILE.fullmatch(profile) and find_product(card) is not None:
-        return _slices(profile, [card])[0]
+        return _slices(profile, [card])
     raise UnknownGpuError(
         f"the GPU {label!r} is not in the catalogue (see: memgate gpus); describe it in the"
         f""" annotation {GPU}: '{{"memory_bytes": N, "compute_capability": "8.6"}}'"""
@@ -223,7 +228,8 @@ def _slices(profile: str, products: list[str]) -> tuple[GpuSpec, ...]:
     profile = profile.removesuffix(".shared")  # by turns: each job sees all of it
     end = f"-{profile}"
     known = [gpu for gpu in CATALOGUE.values() if gpu.name.endswith(end)]
-    cards = [_product(product.partition("-MIG")[0]).name for product in products]
+    whole = [product.partition("-MIG")[0] for product in products]
+    cards = [gpu.name for product in whole for gpu in _cards(product)]
     ours = [gpu for gpu in known if not cards or gpu.name.removesuffix(end) in cards]
     if ours:
         return tuple(ours)

@@ -48,6 +48,24 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             id="Google's label",
         ),
         pytest.param(
+            {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}},
+            ["h200"],
+            id="Google's label, with the memory",
+        ),
+        pytest.param(
+            {"nodeSelector": {"karpenter.k8s.aws/instance-gpu-name": "a100"}},
+            ["a100-40", "a100-80"],
+            id="a label that leaves out which",
+        ),
+        pytest.param(
+            {
+                "nodeSelector": {"karpenter.k8s.aws/instance-gpu-name": "a100"},
+                "annotations": {"memgate.dev/gpu": "a100-80"},
+            },
+            ["a100-80"],
+            id="our annotation tells which",
+        ),
+        pytest.param(
             {"affinity": _affinity(_in("Tesla-T4", "NVIDIA-A10G"))}, ["t4", "a10g"], id="affinity"
         ),
         pytest.param(
