@@ -139,6 +139,8 @@ def find_gpu(name: str) -> GpuSpec:
 #: what tells cards of one name apart, beside their memory: it changes none of our figures
 _VARIANTS = frozenset({"nvidia", "tesla", "geforce", "pcie", "sxm2", "sxm3", "sxm4", "sxm5", "sxm"})
 _VARIANTS |= frozenset({"hbm2", "hbm2e", "hbm3", "hbm3e", "shared"})
+#: of clouds' own names: a faster network, and the memory of the only card that has so much
+_VARIANTS |= frozenset({"mega", "141gb"})
 
 
 def find_product(label: str) -> GpuSpec | None:
@@ -148,11 +150,17 @@ def find_product(label: str) -> GpuSpec | None:
     so is one that jobs share by turns: each sees all of its memory. How much that is may be left
     out if there is one card of the name.
     """
+    found = find_products(label)
+    return found[0] if len(found) == 1 else None
+
+
+def find_products(label: str) -> tuple[GpuSpec, ...]:
+    """Return the GPUs that a label may mean: several if it leaves out which memory they have."""
     wanted = _essence(label)
     known = {gpu: _essence(gpu.product) for gpu in CATALOGUE.values()}
-    same = [gpu for gpu, words in known.items() if words == wanted]
-    like = [gpu for gpu, words in known.items() if _without_memory(words) == wanted]
-    return same[0] if same else like[0] if len(like) == 1 else None
+    same = tuple(gpu for gpu, words in known.items() if words == wanted)
+    like = tuple(gpu for gpu, words in known.items() if _without_memory(words) == wanted)
+    return same[:1] or like
 
 
 def _essence(product: str) -> frozenset[str]:

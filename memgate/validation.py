@@ -32,4 +32,8 @@ def _describe(problem: Any) -> str:
         return f"{field} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{field} is no known field"
-    return f"{field} is {clip(problem['input'], limit=60)}: {rule}"
+    shown = clip(problem["input"], limit=60)
+    if problem["type"] == "model_type":
+        shown = "empty" if problem["input"] is None else shown
+        rule = "write an object: fields and their values"
+    return f"{field} is {shown}: {rule}"

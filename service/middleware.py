@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memgate.units import MIB
 from service.admission.settings import split
 from service.errors import problem, unknown_problem
 from service.limits import LimitedBody, declared_length, drain, too_large
@@ -39,6 +40,11 @@ _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
 #: in logs and figures: the client went before it had sent all (as nginx calls it)
 _GONE = 499
+
+#: an API server takes 3 MiB, and of a change it tells what was and what shall be. A review that is
+#: not taken counts as no answer: with the policy Fail, nobody could change a large object any more
+_MAX_REVIEW_BYTES = 8 * MIB
+_REVIEWS = "/webhooks/"
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -93,6 +99,8 @@ class Envelope:
         is_upload = headers.get(b"content-type", b"").lower().startswith(b"multipart/")
         settings = self._settings
         most = settings.max_upload_bytes if is_upload else settings.max_body_bytes
+        if scope["path"].startswith(_REVIEWS):
+            most = max(most, _MAX_REVIEW_BYTES)
         if declared_length(headers) > most:
             if b"expect" not in headers:  # else it waits for our word, and sends nothing
                 await drain(receive, most)

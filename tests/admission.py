@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from memgate.gpus import parse_gpu
+from memgate.max_batch import MaxBatch, TriedBatch
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
-from worker.contract import Work
+from worker.contract import Work, WorkKind
 
 ROOT = Path(__file__).parents[1]
 
@@ -110,11 +111,20 @@ def make_estimate(
     )
 
 
-def answer_work(work: Work, size_bytes: int) -> Estimate:
+def answer_work(work: Work, size_bytes: int) -> Estimate | MaxBatch:
     """Answer a question as if its job took so much."""
     assert work.gpu is not None
     assert work.job is not None
     said = make_estimate(size_bytes, work.gpu.model_dump(exclude_none=True))
-    if said.decision == "admit":
+    if work.kind is WorkKind.MAX_BATCH:
+        return _largest(work.job.batch_size // 4, said)
+    if said.decision != "reject":
         return said
     return said.model_copy(update={"largest_batch_size": work.job.batch_size // 2})
+
+
+def _largest(batch_size: int | None, said: Estimate) -> MaxBatch:
+    tried = TriedBatch(
+        batch_size=1, decision=said.decision, upper_bound_bytes=said.upper_bound_bytes
+    )
+    return MaxBatch(batch_size=batch_size, is_monotone=True, tried=[tried], estimate=said)

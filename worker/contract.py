@@ -53,6 +53,8 @@ class Asker(StrEnum):
     CALLER = "caller"
     DASHBOARD = "dashboard"
     """A page that wants to say what would make a job fit."""
+    GATE = "gate"
+    """A refusal at the gate of a cluster that wants to say the same."""
 
 
 class JobState(StrEnum):

@@ -1,7 +1,7 @@
 """Jobs that are over -> what who watches is shown: counts by the minute, and a log of decisions.
 
 Both are bounded and outlive every program; a job costs a handful of increments and a line. What
-pages ask by themselves, to tell what would make a job fit, is in the log and in no count.
+pages and refusals ask by themselves, to tell what would make a job fit, is in no count.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     seconds: float = 0.0
     """From asking to the answer."""
     is_advice: bool = False
-    """A page asked, to tell what would make another job fit."""
+    """A page or a refusal asked, to tell what would make another job fit."""
 
 
 _decoder = msgspec.json.Decoder(Decision)
@@ -99,7 +99,7 @@ def _decision(
         needs_bytes=said.upper_bound_bytes if said else 0,
         capacity_bytes=said.capacity_bytes if said else 0,
         seconds=round((now - record.created_at).total_seconds(), 3),
-        is_advice=record.asked_by is Asker.DASHBOARD,
+        is_advice=record.asked_by is not Asker.CALLER,
     )
 
 

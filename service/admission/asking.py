@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import anyio
@@ -14,6 +15,7 @@ import anyio.to_thread
 from pydantic import ValidationError
 
 from memgate.errors import InputError
+from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from service.admission.judgement import Known, NoAnswer, Said, Unknown
 from service.errors import ProblemError
@@ -21,10 +23,13 @@ from service.parts import Parts
 from service.questions import wait_for
 from service.remembered import Answer, cache_key
 from worker.client import QueueError
-from worker.contract import JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
+from worker.contract import Asker, JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
 
 #: of Kubernetes, for a webhook that says nothing else
 _DEFAULT_TIMEOUT = 10.0
+
+#: for how long after it was first asked for anybody waits for a largest batch
+_BATCH_SECONDS = 10.0
 
 _SECONDS = re.compile(r"(\d{1,4}(?:\.\d{1,9})?)s")
 
@@ -73,8 +78,40 @@ async def ask_all(
     return said
 
 
-def _key(job_id: str) -> bytes:
-    return cache_key(WorkKind.ESTIMATE, job_id.encode())
+def _key(job_id: str, kind: WorkKind = WorkKind.ESTIMATE) -> bytes:
+    return cache_key(kind, job_id.encode())
+
+
+async def ask_batches(
+    parts: Parts, works: Mapping[str, Work], patience: Patience, *, is_dry_run: bool
+) -> dict[str, MaxBatch]:
+    """Ask for the largest batches, side by side; return those that are known in time.
+
+    They are advice, and looking for one takes several runs: who must know whether a job fits comes
+    first, and nobody waits for one that was asked for a while ago.
+    """
+    found: dict[str, MaxBatch] = {}
+
+    async def ask(job_id: str, work: Work) -> None:
+        try:
+            with anyio.fail_after(patience.limit):
+                record = await _find_batch(parts, work, job_id, patience.wait, is_dry_run)
+            if record is not None and record.state is JobState.DONE:
+                found[job_id] = MaxBatch.model_validate(record.result)
+        except (TimeoutError, QueueError, InputError, ProblemError, ValidationError):
+            return
+        if job_id in found:
+            body = found[job_id].model_dump_json().encode()
+            parts.answers[_key(job_id, WorkKind.MAX_BATCH)] = Answer(job_id, body)
+
+    async with anyio.create_task_group() as tasks:
+        for job_id, work in works.items():
+            remembered = parts.answers.get(_key(job_id, WorkKind.MAX_BATCH))
+            if remembered is None:
+                tasks.start_soon(ask, job_id, work)
+            else:
+                found[job_id] = MaxBatch.model_validate_json(remembered.body)
+    return found
 
 
 async def _ask(
@@ -102,17 +139,37 @@ async def _find(
     parts: Parts, work: Work, job_id: str, seconds: float, *, is_dry_run: bool
 ) -> JobRecord | None:
     if is_dry_run:
-        try:
-            return await anyio.to_thread.run_sync(parts.queue.read, job_id, abandon_on_cancel=True)
-        except UnknownJobError:
-            return None
+        return await _look_up(parts, job_id)
     start = anyio.current_time()
-    record = await anyio.to_thread.run_sync(
-        parts.queue.submit, work, Priority.HIGH, limiter=parts.submitting, abandon_on_cancel=True
-    )
+    record = await _submit(parts, work, Priority.HIGH, Asker.CALLER)
     found = "nowhere" if record.state.is_open else "store"
     parts.metrics.cache_lookups.labels(found).inc()
     return await wait_for(parts, record, seconds - (anyio.current_time() - start))
+
+
+async def _find_batch(
+    parts: Parts, work: Work, job_id: str, seconds: float, is_dry_run: bool
+) -> JobRecord | None:
+    if is_dry_run:
+        return await _look_up(parts, job_id)
+    start = anyio.current_time()
+    record = await _submit(parts, work, Priority.NORMAL, Asker.GATE)
+    age = (datetime.now(UTC) - record.created_at).total_seconds()
+    left = min(seconds - (anyio.current_time() - start), _BATCH_SECONDS - age)
+    return await wait_for(parts, record, left)
+
+
+async def _look_up(parts: Parts, job_id: str) -> JobRecord | None:
+    try:
+        return await anyio.to_thread.run_sync(parts.queue.read, job_id, abandon_on_cancel=True)
+    except UnknownJobError:
+        return None
+
+
+async def _submit(parts: Parts, work: Work, priority: Priority, asker: Asker) -> JobRecord:
+    return await anyio.to_thread.run_sync(
+        parts.queue.submit, work, priority, asker, limiter=parts.submitting, abandon_on_cancel=True
+    )
 
 
 def _known(parts: Parts, record: JobRecord) -> Said:

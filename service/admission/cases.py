@@ -52,12 +52,27 @@ class Case:
             for generation, gpu in largest.items()
         }
 
+    @property
+    def roomiest(self) -> Place:
+        """Where it has most; there is one, unless there is a doubt."""
+        return max(self.places, key=lambda place: place.capacity_bytes)
 
-def _request(gpu: GpuSpec) -> GpuRequest:
+    def batch_question(self) -> Work:
+        """Return what to ask for the largest batch that fits where it has most."""
+        place = self.roomiest
+        taken = place.gpu.memory_bytes - place.capacity_bytes
+        return Work(kind=WorkKind.MAX_BATCH, job=self.job, gpu=_request(place.gpu, taken))
+
+
+def _request(gpu: GpuSpec, taken_bytes: int = 0) -> GpuRequest:
     if gpu.name in CATALOGUE:
-        return GpuRequest(name=gpu.name)
+        return GpuRequest(name=gpu.name, already_used_bytes=taken_bytes)
     major, minor = gpu.compute_capability
-    return GpuRequest(memory_bytes=gpu.memory_bytes, compute_capability=f"{major}.{minor}")
+    return GpuRequest(
+        memory_bytes=gpu.memory_bytes,
+        compute_capability=f"{major}.{minor}",
+        already_used_bytes=taken_bytes,
+    )
 
 
 def is_annotated(pod: Pod) -> bool:

@@ -75,7 +75,8 @@ class Cluster:
             else:
                 config.load_incluster_config(client_configuration=configuration)
         except config.ConfigException as error:
-            why = f"{error}; run it in a pod, or set MEMGATE_KUBECONFIG"
+            said = str(error).rstrip(".")
+            why = f"no way to Kubernetes: {said}; run it in a pod, or set MEMGATE_KUBECONFIG"
             raise ClusterError(why) from None
         configuration.retries = False
         return cls(client.ApiClient(configuration))

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 
 from memgate.errors import InputError
-from service.admission.asking import Patience, ask_all
+from service.admission.asking import Patience, ask_all, ask_batches
 from service.admission.cases import Case, find_cases, is_annotated, references
 from service.admission.cluster import ClusterError
 from service.admission.holding import can_hold, hold, is_held, is_stopped, wait_again
@@ -25,7 +25,13 @@ from service.admission.judgement import (
     find,
     judge,
 )
-from service.admission.objects import SHAPES, JsonObject, as_object, find_pods
+from service.admission.objects import (
+    JOB_CONFIGMAP,
+    SHAPES,
+    JsonObject,
+    as_object,
+    find_pods,
+)
 from service.admission.patches import (
     ESTIMATE,
     ESTIMATE_ID,
@@ -60,7 +66,7 @@ async def validate(parts: Parts, review: Review, patience: Patience) -> Answer:
         return Answer(allowed=True, warnings=_unchecked(review, shape))
     # 2. What is known of the jobs in it?
     try:
-        judgement = await _judge(parts, review, document, shape, patience)
+        judgement = await _judge(parts, review, document, shape, patience, is_final=True)
     except InputError as error:
         return _counted(parts, Answer(allowed=False, message=f"memgate: {error.message}"), "wrong")
     if judgement is None:
@@ -162,9 +168,15 @@ def _unchecked(review: Review, shape: Shape) -> list[str]:
 
 
 async def _judge(
-    parts: Parts, review: Review, document: JsonObject, shape: Shape, patience: Patience
+    parts: Parts,
+    review: Review,
+    document: JsonObject,
+    shape: Shape,
+    patience: Patience,
+    *,
+    is_final: bool = False,
 ) -> Judgement | None:
-    """Find out what is known of every pod of an object.
+    """Find out what is known of every pod of an object; if that is final, also what would fit.
 
     Raises:
         InputError: if what a person wrote about a job is wrong.
@@ -175,7 +187,8 @@ async def _judge(
     try:
         texts = await parts.config_maps.read(review.namespace, references(pods), patience.limit)
     except ClusterError as error:
-        finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
+        message = f"annotation {JOB_CONFIGMAP} cannot be looked up: {error.message}"
+        finding = Finding(outcome=Outcome.NO_ANSWER, message=message)
         return judge([finding], parts.settings)
     cases = find_cases(pods, texts, cluster)
     works: dict[str, Work] = {}
@@ -187,13 +200,21 @@ async def _judge(
     if len(works) > _MAX_QUESTIONS:
         number = f"{len(works)} questions, by its jobs and the kinds of GPU it names"
         raise InputError(f"this asks {number}; an object may ask {_MAX_QUESTIONS}")
-    patience = patience.after(anyio.current_time() - start)
-    said = await ask_all(parts, works, patience, is_dry_run=review.dry_run)
+    left = patience.after(anyio.current_time() - start)
+    said = await ask_all(parts, works, left, is_dry_run=review.dry_run)
     findings = [
         find(case, {generation: said[job_id] for generation, job_id in ids.items()}, cluster)
         for case, ids in zip(cases, asked, strict=True)
     ]
-    return judge(findings, parts.settings) if findings else None
+    if not findings:
+        return None
+    judgement = judge(findings, parts.settings)
+    works = judgement.batch_questions() if is_final else {}
+    if works:
+        left = patience.after(anyio.current_time() - start)
+        found = await ask_batches(parts, works, left, is_dry_run=review.dry_run)
+        judgement = judgement.with_batches(found, cluster)
+    return judgement
 
 
 def _answer(
@@ -222,7 +243,11 @@ def _answer(
 
 
 def _held(judgement: Judgement) -> str:
-    return f"memgate: held until there is an answer: {judgement.message}"
+    if judgement.outcome is Outcome.NO_ANSWER:
+        return f"memgate: held until there is an answer: {judgement.message}"
+    return (
+        f"memgate: held until it is changed, or somebody who may releases it: {judgement.message}"
+    )
 
 
 def _is_release(review: Review, shape: Shape) -> bool:

@@ -6,7 +6,7 @@ Objects of other people's kinds may hold anything: what is not as expected count
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from service.admission.quantities import is_nothing
@@ -118,7 +118,7 @@ class Pod:
 def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
     """Return the pods of an object."""
     pods = [
-        _pod(pointer, as_object(template))
+        _pod(document, pointer, as_object(template))
         for pattern in shape.templates
         for pointer, template in _matches(document, pattern)
     ]
@@ -127,8 +127,7 @@ def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
             _trainer(document, pointer, as_object(trainer))
             for pointer, trainer in _matches(document, shape.trainer)
         ]
-    own = _annotations(as_object(document.get("metadata")))
-    return tuple(_with_annotations(pod, own) for pod in pods)
+    return tuple(pods)
 
 
 def is_set(document: JsonObject, pointer: str) -> bool:
@@ -168,11 +167,11 @@ def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[s
         yield from _matches(value[key], rest, f"{pointer}/{first}")
 
 
-def _pod(pointer: str, pod: JsonObject) -> Pod:
+def _pod(document: JsonObject, pointer: str, pod: JsonObject) -> Pod:
     spec = as_object(pod.get("spec"))
     return Pod(
         pointer=pointer,
-        annotations=_annotations(as_object(pod.get("metadata"))),
+        annotations=_annotated_by(document, pointer),
         containers=_containers(f"{pointer}/spec", spec),
         nodes=_nodes(spec),
         scheduler=str(spec.get("schedulerName") or ""),
@@ -188,7 +187,7 @@ def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
     resources = {"resources": trainer.get("resourcesPerNode")}
     return Pod(
         pointer=pointer,
-        annotations={},
+        annotations=_annotated_by(document, pointer),
         containers=(_container(f"{pointer}/resourcesPerNode", resources),),
         nodes=(select_node(selector),),
         scheduler="",
@@ -245,15 +244,31 @@ def _expressed(term: JsonObject) -> Iterator[Rule]:
             yield Rule(MEMORY_LABEL, values[:1], is_more=True)
 
 
-def _with_annotations(pod: Pod, own: Mapping[str, str]) -> Pod:
-    """A pod's own annotations count more than those of the object that makes it."""
-    if {JOB, JOB_CONFIGMAP} & pod.annotations.keys():  # either says what the job is
-        own = {name: text for name, text in own.items() if name not in (JOB, JOB_CONFIGMAP)}
-    return replace(pod, annotations={**own, **pod.annotations})
+def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:
+    """Return what is noted on a pod and on what makes it: the object, templates of jobs in it."""
+    inside: object = document
+    given = _annotations(document)
+    for key in pointer.split("/")[1:]:
+        inside = _part(inside, key)
+        given = _over(given, _annotations(as_object(inside)))
+    return given
 
 
-def _annotations(metadata: JsonObject) -> dict[str, str]:
-    given = _texts(metadata.get("annotations"))
+def _part(value: object, key: str) -> object:
+    if isinstance(value, list):
+        return value[int(key)]
+    return as_object(value).get(key.replace("~1", "/").replace("~0", "~"))
+
+
+def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:
+    """The nearer to a pod an annotation is, the more it counts."""
+    if {JOB, JOB_CONFIGMAP} & inner.keys():  # either says what the job is
+        outer = {name: text for name, text in outer.items() if name not in (JOB, JOB_CONFIGMAP)}
+    return {**outer, **inner}
+
+
+def _annotations(document: JsonObject) -> dict[str, str]:
+    given = _texts(as_object(document.get("metadata")).get("annotations"))
     return {name: given[name] for name in _LOOKED_AT if name in given}
 
 

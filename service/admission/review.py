@@ -6,6 +6,7 @@ Only ``admission.k8s.io/v1``. The API server asks about one object, and wants it
 from __future__ import annotations
 
 import base64
+import textwrap
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -133,7 +134,7 @@ def write_review(review: Review, answer: Answer) -> bytes:
         uid=review.uid,
         allowed=answer.allowed,
         status=None if answer.allowed else _status(answer),
-        warnings=_few([_short(warning, _MAX_WARNING) for warning in answer.warnings]),
+        warnings=_few([part for warning in answer.warnings for part in _parts(warning)]),
         audit_annotations=answer.notes,
     )
     if answer.patch:
@@ -150,6 +151,15 @@ def _status(answer: Answer) -> Status:
         message=_short(answer.message, _MAX_MESSAGE),
         details={} if later is None else {"retryAfterSeconds": later},
     )
+
+
+def _parts(warning: str) -> list[str]:
+    """Say in two warnings what is too long for one: what to do stands at the end."""
+    flat = _short(warning, 2 * _MAX_WARNING)
+    if len(flat) <= _MAX_WARNING:
+        return [flat]
+    first, *rest = textwrap.wrap(flat, _MAX_WARNING, break_on_hyphens=False)
+    return [first, _short(f"memgate: ... {' '.join(rest)}", _MAX_WARNING)]
 
 
 def _few(warnings: list[str]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 from memgate.gpus import GpuSpec
 from memgate.report import Estimate
+from memgate.units import MIB
 from service.admission.cases import Case
-from service.admission.judgement import needed_mib
 from service.admission.objects import PRODUCT_LABEL, Pod, escape
 from service.admission.places import MIG_PREFIX, asks_for_gpu, names_gpu
 from service.admission.settings import FILLS, AdmissionSettings, split
@@ -26,35 +26,46 @@ def find_missing(case: Case, estimate: Estimate, settings: AdmissionSettings) ->
     """Return what to fill in, by where it goes."""
     is_auto = settings.right_size == "auto"
     wanted = FILLS if is_auto else split(settings.right_size)
-    pod = case.pod
+    pod, mib = case.pod, _mib(case, estimate)
     found: dict[str, Any] = {}
     if "hami" in wanted and (not is_auto or pod.scheduler == "hami-scheduler"):
-        found |= _memory(pod, _GPU, _HAMI, estimate)
+        found |= _memory(pod, _GPU, _HAMI, mib)
     if "volcano" in wanted:
-        found |= _memory(pod, "volcano.sh/vgpu-number", _VOLCANO, estimate)
+        found |= _memory(pod, "volcano.sh/vgpu-number", _VOLCANO, mib)
     if "kai" in wanted and pod.scheduler == "kai-scheduler":
-        found |= _kai(pod, estimate)
+        found |= _kai(pod, mib)
     if "mig" in wanted and not found:
         found |= _mig(pod, estimate, settings.gpus)
     if "node-selector" in wanted and not names_gpu(pod):
-        found |= _node(pod, estimate, settings.gpus)
+        found |= _node(pod, estimate, settings)
     return found
 
 
-def _memory(pod: Pod, resource: str, names: tuple[str, str], estimate: Estimate) -> dict[str, str]:
+def _mib(case: Case, estimate: Estimate) -> str:
+    """Return what a job needs at most; of a GPU that may be too small, all that it has.
+
+    Nothing has room for more: who was to be let in with a warning would wait for ever.
+    """
+    needed = -(-estimate.upper_bound_bytes // MIB)
+    if case.is_unplaced:
+        return str(needed)
+    return str(min(needed, max(place.gpu.memory_bytes for place in case.places) // MIB))
+
+
+def _memory(pod: Pod, resource: str, names: tuple[str, str], mib: str) -> dict[str, str]:
     """Declare memory beside a number of GPUs, where nothing is declared."""
     return {
-        f"{container.pointer}/limits/{escape(names[0])}": str(needed_mib(estimate))
+        f"{container.pointer}/limits/{escape(names[0])}": mib
         for container in pod.containers
         if resource in container.asked and not container.limits.keys() & set(names)
     }
 
 
-def _kai(pod: Pod, estimate: Estimate) -> dict[str, str]:
+def _kai(pod: Pod, mib: str) -> dict[str, str]:
     """KAI shares GPUs by an annotation of the pod, and then wants none among the resources."""
     if asks_for_gpu(pod) or not pod.is_template:
         return {}
-    return {f"{pod.pointer}/metadata/annotations/gpu-memory": str(needed_mib(estimate))}
+    return {f"{pod.pointer}/metadata/annotations/gpu-memory": mib}
 
 
 def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
@@ -67,13 +78,15 @@ def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str
     return {f"{pod.containers[0].pointer}/limits/{escape(MIG_PREFIX + profile)}": "1"}
 
 
-def _node(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
+def _node(pod: Pod, estimate: Estimate, settings: AdmissionSettings) -> dict[str, str]:
     """Choose the nodes with the smallest GPU of the cluster that fits, if a whole one is wanted."""
-    whole = [gpu for gpu in cluster if " MIG " not in gpu.product and gpu.name in estimate.fits_on]
+    whole = [
+        gpu for gpu in settings.gpus if " MIG " not in gpu.product and gpu.name in estimate.fits_on
+    ]
     wants = any(_GPU in container.asked for container in pod.containers)
     if not wants or not whole or not pod.is_template:
         return {}
-    label = whole[0].product.replace(" ", "-")
+    label = settings.product_label(whole[0])
     return {f"{pod.pointer}/spec/nodeSelector/{escape(PRODUCT_LABEL)}": label}
 
 

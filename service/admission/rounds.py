@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
+from memgate.max_batch import MaxBatch
 from service.admission.cases import find_cases, references
 from service.admission.cluster import Cluster, ClusterError
 from service.admission.judgement import Judgement, Known, NoAnswer, Said, Unknown, find, judge
@@ -21,6 +22,9 @@ from worker.logs import write_line
 
 #: what memgate answers if it is the job that has no answer; all else may pass
 _OF_THE_JOB = (None, 409, 422, 500)
+
+#: how long to wait for a largest batch, which is said once, when something is refused
+_BATCH_SECONDS = 5.0
 
 #: how often to look which kinds the cluster has
 _LOOK_AGAIN_SECONDS = 60.0
@@ -88,7 +92,13 @@ class Rounds(ABC):
             find(case, {name: self._ask(work) for name, work in case.questions().items()}, cluster)
             for case in find_cases(pods, self._texts(namespace, pods), cluster)
         ]
-        return judge(findings, self._settings) if findings else None
+        if not findings:
+            return None
+        judgement = judge(findings, self._settings)
+        works = judgement.batch_questions()
+        found = {job_id: self._ask_batch(work) for job_id, work in works.items()}
+        known = {job_id: batch for job_id, batch in found.items() if batch is not None}
+        return judgement.with_batches(known, cluster)
 
     def _texts(self, namespace: str, pods: tuple[Pod, ...]) -> dict[str, str]:
         texts = {}
@@ -96,6 +106,14 @@ class Rounds(ABC):
             name, _, key = reference.partition("/")
             texts[reference] = self._cluster.read_config_map(namespace, name).get(key or "job", "")
         return texts
+
+    def _ask_batch(self, work: Work) -> MaxBatch | None:
+        assert work.job is not None
+        assert work.gpu is not None
+        try:
+            return self._memgate.max_batch(work.job, work.gpu, wait=_BATCH_SECONDS)
+        except ClientError:  # it is advice: others wait for their answers
+            return None
 
     def _ask(self, work: Work) -> Said:
         assert work.job is not None

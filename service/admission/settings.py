@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memgate.errors import InputError
-from memgate.gpus import GpuSpec, find_gpu
+from memgate.gpus import GpuSpec, find_gpu, find_product
 from worker.settings import Settings
 
 Policy = Literal["admit", "reject", "hold"]
 
 #: what can be filled in for a scheduler: see ``right_size``
 FILLS = ("hami", "volcano", "kai", "mig", "node-selector")
+
+#: how labels of nodes begin, and names of the catalogue do not
+_LABEL = re.compile("(NVIDIA|Tesla|GeForce|Quadro)-")
 
 
 class Shape(BaseModel):
@@ -46,8 +50,9 @@ class AdmissionSettings(Settings):
     ``MEMGATE_ADMISSION_WAIT_SECONDS``."""
 
     admission_gpus: str = ""
-    """The GPUs of the cluster, by their names in the catalogue; ``MEMGATE_ADMISSION_GPUS``. A pod
-    that names none may get any of these."""
+    """The GPUs of the cluster, by their names in the catalogue or as their nodes' label
+    ``nvidia.com/gpu.product`` has them; ``MEMGATE_ADMISSION_GPUS``. A pod that names none may get
+    any of these."""
 
     admission_paths: dict[str, Shape] = Field(default_factory=dict)
     """Further kinds, as JSON by ``Kind.group``; ``MEMGATE_ADMISSION_PATHS``."""
@@ -67,15 +72,21 @@ class AdmissionSettings(Settings):
     @property
     def gpus(self) -> tuple[GpuSpec, ...]:
         """The GPUs of the cluster, the smallest first."""
-        found = (find_gpu(name) for name in split(self.admission_gpus))
+        found = dict.fromkeys(map(_find_gpu, split(self.admission_gpus)))
         return tuple(sorted(found, key=lambda gpu: gpu.memory_bytes))
+
+    def product_label(self, gpu: GpuSpec) -> str:
+        """Return what a label calls a GPU: as the operator wrote it, for PCIe and SXM differ."""
+        names = split(self.admission_gpus)
+        labels = (name for name in names if _LABEL.match(name) and find_product(name) == gpu)
+        return next(labels, gpu.product.replace(" ", "-"))
 
     @field_validator("admission_gpus")
     @classmethod
     def _are_gpus(cls, names: str) -> str:
         try:
             for name in split(names):
-                find_gpu(name)
+                _find_gpu(name)
         except InputError as error:
             raise ValueError(error.message) from None
         return names
@@ -98,6 +109,10 @@ class AdmissionSettings(Settings):
                         f"{kind}: {pointer!r} is no JSON pointer, such as /spec/template"
                     )
         return shapes
+
+
+def _find_gpu(name: str) -> GpuSpec:
+    return (find_product(name) if _LABEL.match(name) else None) or find_gpu(name)
 
 
 def split(names: str) -> tuple[str, ...]:

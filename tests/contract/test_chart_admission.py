@@ -244,10 +244,21 @@ def test_the_api_server_asks_about_our_objects_only(group: str, found: Any, want
         assert cel.evaluate(condition["expression"], given) is want
 
 
-@pytest.mark.parametrize(("old", "want"), [({"metadata": {}}, False), (ANNOTATED, True)])
-def test_the_api_server_asks_when_an_annotation_is_taken_away(old: Any, want: bool) -> None:
-    """Or whoever made a held object could have it forgotten."""
-    request = {"resource": {"group": ""}, "operation": "UPDATE"}
+@pytest.mark.parametrize(
+    ("group", "old", "want"),
+    [
+        ("", {"metadata": {}}, False),
+        ("", ANNOTATED, True),
+        ("batch", {"metadata": {}, "spec": {"template": {**NOT_OURS, "spec": {}}}}, False),
+        ("batch", {"metadata": {}, "spec": {"template": {**ANNOTATED, "spec": {}}}}, True),
+    ],
+    ids=["pod", "our pod", "job", "our job, by its template"],
+)
+def test_the_api_server_asks_when_an_annotation_is_taken_away(
+    group: str, old: Any, want: bool
+) -> None:
+    """Or whoever made a held object could have it forgotten, and resume it unseen."""
+    request = {"resource": {"group": group}, "operation": "UPDATE"}
     new = {"metadata": {"annotations": {"other": "x"}}, "spec": {}}
     for webhook in _webhooks(render_set("as it comes")):
         expression = webhook["matchConditions"][0]["expression"]

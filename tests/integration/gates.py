@@ -37,6 +37,10 @@ class Gate:
             work = self.store.read(job_id).work
             assert self.store.finish(job_id, answer_work(work, size_bytes).model_dump_json())
 
+    def asked(self) -> list[str]:
+        """Return the kinds of all questions there have been."""
+        return sorted(self.store.read(job_id).kind for job_id in self.store.newest(0, 99))
+
     @property
     def store(self) -> JobStore:
         """Where the answers are."""

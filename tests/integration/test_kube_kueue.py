@@ -109,8 +109,8 @@ def _submit(
     flavor: str = "t4",
     conditions: tuple[str, ...] = ("QuotaReserved",),
     age_seconds: float = 0,
-) -> None:
-    """Make a Workload of the example's Job, and reserve quota for it."""
+) -> str:
+    """Make a Workload of the example's Job, reserve quota for it; return since when it waits."""
     job = yaml.safe_load((_EXAMPLES / "job.yaml").read_text())
     template = copy.deepcopy(job["spec"]["template"])
     template["metadata"]["annotations"] = (
@@ -140,6 +140,7 @@ def _submit(
     patch = json.dumps({"status": status})
     command = ("patch", "workload", name, "--subresource=status", "--type=merge", "--patch", patch)
     lab.kubectl(*command)
+    return since["lastTransitionTime"]
 
 
 def _check(lab: Lab, name: str) -> dict[str, Any]:
@@ -196,9 +197,7 @@ def test_no_answer_in_time_is_the_operators_to_decide(
     """Let in, given back to the queue for a minute, or kept waiting; said why in each case."""
     lab.kubectl("delete", "workloads", "--all")
     answer(admission_on_timeout=policy)
-    _submit(lab, "old", age_seconds=60)
-    _submit(lab, "new")
-    was = {name: _check(lab, name)["lastTransitionTime"] for name in ("old", "new")}
+    was = {"old": _submit(lab, "old", age_seconds=60), "new": _submit(lab, "new")}
 
     def are_told() -> bool:
         return all("no answer yet" in _check(lab, name)["message"] for name in was)

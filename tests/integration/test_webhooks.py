@@ -125,11 +125,26 @@ def test_a_job_that_cannot_be_run_is_uncertain(gate: Gate) -> None:
     assert "not known whether this fits: no such layer (JOB_FAILED)" in response["warnings"][0]
 
 
+def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
+    """API servers cut one at 256 characters, and what to do stands at the end."""
+    gate.ask("validate", _ON_T4)
+    (job_id,) = gate.store.open_jobs()
+    why = "so it is " * 25 + "and therefore take another runtime"
+    gate.store.fail(job_id, JobError(code="JOB_FAILED", message=why, is_callers=True))
+
+    warnings = gate.ask("validate", _ON_T4)["warnings"]
+
+    assert all(warning.startswith("memgate: ") and len(warning) <= 250 for warning in warnings)
+    assert len(warnings) == 2
+    assert f"take another runtime (JOB_FAILED) (estimate {job_id})" in warnings[1]
+
+
 @pytest.mark.parametrize(
     ("annotations", "want"),
     [
         ({JOB: "batch_size: many"}, "the pod: annotation memgate.dev/job: job spec: model is"),
         ({JOB: "{"}, "neither JSON nor YAML"),
+        ({JOB: ""}, "annotation memgate.dev/job: job spec: the whole is empty: write an object"),
         ({JOB: json.dumps(SPEC), "memgate.dev/gpu": "gtx"}, "annotation memgate.dev/gpu"),
         ({JOB: json.dumps(SPEC), "gpu-memory": "lots"}, "gpu-memory is 'lots'"),
     ],
@@ -188,7 +203,7 @@ def test_memory_that_was_declared_is_checked_without_another_question(gate: Gate
         assert response["allowed"] is want
     message = response["status"]["message"]
     assert "nvidia.com/gpumem declares 3.91 GiB. Declare 8772 MiB or more." in message
-    assert gate.store.num_jobs() == 1
+    assert gate.asked() == ["estimate", "max-batch"]  # the second by the refusal, as advice
 
 
 def test_an_edit_that_changes_nothing_for_us_is_let_through(gate: Gate) -> None:

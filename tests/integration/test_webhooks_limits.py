@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memgate.units import MIB
 from service.admission.config_maps import ConfigMaps
 from tests.admission import JOB, SPEC, T4, make_pod, make_review, read_recorded
 from tests.integration.gates import Gate
@@ -82,6 +83,24 @@ def test_nobody_has_us_take_away_what_we_did_not_write(gate: Gate, filled: dict[
     review = make_review(document, "Deployment", "apps", operation="UPDATE", oldObject=document)
     changed = gate.mutated(review)["request"]["object"]
     assert changed["spec"] == document["spec"]
+
+
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+def test_an_object_as_large_as_an_api_server_takes_is_looked_at(gate: Gate, verb: str) -> None:
+    """Told as it was and as it shall be; else, with the policy Fail, nobody could change it."""
+    env = [{"name": f"V{number}", "value": "x" * 1000} for number in range(2900)]
+    old = make_pod(annotations={}, env=env)
+    new = make_pod(annotations={}, env=env, more="x")
+    review = make_review(new, operation="UPDATE", oldObject=old)
+    assert len(json.dumps(review)) > 5 * MIB
+    assert gate.ask(verb, review) == {"uid": review["request"]["uid"], "allowed": True}
+
+
+def test_what_is_longer_than_any_review_is_not_read(gate: Gate) -> None:
+    """There is a limit all the same."""
+    review = make_review(make_pod(more="x" * 9 * MIB))
+    answer = gate.client.post("/webhooks/kubernetes/validate", json=review)
+    assert answer.status_code == 413
 
 
 def test_an_object_has_few_jobs(gate: Gate) -> None:

@@ -41,6 +41,19 @@ def test_a_released_job_is_judged_again(make_gate: Callable[..., Gate]) -> None:
     assert gate.ask("validate", by_owner)["allowed"]
 
 
+def test_what_is_held_for_doubts_is_not_said_to_wait_for_an_answer(
+    make_gate: Callable[..., Gate],
+) -> None:
+    """There will be no other: somebody must change it, or release it."""
+    gate = make_gate(admission_on_uncertain="hold")
+    review = make_review(make_job(make_pod(nodeSelector=T4)), "Job", "batch")
+    gate.learn(review, int(14.1 * GIB))
+    held = gate.mutated(review)
+    assert held["request"]["object"]["spec"]["suspend"] is True
+    (warning,) = gate.ask("validate", held)["warnings"]
+    assert "held until it is changed, or somebody who may releases it: may not fit" in warning
+
+
 def test_a_pod_is_held_by_a_gate_and_a_deployment_by_its_pods(
     make_gate: Callable[..., Gate],
 ) -> None:
@@ -104,6 +117,12 @@ def test_a_pod_is_held_by_a_gate_and_a_deployment_by_its_pods(
             {"/spec/nodeSelector/nvidia.com~1gpu.product": "Tesla-T4"},
             id="node",
         ),
+        pytest.param(
+            {"admission_gpus": "NVIDIA-A100-80GB-PCIe,rtx-4060"},
+            {},
+            {"/spec/nodeSelector/nvidia.com~1gpu.product": "NVIDIA-A100-80GB-PCIe"},
+            id="node, by the operator's label",
+        ),
         pytest.param({"right_size": "none"}, {"schedulerName": "hami-scheduler"}, {}, id="none"),
         pytest.param({}, {}, {}, id="nothing that shows what the scheduler understands"),
         pytest.param(
@@ -138,6 +157,17 @@ def test_what_is_missing_is_filled_in_and_can_be_taken_back(
     assert read_patch(gate.ask("mutate", mutated)) == []
     apply_patch(mutated["request"]["object"], take_back(mutated["request"]["object"]))
     assert _pruned(mutated["request"]["object"]) == _pruned(review["request"]["object"])
+
+
+def test_no_more_is_declared_than_the_card_has(gate: Gate) -> None:
+    """What may fit is let in with a warning: it must not then wait for a card with more."""
+    review = make_review(make_pod(schedulerName="hami-scheduler", nodeSelector=T4))
+    gate.learn(review, int(14.1 * GIB))
+    mutated = gate.mutated(review)
+    limits = mutated["request"]["object"]["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpumem"] == str(int(14.56 * GIB) // MIB)
+    assert gate.ask("validate", mutated)["allowed"]
+    assert read_patch(gate.ask("mutate", mutated)) == []
 
 
 def _pruned(value: Any) -> Any:

@@ -125,3 +125,5 @@ def test_a_spec_that_is_no_object_is_refused() -> None:
     """A list, a number, nothing: told as what it is, shortened."""
     with pytest.raises(InputError, match=r"^job spec: the whole is \[1, 1, "):
         parse_job_spec([1] * 100)
+    with pytest.raises(InputError, match=r"^job spec: the whole is empty: write an object: fields"):
+        parse_job_spec(None)

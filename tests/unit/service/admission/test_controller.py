@@ -20,7 +20,8 @@ from service.admission.patches import patched
 from service.admission.rounds import Done
 from service.admission.settings import AdmissionSettings
 from service.client import AnswerError, NotDoneError, ServedEstimate
-from tests.admission import SPEC, T4, make_estimate, make_job, make_pod
+from tests.admission import SPEC, T4, answer_work, make_estimate, make_job, make_pod
+from worker.contract import Work, WorkKind
 
 _KINDS = {"Pod": Resource("v1", "pods"), "Job.batch": Resource("batch/v1", "jobs")}
 
@@ -67,6 +68,7 @@ class FakeMemgate:
 
     def __init__(self, said: Any) -> None:
         self.said = said
+        self.num_batches = 0
 
     def estimate(self, job: Any, gpu: Any, *, wait: float) -> Any:
         """Answer at once, or not."""
@@ -74,6 +76,15 @@ class FakeMemgate:
         if isinstance(self.said, Exception):
             raise self.said
         return ServedEstimate(job="0" * 32, **make_estimate(self.said).model_dump())
+
+    def max_batch(self, job: Any, gpu: Any, *, wait: float) -> Any:
+        """Answer the first who asks, and no other."""
+        assert wait > 0
+        self.num_batches += 1
+        if self.num_batches > 1:
+            raise NotDoneError("0" * 32, wait)
+        work = Work(kind=WorkKind.MAX_BATCH, job=job, gpu=gpu)
+        return answer_work(work, self.said)
 
 
 def _held(document: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -127,6 +138,8 @@ def test_what_does_not_fit_stays_held() -> None:
     marked = [{"op": "add", "path": "/metadata/labels/memgate.dev~1held", "value": "rejected"}]
     assert [patch for _, patch in cluster.patches] == [marked, marked]
     assert all("does not fit" in message for _, message in cluster.told)
+    batches = ["Largest batch that fits: 16 (now 64)." in message for _, message in cluster.told]
+    assert batches == [True, False]  # advice: nobody waits for it for long
 
 
 @pytest.mark.parametrize(

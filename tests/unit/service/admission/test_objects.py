@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -78,6 +79,28 @@ def test_nothing_that_an_object_holds_breaks_us(document: Any) -> None:
         release(document, shape)
     as_written(document)
     take_back(document)
+
+
+@pytest.mark.parametrize(
+    ("kind", "make_spec"),
+    [
+        ("CronJob.batch", lambda template: {"jobTemplate": template}),
+        ("JobSet.jobset.x-k8s.io", lambda template: {"replicatedJobs": [{"template": template}]}),
+    ],
+)
+def test_a_template_of_jobs_may_have_the_annotation(
+    kind: str, make_spec: Callable[[Any], dict[str, Any]]
+) -> None:
+    """Jobs made from it will have it, so it counts at once; nearer to the pod counts more."""
+    pod: dict[str, Any] = {"metadata": {}, "spec": {}}
+    noted = {"memgate.dev/job": "a", "memgate.dev/gpu": "t4"}
+    spec = make_spec({"metadata": {"annotations": noted}, "spec": {"template": pod}})
+    document = {"metadata": {"annotations": {"memgate.dev/job-configmap": "c"}}, "spec": spec}
+    (found,) = find_pods(document, SHAPES[kind])
+    assert found.annotations == noted
+    pod["metadata"] = {"annotations": {"memgate.dev/job": "b"}}
+    (found,) = find_pods(document, SHAPES[kind])
+    assert found.annotations == {"memgate.dev/job": "b", "memgate.dev/gpu": "t4"}
 
 
 def test_a_kind_of_the_operators_own_is_looked_into() -> None:

@@ -48,6 +48,24 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             id="Google's label",
         ),
         pytest.param(
+            {"nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}},
+            ["h200"],
+            id="Google's label, with the memory",
+        ),
+        pytest.param(
+            {"nodeSelector": {"karpenter.k8s.aws/instance-gpu-name": "a100"}},
+            ["a100-40", "a100-80"],
+            id="a label that leaves out which",
+        ),
+        pytest.param(
+            {
+                "nodeSelector": {"karpenter.k8s.aws/instance-gpu-name": "a100"},
+                "annotations": {"memgate.dev/gpu": "a100-80"},
+            },
+            ["a100-80"],
+            id="our annotation tells which",
+        ),
+        pytest.param(
             {"affinity": _affinity(_in("Tesla-T4", "NVIDIA-A10G"))}, ["t4", "a10g"], id="affinity"
         ),
         pytest.param(
@@ -65,6 +83,11 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             },
             ["h100-80-1g.10gb"],
             id="MIG, of one card",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.10gb.shared": "1"}},
+            ["a100-80-1g.10gb", "h100-80-1g.10gb"],
+            id="MIG, by turns",
         ),
         pytest.param({"annotations": {"memgate.dev/gpu": "l4"}}, ["l4"], id="our annotation"),
         pytest.param(
@@ -114,11 +137,16 @@ def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]
     [
         pytest.param(
             {"affinity": _affinity(_in("40000", key="nvidia.com/gpu.memory", operator="Gt"))},
-            40000,
+            38720,  # of what the label says, a job sees a little less
             id="at least so much",
         ),
-        pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 15360, id="so much"),
+        pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 14868.48, id="so much"),
         pytest.param({"limits": {"nvidia.com/mig-3g.20gb": "1"}}, 19 * 1024, id="unknown profile"),
+        pytest.param(
+            {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"}},
+            4864,
+            id="unknown profile, single strategy",
+        ),
         pytest.param(
             {
                 "annotations": {
@@ -130,14 +158,37 @@ def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]
         ),
     ],
 )
-def test_a_gpu_that_is_in_no_catalogue_is_described(fields: dict[str, Any], want_mib: int) -> None:
+def test_a_gpu_that_is_in_no_catalogue_is_described(
+    fields: dict[str, Any], want_mib: float
+) -> None:
     """By its memory, where that is all that is said."""
     (place,) = find_places(_pod(**fields), ())
-    assert place.gpu.memory_bytes == want_mib * MIB
+    assert place.gpu.memory_bytes == int(want_mib * MIB)
     assert not place.is_assumed
 
 
+@pytest.mark.parametrize(
+    ("label_mib", "name"),
+    [
+        *((15360, "t4"), (12288, "rtx-3060"), (8188, "rtx-4060"), (24564, "rtx-4090")),
+        *(
+            (23034, "l4"),
+            (46068, "l40s"),
+            (40960, "a100-40"),
+            (81920, "a100-80"),
+            (81559, "h100-80"),
+        ),
+    ],
+)
+def test_a_label_of_memory_promises_no_more_than_the_card_shows(label_mib: int, name: str) -> None:
+    """Labels as NVIDIA's feature discovery sets them, against what jobs were seen to get."""
+    fields = {"nodeSelector": {"nvidia.com/gpu.memory": str(label_mib)}}
+    (place,) = find_places(_pod(**fields), ())
+    assert 0.95 < place.capacity_bytes / CATALOGUE[name].memory_bytes <= 1
+
+
 _WHOLE = CATALOGUE["a100-80"].memory_bytes
+_A100 = {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB"}}
 
 
 def _sidecar(limits: dict[str, Any]) -> dict[str, Any]:
@@ -152,17 +203,17 @@ def _sidecar(limits: dict[str, Any]) -> dict[str, Any]:
         ({"limits": {"volcano.sh/vgpu-memory": "4096"}}, 4 * GIB, "volcano.sh/vgpu-memory"),
         ({"limits": {"koordinator.sh/gpu-memory": "4Gi"}}, 4 * GIB, "koordinator.sh/gpu-memory"),
         (
-            {"limits": {"nvidia.com/gpumem-percentage": 50}},
+            {"limits": {"nvidia.com/gpumem-percentage": 50}, **_A100},
             CATALOGUE["a100-80"].memory_bytes // 2,
             "nvidia.com/gpumem-percentage",
         ),
         (
-            {"limits": {"koordinator.sh/gpu": 50}},
+            {"limits": {"koordinator.sh/gpu": 50}, **_A100},
             CATALOGUE["a100-80"].memory_bytes // 2,
             "koordinator.sh/gpu",
         ),
         (
-            {"limits": {"nvidia.com/gpumem-percentage": 150}},
+            {"limits": {"nvidia.com/gpumem-percentage": 150}, **_A100},
             CATALOGUE["a100-80"].memory_bytes,
             "nvidia.com/gpumem-percentage",
         ),
@@ -179,13 +230,15 @@ def _sidecar(limits: dict[str, Any]) -> dict[str, Any]:
         ),
         ({"annotations": {"gpu-memory": "4096"}, "limits": {}}, 4 * GIB, "annotation gpu-memory"),
         (
-            {"annotations": {"gpu-fraction": "0.5"}, "limits": {}},
+            {"annotations": {"gpu-fraction": "0.5"}, "limits": {}, **_A100},
             CATALOGUE["a100-80"].memory_bytes // 2,
             "annotation gpu-fraction",
         ),
+        ({"limits": {"nvidia.com/gpumem": 1 << 40}, **_A100}, _WHOLE, "nvidia.com/gpumem"),
+        ({"limits": {"nvidia.com/gpumem": 100_000}}, 100_000 * MIB, "nvidia.com/gpumem"),
         (
             {"limits": {"nvidia.com/gpumem": 1 << 40}},
-            CATALOGUE["a100-80"].memory_bytes,
+            CATALOGUE["h200"].memory_bytes,
             "nvidia.com/gpumem",
         ),
     ],
@@ -199,9 +252,46 @@ def test_declared_memory_is_the_most_a_job_can_have(
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 10}},
+        {"limits": {"koordinator.sh/gpu": 10}},
+        {"limits": {}, "annotations": {"gpu-fraction": "0.1"}},
+    ],
+)
+def test_a_share_of_a_card_that_nobody_names_is_no_amount(fields: dict[str, Any]) -> None:
+    """A tenth of an H200 is more than a T4: such a pod must not be refused for it."""
+    (place,) = find_places(_pod(**fields), ())
+    assert place.is_assumed
+    assert place.declared_bytes is None
+    (known,) = find_places(_pod(**fields), (CATALOGUE["t4"],))
+    assert known.capacity_bytes == CATALOGUE["t4"].memory_bytes // 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "want"),
+    [
+        ({"limits": {"nvidia.com/gpumem": 1}}, "8001 MiB"),
+        ({"limits": {"nvidia.com/gpumem-percentage": 1}}, "54 %"),
+        ({"limits": {}, "annotations": {"gpu-fraction": "0.01"}}, "0.54"),
+    ],
+)
+def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
+    fields: dict[str, Any], want: str
+) -> None:
+    """So that a person can write it down, and it suffices."""
+    (place,) = find_places(_pod(**fields), (CATALOGUE["t4"],))
+    assert place.as_declared(8000 * MIB + 1) == want
+
+
+@pytest.mark.parametrize(
     ("fields", "want"),
     [
         ({"nodeSelector": {_LABEL: "NVIDIA-B300"}}, "'NVIDIA-B300' is not in the catalogue"),
+        (
+            {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB-MIG-mixed"}},
+            "'NVIDIA-A100-SXM4-80GB-MIG-mixed' is not in the catalogue",
+        ),
         ({"limits": {"nvidia.com/mig-whole": "1"}}, "no MIG profile"),
         ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu 'gtx'"),
         ({"limits": {"nvidia.com/gpumem": "much"}}, "nvidia.com/gpumem is 'much'"),

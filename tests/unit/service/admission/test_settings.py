@@ -13,6 +13,8 @@ from service.admission.settings import AdmissionSettings
     ("name", "value", "want"),
     [
         ("admission_gpus", "t4,gtx", "gpu 'gtx' is not in the catalogue"),
+        ("admission_gpus", "h100", "gpu 'h100' is not in the catalogue"),
+        ("admission_gpus", "NVIDIA-B300", "gpu 'NVIDIA-B300' is not in the catalogue"),
         ("right_size", "hami,magic", "write 'auto', 'none', or some of hami,"),
         ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is no JSON pointer"),
         ("admission_paths", {"A.b": {"template": "/spec"}}, "Extra inputs are not permitted"),
@@ -24,6 +26,14 @@ def test_a_wrong_setting_is_refused(name: str, value: object, want: str) -> None
     """With the rule."""
     with pytest.raises(ValidationError, match=want.replace("(", r"\(")):
         AdmissionSettings.model_validate({name: value})
+
+
+def test_cards_may_be_named_as_their_nodes_are_labelled() -> None:
+    """A selector that we fill in must find them: of one card there are several labels."""
+    settings = AdmissionSettings(admission_gpus="t4, NVIDIA-A100-80GB-PCIe,NVIDIA-A100-SXM4-80GB")
+    assert [gpu.name for gpu in settings.gpus] == ["t4", "a100-80"]
+    labels = [settings.product_label(gpu) for gpu in settings.gpus]
+    assert labels == ["Tesla-T4", "NVIDIA-A100-80GB-PCIe"]
 
 
 def test_paths_come_from_the_environment_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
