@@ -55,6 +55,10 @@ class Estimate(_Part):
     runtime: str
     versions: dict[str, str]
 
+    def why(self, code: str) -> str:
+        """Return what the reason with a code says, nothing if there is none."""
+        return next((reason.message for reason in self.reasons if reason.code == code), "")
+
 
 class FitEntry(_Part):
     """One GPU of the catalogue."""

@@ -209,7 +209,8 @@ def _of_one(
         return Finding(case=case, outcome=Outcome.ADMIT, message=message, known=known)
     said = f"{_needs(estimate)}, {_has(place)}"
     size = _batch_size(estimate, place, batch)
-    advice = f"{_declare(place, estimate)}{_batch(case, size)}{_smallest(estimate, cluster)}"
+    fitting = _hurried_batch(estimate, place) if size is None else _batch(case, size)
+    advice = f"{_declare(place, estimate)}{fitting}{_smallest(estimate, cluster)}"
     end = f"{advice} Estimate {known.job_id}."
     doubt = ""
     if decision is Decision.REJECT:
@@ -297,8 +298,17 @@ def _batch_size(estimate: Estimate, place: Place, batch: MaxBatch | None) -> int
     if batch is not None:
         is_too_large = batch.tried[0].decision == "reject"  # else there are doubts at any size
         return batch.batch_size or (0 if is_too_large else None)
-    is_of_place = not place.is_part and estimate.capacity_bytes == place.gpu.memory_bytes
-    return estimate.largest_batch_size if is_of_place else None
+    return estimate.largest_batch_size if _is_about(estimate, place) else None
+
+
+def _is_about(estimate: Estimate, place: Place) -> bool:
+    return not place.is_part and estimate.capacity_bytes == place.gpu.memory_bytes
+
+
+def _hurried_batch(estimate: Estimate, place: Place) -> str:
+    """Say which batch fits, where there was no time for the largest."""
+    said = estimate.why("SMALLER_BATCH_FITS") if _is_about(estimate, place) else ""
+    return f" {said[0].upper()}{said[1:]}." if said else ""
 
 
 def _batch(case: Case, size: int | None, where: str = "") -> str:

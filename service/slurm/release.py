@@ -93,9 +93,8 @@ def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:
     if said.decision != "admit":
         if said.largest_batch_size is not None:
             why += f"; the largest batch that fits: {said.largest_batch_size}"
-        else:  # one that fits, if there was no time for the largest
-            smaller = [one.message for one in said.reasons if one.code == "SMALLER_BATCH_FITS"]
-            why = "; ".join([why, *smaller])
+        elif smaller := said.why("SMALLER_BATCH_FITS"):  # there was no time for the largest
+            why += f"; {smaller}"
         if said.fits_on:
             why += f"; it fits on {', '.join(said.fits_on[:3])}"
     record = {

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from memgate.report import Reason
 from memgate.units import GIB, MIB
 from service.admission import asking
-from tests.admission import JOB, SPEC, T4, make_pod, make_review
+from tests.admission import JOB, SPEC, T4, make_estimate, make_pod, make_review
 from tests.integration.gates import Gate
 
 _A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
@@ -25,7 +26,7 @@ _HALF = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
         pytest.param(
             {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}},
             "nvidia.com/gpumem declares 3.91 GiB. Declare 16876 MiB or more."
-            " Largest batch that fits: 16 (now 64). Smallest GPU that fits: h100-80-1g.20gb",
+            " Largest batch that fits: 16 (now 64). Smallest GPU that fits: a100-80-2g.20gb",
             id="HAMi, on any card",
         ),
         pytest.param(
@@ -75,7 +76,7 @@ def test_however_a_place_is_named_a_refusal_tells_what_would_fit(
     for asked in (dry, review):
         message = gate.ask("validate", asked)["status"]["message"]
         assert want in message
-        assert "Smallest GPU that fits: h100-80-1g.20gb (19.62 GiB)." in message
+        assert "Smallest GPU that fits: a100-80-2g.20gb (19.50 GiB)." in message
 
 
 def test_a_refusal_on_a_dry_run_asks_for_no_batch(gate: Gate) -> None:
@@ -125,3 +126,20 @@ def test_of_several_pods_a_refusal_names_those_it_is_about(gate: Gate) -> None:
         message = gate.ask("validate", review)["status"]["message"]
         assert message.startswith(want)
         assert message.count("does not fit") == 1
+
+
+def test_a_batch_that_fits_is_told_while_the_largest_is_not_known(gate: Gate) -> None:
+    """A person can act on that, too."""
+    gate.ask("mutate", _ON_T4)
+    (job_id,) = gate.store.open_jobs()
+    found = Reason(code="SMALLER_BATCH_FITS", message="batch size 8 would be admitted on t4")
+    said = make_estimate(20 * GIB)
+    hurried = said.model_copy(update={"reasons": [*said.reasons, found]})
+    assert gate.store.finish(job_id, hurried.model_dump_json())
+
+    first = gate.ask("validate", _ON_T4)["status"]["message"]
+    assert "t4 has 14.56 GiB. Batch size 8 would be admitted on t4. Smallest GPU" in first
+
+    gate.learn(_ON_T4, 20 * GIB)
+    second = gate.ask("validate", _ON_T4)["status"]["message"]
+    assert "t4 has 14.56 GiB. Largest batch that fits: 16 (now 64). Smallest GPU" in second

@@ -238,7 +238,7 @@ def _sidecar(limits: dict[str, Any]) -> dict[str, Any]:
         ({"limits": {"nvidia.com/gpumem": 100_000}}, 100_000 * MIB, "nvidia.com/gpumem"),
         (
             {"limits": {"nvidia.com/gpumem": 1 << 40}},
-            CATALOGUE["h200"].memory_bytes,
+            max(gpu.memory_bytes for gpu in CATALOGUE.values()),
             "nvidia.com/gpumem",
         ),
     ],
