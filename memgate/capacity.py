@@ -15,7 +15,7 @@ _STEP = 2 * MIB
 
 
 #: capacities that are tried from the top down before the search
-_NUM_TRIED = 8
+_NUM_TRIED = 4
 
 
 def find_min_capacity(
