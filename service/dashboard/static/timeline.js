@@ -1,7 +1,8 @@
 // @ts-check
 /** The memory of a job over time: areas by category, what is reserved, phases, capacity, peak. */
 
-import { axis, colour, font, GIB, hatched, keepDrawn, MIB, uPlot, writeSize } from "./chart.js";
+import { axis, colour, font, GIB, hatched, keepDrawn, MIB, scaled, uPlot,
+  writeSize } from "./chart.js";
 import { ask } from "./common.js";
 
 /** From the bottom up, what stays longest first. */
@@ -73,7 +74,7 @@ export class Timeline {
         width,
         height,
         legend: { show: false },
-        padding: [22, 12, 0, 0],
+        padding: [scaled(22), 12, 0, 0],
         cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
         scales: {
           x: { time: false, range: () => /** @type {[number, number]} */ (this.range) },
@@ -82,12 +83,12 @@ export class Timeline {
         axes: [
           axis({
             label: "event: an allocation, or a free",
-            labelSize: 20,
-            size: 32,
+            labelSize: scaled(20),
+            size: scaled(32),
             grid: { show: false },
             values: (_, splits) => splits.map((at) => at.toLocaleString("en")),
           }),
-          axis({ label: this.unit, labelSize: 22, size: 52 }),
+          axis({ label: this.unit, labelSize: scaled(22), size: scaled(52) }),
         ],
         series: [
           {},
@@ -148,7 +149,9 @@ export class Timeline {
     ctx.lineWidth = 1.6 * dpr;
     const capacity = this.whole.capacity_bytes / this.divisor;
     const isShown = capacity <= this.top;
-    const limit = `${this.whole.gpu}: ${writeSize(this.whole.capacity_bytes)} beside the CUDA context`;
+    const short = `${this.whole.gpu}: ${writeSize(this.whole.capacity_bytes)}`;
+    const long = `${short} beside the CUDA context`;
+    const limit = ctx.measureText(long).width < bbox.width / 2 ? long : short;
     if (isShown) {
       const y = self.valToPos(capacity, "y", true);
       ctx.strokeStyle = colour("reject");
@@ -312,10 +315,11 @@ function label(ctx, text, x, y, align, ink, bbox) {
   const dpr = devicePixelRatio;
   const width = ctx.measureText(text).width;
   const left = align === "left" ? x : x - width;
-  const top = Math.max(bbox.top + 12 * dpr, y);
+  const high = scaled(12) * dpr;
+  const top = Math.max(bbox.top + high, y);
   ctx.globalAlpha = 0.86;
   ctx.fillStyle = colour("surface");
-  ctx.fillRect(left - 4 * dpr, top - 12 * dpr, width + 8 * dpr, 16 * dpr);
+  ctx.fillRect(left - 4 * dpr, top - high, width + 8 * dpr, high + 4 * dpr);
   ctx.globalAlpha = 1;
   ctx.textAlign = "left";
   ctx.fillStyle = ink;
