@@ -58,8 +58,10 @@ def test_mistakes_have_no_serious_fault_either(
     expect(watched.page.locator("#mistakes")).to_contain_text("things are wrong")
 
     check(watched.page)
-    watched.page.goto(f"/ui/jobs/{'0' * 32}")
-    check(watched.page)
+    for path in (f"/ui/jobs/{'0' * 32}", "/ui/jobs/abc", "/nosuch"):
+        watched.page.goto(path)
+        expect(watched.page.get_by_role("link", name="To the overview")).to_be_visible()
+        check(watched.page)
 
 
 def test_a_narrow_and_a_huge_screen_show_all_without_scrolling_sideways(

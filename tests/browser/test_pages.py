@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
 import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Dialog, Page, expect
 
 from service.dashboard.rendering import render_part
 from tests.browser.conftest import Watched
@@ -291,6 +293,40 @@ def test_a_dropped_trace_becomes_the_page_of_its_job(page: Page, traces: Path) -
     expect(page.locator("#timeline")).to_have_attribute("data-drawn", "yes")
     expect(page.locator("[data-advice]")).to_have_count(1)
     expect(page.locator("main")).to_contain_text("profile")
+
+
+def test_names_are_shown_and_never_run(
+    page: Page, site: Site, traces: Path, tmp_path: Path
+) -> None:
+    """Of models, of what reported an outcome, and of layers in a trace that somebody sends."""
+    hostile = '"><img src=x onerror=alert(1)></script><script>alert(2)</script>'
+    dialogs: list[str] = []
+
+    def note(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", note)
+    job = site.estimate(batch_size=6)
+    refused = site.estimate(model={"source": "torchvision", "name": hostile})
+    outcome = {"job": job, "measured_peak_bytes": 1 << 30, "gpu_product": hostile}
+    site.ask("/outcomes", outcome)
+    text = gzip.decompress((traces / "tiny-torch-2.14.json.gz").read_bytes()).decode()
+    named = json.dumps(hostile)[1:-1]
+    trace = tmp_path / "trace.json"
+    trace.write_text(text.replace("nn.Module: Linear_0", f"nn.Module: {named}"))
+
+    for path in ("/", f"/ui/jobs/{refused}", f"/ui/try?job={refused}", "/ui/accuracy"):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text("<img src=x")
+        expect(page.locator("img[src=x]")).to_have_count(0)
+    page.goto("/ui/try")
+    _drop(page, trace)
+    expect(page.locator("#chosen")).to_contain_text("Trace")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator("#icicle")).to_contain_text("<img src=x", timeout=PATIENCE)
+    expect(page.locator("img[src=x]")).to_have_count(0)
+    assert dialogs == []
 
 
 def test_a_dropped_spec_goes_into_the_form(page: Page, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // @ts-check
 /** Predicted against measured, on two scales that double: a job is a point. */
 
-import { axis, colour, GIB, keepDrawn, scaled, uPlot } from "./chart.js";
+import { axis, colour, GIB, keepDrawn, penScale, scaled, uPlot } from "./chart.js";
 import { ask, byId, showFailure } from "./common.js";
 
 /** @typedef {{ within: number[][], beyond: number[][] }} Points pairs: measured, predicted */
@@ -51,7 +51,7 @@ function draw(root, points, width, height) {
 /** @param {uPlot} self @param {Points} points */
 function mark(self, points) {
   const { ctx } = self;
-  const radius = 3.5 * devicePixelRatio;
+  const radius = 3.5 * penScale();
   /** @param {number[]} pair @returns {[number, number]} */
   const place = ([measured, predicted]) => [
     self.valToPos(measured / GIB, "x", true),
@@ -59,7 +59,7 @@ function mark(self, points) {
   ];
   ctx.save();
   ctx.setLineDash([]);
-  ctx.lineWidth = 1.4 * devicePixelRatio;
+  ctx.lineWidth = 1.4 * penScale();
   ctx.strokeStyle = colour("accent");
   for (const [x, y] of points.within.map(place)) {
     ctx.beginPath();

@@ -30,6 +30,11 @@ export function scaled(pixels) {
   return Math.round((pixels * rem()) / 15);
 }
 
+/** @returns {number} pixels of a canvas for one that is drawn: marks grow with letters */
+export function penScale() {
+  return (devicePixelRatio * rem()) / 15;
+}
+
 /** @returns {string} the font of axes and labels */
 export function font() {
   const size = rem();
@@ -92,6 +97,7 @@ export function writeSize(bytes) {
 export function axis(more) {
   return {
     stroke: () => colour("muted"),
+    space: scaled(34),
     font: font(),
     labelFont: font(),
     grid: { stroke: () => colour("line"), width: 1 },

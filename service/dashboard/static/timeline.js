@@ -1,8 +1,8 @@
 // @ts-check
 /** The memory of a job over time: areas by category, what is reserved, phases, capacity, peak. */
 
-import { axis, colour, font, GIB, hatched, keepDrawn, MIB, scaled, uPlot,
-  writeSize } from "./chart.js";
+import { axis, colour, font, GIB, hatched, keepDrawn, MIB, penScale, scaled,
+  uPlot, writeSize } from "./chart.js";
 import { ask } from "./common.js";
 
 /** From the bottom up, what stays longest first. */
@@ -85,6 +85,7 @@ export class Timeline {
             label: "event: an allocation, or a free",
             labelSize: scaled(20),
             size: scaled(32),
+            space: scaled(64),
             grid: { show: false },
             values: (_, splits) => splits.map((at) => at.toLocaleString("en")),
           }),
@@ -101,7 +102,7 @@ export class Timeline {
             fill: (/** @type {uPlot} */ self) =>
               /** @type {string} */ (hatched(self.ctx, name, colour(`cat-${name}`))),
           })),
-          { paths, width: 1.6, points: { show: false }, stroke: () => colour("reserved") },
+          { paths, width: 1.6 * (penScale() / devicePixelRatio), points: { show: false }, stroke: () => colour("reserved") },
         ],
         hooks: {
           drawClear: [(self) => this.shadePhases(self)],
@@ -134,7 +135,7 @@ export class Timeline {
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
       if (width[phase] + 6 < right - left) {
         ctx.fillStyle = colour("muted");
-        ctx.fillText(phase, (left + right) / 2, bbox.top - 6 * devicePixelRatio);
+        ctx.fillText(phase, (left + right) / 2, bbox.top - 6 * penScale());
       }
     }
     ctx.restore();
@@ -143,9 +144,9 @@ export class Timeline {
   /** Draw what stands above the areas: capacity, peak, where it dies. @param {uPlot} self */
   mark(self) {
     const { ctx, bbox } = self;
-    const dpr = devicePixelRatio;
+    const dpr = penScale();
     ctx.save();
-    ctx.font = font().replace(/^[\d.]+px/, (size) => `${parseFloat(size) * dpr}px`);
+    ctx.font = font().replace(/^[\d.]+px/, (size) => `${parseFloat(size) * devicePixelRatio}px`);
     ctx.lineWidth = 1.6 * dpr;
     const capacity = this.whole.capacity_bytes / this.divisor;
     const isShown = capacity <= this.top;
@@ -312,10 +313,10 @@ function line(ctx, x, y, toX, toY) {
  * @param {CanvasTextAlign} align @param {string} ink @param {uPlot.BBox} bbox
  */
 function label(ctx, text, x, y, align, ink, bbox) {
-  const dpr = devicePixelRatio;
+  const dpr = penScale();
   const width = ctx.measureText(text).width;
   const left = align === "left" ? x : x - width;
-  const high = scaled(12) * dpr;
+  const high = 12 * dpr;
   const top = Math.max(bbox.top + high, y);
   ctx.globalAlpha = 0.86;
   ctx.fillStyle = colour("surface");
