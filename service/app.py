@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from service.access import Gatekeeper
 from service.admission.config_maps import ConfigMaps
+from service.dashboard.error_pages import add_error_pages
 from service.dashboard.routes import Dashboard
 from service.errors import add_error_handlers
 from service.metrics import Metrics
@@ -73,6 +74,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     if settings.serve == "all":
         dashboard.add_to(app)
     add_error_handlers(app)
+    if settings.serve == "all":
+        add_error_pages(app)
     describe(app, settings)
     # The one that is added last comes first.
     app.add_middleware(

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from service.dashboard.coverage import PROMISED, group_rows, make_row, measure_coverage
+from service.dashboard.families import family_of
 from service.dashboard.published import PUBLISHED
 from service.dashboard.rendering import render
 from service.dashboard.viewers import DataViewer, PageViewer
@@ -38,10 +39,21 @@ def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response
         total=make_row("all", outcomes),
         coverage=measure_coverage(outcomes),
         by_gpu=group_rows(outcomes, lambda outcome: outcome.gpu)[:_MAX_GROUPS],
+        by_family=group_rows(outcomes, lambda outcome: family_of(outcome.model))[:_MAX_GROUPS],
         by_model=group_rows(outcomes, lambda outcome: outcome.model)[:_MAX_GROUPS],
+        members=_members(outcomes),
+        address=request.url.netloc,
         published=PUBLISHED,
         promised=PROMISED,
     )
+
+
+def _members(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
+    """Return the models of each family."""
+    members: dict[str, list[str]] = {}
+    for model in sorted({outcome.model for outcome in outcomes}):
+        members.setdefault(family_of(model), []).append(model)
+    return members
 
 
 @accuracy_page.get("/points")

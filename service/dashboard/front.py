@@ -49,7 +49,7 @@ def read_overview(
         rows, has_more = seen.parts["decisions"], seen.has_more
     else:
         found, has_more = find_decisions(parts.queue.store, query, offset)
-        rows = render_decisions(found)
+        rows = render_decisions(found, is_search=True)
     return render(
         request,
         "overview.html",

@@ -17,11 +17,12 @@ from service.dashboard.job_view import (
     describe_verdict,
     list_layers,
     list_phases,
+    list_reasons,
     prune_layers,
     slice_breakdown,
     strip_of,
 )
-from service.dashboard.mistakes import next_step
+from service.dashboard.mistakes import next_step, whose_mistake
 from service.dashboard.rendering import render, render_part
 from service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
 from service.errors import ProblemError
@@ -53,8 +54,11 @@ def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageView
     if record.state.is_open:
         return render(request, "job_open.html", viewer, **context)
     if record.error is not None:
-        step = next_step(record.error.code)
-        return render(request, "job_failed.html", viewer, next_step=step, **context)
+        context |= {
+            "next_step": next_step(record.error.code),
+            "whose": whose_mistake(record.error),
+        }
+        return render(request, "job_failed.html", viewer, **context)
     if record.kind is not WorkKind.ESTIMATE:
         cells = strip_of(record, record.result if record.kind is WorkKind.FIT else None)
         return render(request, "job_answered.html", viewer, cells=cells, **context)
@@ -68,6 +72,8 @@ def _estimate_context(parts: Parts, record: JobRecord) -> dict[str, Any]:
     layers = prune_layers(view.layers) if view and view.layers else None
     return {
         "sentence": describe_verdict(record),
+        "reasons": list_reasons(record),
+        "is_above_line": view is not None and max(view.reserved, default=0) > capacity_line(record),
         "slices": slice_breakdown(record.result["breakdown"]),
         "how": describe_run(record.result),
         "view": view,

@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memgate.gpus import CATALOGUE, parse_gpu
+from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
 from memgate.units import format_size
-from memgate.verdict import MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, left_for_segments
+from memgate.verdict import (
+    MIN_CONTEXT_BYTES,
+    USUAL_CONTEXT_BYTES,
+    Decision,
+    decide,
+    left_for_segments,
+)
 from memgate.views import TimelineView
 from service.dashboard.rendering import CATEGORIES
 from worker.contract import JobRecord, WorkKind
@@ -18,6 +24,12 @@ from worker.history import describe_subject
 #: layers that hold less than this share are shown as one
 _MIN_LAYER_SHARE = 0.004
 _MAX_LAYER_DEPTH = 8
+
+#: what the loss, the optimizer and the libraries hold
+NO_LAYER = "in no layer"
+
+#: reasons that the sentence already gives
+_SAID_IN_SENTENCE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
 
 _VERBS = {
     "admit": "fits on",
@@ -100,6 +112,12 @@ def describe_verdict(record: JobRecord) -> str:
     return f"{job} {_VERBS[said['decision']]} {gpu}: {needs}{rest}"
 
 
+def list_reasons(record: JobRecord) -> list[dict[str, Any]]:
+    """Return what the sentence does not say: doubts, notes and advice."""
+    assert record.result is not None
+    return [one for one in record.result["reasons"] if one["code"] not in _SAID_IN_SENTENCE]
+
+
 def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
     """Return what held the memory at the peak, in the order in which the chart stacks it."""
     total = max(1, sum(breakdown.values()))
@@ -154,6 +172,10 @@ def prune_layers(node: dict[str, Any], total: int | None = None, depth: int = 0)
     if small and (rest := sum(child["size_bytes"] for child in small)):
         name = f"{len(small)} smaller"
         pruned["children"].append({"name": name, "size_bytes": rest, "children": []})
+    if depth == 0:  # of a layer, what is in none of those below is its own; here it is nobody's
+        nobodys = node["size_bytes"] - sum(child["size_bytes"] for child in children)
+        if nobodys >= least:
+            pruned["children"].append({"name": NO_LAYER, "size_bytes": nobodys, "children": []})
     return pruned
 
 
@@ -167,8 +189,8 @@ def list_layers(node: dict[str, Any], depth: int = 0) -> Iterator[dict[str, Any]
 def strip_of(record: JobRecord, fit: dict[str, Any] | None) -> list[GpuCell]:
     """Return every GPU of the catalogue, the smallest first.
 
-    From the answer about all of them where there is one; else as far as this one tells: by what it
-    needs, on GPUs that were not asked about.
+    From the answer about all of them where there is one; else as far as this one tells. A trace is
+    the same on all GPUs; a run is, on those of its generation, and of the others nothing is known.
     """
     asked = record.work.gpu.name if record.work.gpu else None
     if fit is not None:
@@ -186,18 +208,42 @@ def strip_of(record: JobRecord, fit: dict[str, Any] | None) -> list[GpuCell]:
     said = record.result
     if said is None or record.kind is not WorkKind.ESTIMATE:
         return []
-    fits_on = set(said["fits_on"])
     return [
-        GpuCell(
-            name=gpu.name,
-            capacity_bytes=gpu.memory_bytes,
-            decision="admit" if gpu.name in fits_on else "reject",
-            needs_bytes=said["upper_bound_bytes"],
-            why="by what it needs here",
-            is_asked=gpu.name == asked,
-        )
+        _judge_elsewhere(record, said, gpu)
         for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
     ]
+
+
+def _judge_elsewhere(record: JobRecord, said: dict[str, Any], gpu: GpuSpec) -> GpuCell:
+    """Judge a job on a GPU that was not asked about, by what it needs on the one that was."""
+    assert record.work.gpu is not None
+    asked = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    is_asked = gpu.name == record.work.gpu.name
+    required = said["required_bytes"] - USUAL_CONTEXT_BYTES
+    verdict = decide(required, gpu)
+    decision, why = verdict.decision.name.lower(), verdict.message
+    if is_asked:  # other processes on it, and doubts, have been counted in
+        decision, why = said["decision"], said["reasons"][0]["message"]
+    elif record.work.job is not None and gpu.generation != asked.generation:
+        decision, why = "pending", "another generation, which runs other kernels: not asked yet"
+    elif verdict.decision is Decision.ADMIT and _is_doubted(said, required, record):
+        decision, why = "uncertain", said["reasons"][0]["message"]
+    return GpuCell(
+        name=gpu.name,
+        capacity_bytes=gpu.memory_bytes,
+        decision=decision,
+        needs_bytes=None if decision == "pending" else verdict.upper_bound_bytes,
+        why=why,
+        is_asked=is_asked,
+    )
+
+
+def _is_doubted(said: dict[str, Any], required: int, record: JobRecord) -> bool:
+    """Tell whether what was run or traced is in doubt: then it is admitted nowhere."""
+    assert record.work.gpu is not None
+    target = parse_gpu(record.work.gpu.model_dump(exclude_none=True))
+    verdict = decide(required, target.gpu, already_used_bytes=target.already_used_bytes)
+    return verdict.decision is Decision.ADMIT and said["decision"] != "admit"
 
 
 def capacity_line(record: JobRecord) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from memgate.gpus import CATALOGUE
 from memgate.jobspec import InputSpec, JobSpec, ModelSpec, OptimizerSpec
 from memgate.units import clip
+from worker.contract import JobError
 
 _MAX_MISTAKES = 20
 
@@ -56,6 +57,15 @@ class Mistake(NamedTuple):
 def next_step(code: str) -> str:
     """Say what to do about a job that failed with a code."""
     return _NEXT_STEPS.get(code, "The message says what to change; then ask again.")
+
+
+def whose_mistake(error: JobError) -> str:
+    """Say whether asking again is of any use."""
+    if error.is_callers:
+        return "the question's: asking again without a change is of no use"
+    if error.code == "JOB_FAILED":  # its own code has run, and said no
+        return "the job's own: it fails again unless it is changed"
+    return "not the question's: it may be asked again"
 
 
 def explain(errors: Iterable[Any], *, inside: str = "") -> list[Mistake]:

@@ -118,9 +118,9 @@ class OverviewReader:
         return [_row(worker, records.get(worker.job or "")) for worker in roster]
 
 
-def render_decisions(decisions: list[Decision]) -> str:
+def render_decisions(decisions: list[Decision], *, is_search: bool = False) -> str:
     """Make the rows of the table of decisions."""
-    return render_part("parts/decisions.html", decisions=decisions)
+    return render_part("parts/decisions.html", decisions=decisions, is_search=is_search)
 
 
 def _row(worker: WorkerSeen, record: JobRecord | None) -> WorkerRow:

@@ -15,7 +15,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from memgate.units import format_size
+from memgate.units import GIB, format_size
 from service.dashboard.assets import load_assets
 from service.dashboard.viewers import Viewer
 
@@ -27,6 +27,8 @@ POLICY = (
 #: a form that is sent without any referrer says nothing of its origin, either, and is refused
 _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
+_TIB = 1024 * GIB
+
 #: what outcomes are called, and the mark that tells them apart without colour
 OUTCOMES = {
     "admit": ("admit", "✓"),
@@ -36,6 +38,7 @@ OUTCOMES = {
     "refused": ("refused", "!"),
     "failed": ("failed", "!"),
     "unknown": ("unknown", "-"),
+    "pending": ("not yet", "…"),
 }
 
 #: what holds memory, in the order in which it is stacked, from the bottom up
@@ -94,7 +97,14 @@ def write_size(size_bytes: int | None) -> str:
     if size_bytes is None:
         return "-"
     sign = "-" if size_bytes < 0 else ""
-    return f"{sign}{format_size(abs(size_bytes))}"
+    size = abs(size_bytes)
+    for unit, name in (
+        (_TIB * 1024, "PiB"),
+        (_TIB, "TiB"),
+    ):  # sums of many jobs: no job is so large
+        if size >= unit:
+            return f"{sign}{size / unit:.2f} {name}"
+    return f"{sign}{format_size(size)}"
 
 
 def write_percent(share: float | None, digits: int = 1) -> str:

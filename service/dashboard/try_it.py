@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, get_args
 
 import anyio.to_thread
-from fastapi import APIRouter, File, Form, Request, UploadFile
+import yaml
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
@@ -14,7 +15,7 @@ from service.dashboard.mistakes import Mistake, explain, wrong_gpu
 from service.dashboard.rendering import render, render_part
 from service.dashboard.viewers import PageViewer, Submitter
 from service.parts import TheParts
-from service.schemas import EstimateCreate, TraceEstimateCreate
+from service.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from service.specs import SpecTextError, read_text
 from worker.contract import EngineName, Work
 
@@ -36,23 +37,48 @@ optimizer:
   name: AdamW
 """
 
+_EXAMPLE_GPU = "rtx-3060"
+
+_REFUSED = "Not with this key"
+
 Text = Annotated[str, Form(max_length=500)]
 
 
 @try_it.get("")
-def read_page(request: Request, viewer: PageViewer) -> Response:
-    """Return the form."""
+def read_page(
+    request: Request,
+    parts: TheParts,
+    viewer: PageViewer,
+    job: Annotated[str, Query(pattern=f"{JOB_ID}|^$")] = "",
+) -> Response:
+    """Return the form: with an example, or with a job that was asked about before."""
     if not viewer.may_submit:
         message = "Try it asks the workers, and your key may only read."
-        return render(request, "missing.html", viewer, status=403, message=message)
+        return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
+    found = parts.queue.store.read_many([job]) if job else []
+    known = found[0].work if found else None
     return render(
         request,
         "try_it.html",
         viewer,
         gpus=sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes),
         engines=get_args(EngineName),
-        example=_EXAMPLE,
+        spec=_EXAMPLE if known is None else write_question(known),
+        gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,
+        engine=known.engine if known else "auto",
     )
+
+
+def write_question(work: Work) -> str:
+    """Write a question as it may be asked again: the job, with a GPU that no list has."""
+    if work.job is None:
+        return _EXAMPLE
+    document = work.job.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if work.gpu is not None and (work.gpu.name is None or work.gpu.already_used_bytes):
+        gpu = work.gpu.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        document = {"job": document, "gpu": gpu}
+    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=1000)
+    return text
 
 
 @try_it.post("/spec")

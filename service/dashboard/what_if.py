@@ -32,6 +32,8 @@ ALLOCATORS = (
     "roundup_power2_divisions:4",
 )
 
+_REFUSED = "Not with this key"
+
 Text = Annotated[str, Form(max_length=500)]
 
 
@@ -40,7 +42,7 @@ def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageView
     """Return the form, filled with the job as it is."""
     if not viewer.may_submit:
         message = "What-if asks the workers, and your key may only read."
-        return render(request, "missing.html", viewer, status=403, message=message)
+        return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
     try:
         record = parts.queue.read(job_id)
     except UnknownJobError as error:

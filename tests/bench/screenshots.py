@@ -160,6 +160,8 @@ def _pictures(job: str) -> list[tuple[str, str, Callable[[Page], None]]]:
 
 def _overview(page: Page) -> None:
     expect(page.locator("#live")).to_have_text("live")
+    # services write down what they knew every five seconds
+    expect(page.locator('[data-live="hits"]')).not_to_have_text("0 %", timeout=15_000)
     expect(page.locator('[data-live="busy"]')).to_have_text("2", timeout=15_000)
 
 

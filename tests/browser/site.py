@@ -56,11 +56,15 @@ class Site:
         try:
             with urlopen(Request(f"{self.url}/estimate", body, headers), timeout=120) as answer:
                 job = str(answer.headers["location"]).rpartition("/")[2]
-            wait_until(lambda: not self._is_open(job), "the job is over", 300)
+            self.wait_for(job)
             return job
         except HTTPError as error:  # it has failed, and is a job nonetheless
             with error:
                 return str(json.load(error)["job"])
+
+    def wait_for(self, job: str) -> None:
+        """Wait until a job is over."""
+        wait_until(lambda: not self._is_open(job), "the job is over", 300)
 
     def _is_open(self, job: str) -> bool:
         return self.ask(f"/jobs/{job}")["state"] in ("queued", "running")

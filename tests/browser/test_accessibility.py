@@ -58,24 +58,40 @@ def test_mistakes_have_no_serious_fault_either(
     expect(watched.page.locator("#mistakes")).to_contain_text("things are wrong")
 
     check(watched.page)
-    watched.page.goto(f"/ui/jobs/{'0' * 32}")
-    check(watched.page)
+    for path in (f"/ui/jobs/{'0' * 32}", "/ui/jobs/abc", "/nosuch"):
+        watched.page.goto(path)
+        expect(watched.page.get_by_role("link", name="To the overview")).to_be_visible()
+        check(watched.page)
 
 
 def test_a_narrow_and_a_huge_screen_show_all_without_scrolling_sideways(
     watch: Callable[..., Watched], site: Site
 ) -> None:
-    """A small laptop's half, and a wall screen; wide tables scroll by themselves."""
+    """A phone, a small laptop's half, and a wall screen; wide tables scroll by themselves."""
     page = watch(site.url).page
     job = site.estimate()
+    long_name = site.estimate(model={"source": "timm", "name": "a_model_" * 16})
+    rejected = site.estimate(batch_size=20_000)  # says all that PyTorch would say
+    peak = site.ask(f"/jobs/{job}")["result"]["peak_bytes"]
+    for share in (0.02, 1.0, 40.0):  # scales of many powers of two: not all of them have room
+        outcome = {"job": job, "measured_peak_bytes": round(peak * share)}
+        site.ask("/outcomes", outcome)
     page.goto(f"/ui/jobs/{job}")
     states = ("none", "queued", "running")
     waiting = page.locator(", ".join(f'[data-advice][data-state="{state}"]' for state in states))
     expect(page.locator("[data-advice]").first).to_be_visible()
     expect(waiting).to_have_count(0, timeout=240_000)  # answers are wider than no answer
-    for width in (640, 1280, 2560):
+    paths = ["/", "/ui/try", "/ui/accuracy", f"/ui/jobs/{job}/what-if"]
+    paths += [f"/ui/jobs/{one}" for one in (job, long_name, rejected)]
+    for width in (390, 640, 1280, 2560, 3840):
         page.set_viewport_size({"width": width, "height": 900})
-        for path in ("/", f"/ui/jobs/{job}", "/ui/try", "/ui/accuracy"):
+        for path in paths:
             page.goto(path)
+            expect(page.locator("#theme")).to_have_text("Theme: system")
             wider = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wider <= 0, (path, width)
+        page.goto("/ui/accuracy")
+        expect(page.locator("#scatter canvas")).to_be_visible()
+        main = page.locator("main").bounding_box()
+        assert main is not None
+        assert main["width"] > 0.85 * width, "a wall screen is used"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from service.dashboard.rendering import render_part
 from tests.browser.conftest import Watched
 from tests.browser.site import JOB, Site
 
@@ -33,7 +34,8 @@ PAINTED = """(id) => {
 }"""
 
 
-def _drop(page: Page, path: Path) -> None:
+def drop_file(page: Page, path: Path) -> None:
+    """Drop a file as a hand would."""
     data = base64.b64encode(path.read_bytes()).decode()
     page.evaluate(DROP, {"data": data, "name": path.name})
 
@@ -60,6 +62,38 @@ def test_the_overview_shows_a_decision_without_being_loaded_again(page: Page, si
     assert page.evaluate(PAINTED, "verdicts") > 0.005
 
 
+def test_the_chart_of_verdicts_says_what_a_bar_stands_for(page: Page, site: Site) -> None:
+    """When it began and ended, and how many of each; nothing once the cursor has left."""
+    site.estimate()
+    page.goto("/")
+    chart = page.locator("#verdicts .u-over")
+    box = chart.bounding_box()
+    assert box is not None
+
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + 20)
+
+    said = page.locator("#verdict-at")
+    expect(said).to_have_text(re.compile(r"^\d\d:\d\d to \d\d:\d\d: .*admit [\d,]+"))
+    page.mouse.move(0, 0)
+    expect(said).to_have_text("")
+
+
+def test_a_page_that_is_away_for_now_comes_back_by_itself(watched: Watched) -> None:
+    """Nobody has to load it again when the queue is there again."""
+    page = watched.page
+    told = {"title": "Away", "message": "the queue", "code": "X", "comes_back": True}
+    html = render_part("failure.html", viewer=None, path="/", **told)
+    page.route("**/", lambda route: route.fulfill(status=503, body=html, content_type="text/html"))
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Away")).to_be_visible()
+
+    page.unroute("**/")
+
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible(timeout=15_000)
+    assert all("503" in error for error in watched.errors), watched.errors
+    watched.errors.clear()
+
+
 def test_the_overview_says_what_each_worker_is_doing(page: Page, site: Site) -> None:
     """Idle workers, too; the figure counts them."""
     page.goto("/")
@@ -74,6 +108,7 @@ def test_the_overview_says_what_each_worker_is_doing(page: Page, site: Site) -> 
     doing = page.locator(f'[data-part="workers"] a[href="/ui/jobs/{asked["id"]}"]')
     expect(doing).to_have_text("estimate: resnet18, batch 9 on rtx-3060", timeout=PATIENCE)
     expect(page.locator('[data-live="busy"]')).to_have_text("1")
+    site.wait_for(asked["id"])  # no verdict of ours comes in while another test counts them
 
 
 def test_decisions_are_filtered_and_searched_on_the_server(page: Page, site: Site) -> None:
@@ -200,6 +235,23 @@ def test_what_if_says_whether_a_replay_was_enough(page: Page, site: Site) -> Non
     assert len({row.text_content() for row in rows.all()}) == 3
 
 
+def test_answers_of_what_if_come_in_without_a_jump(page: Page, site: Site) -> None:
+    """Columns have their width from the start; what an answer holds does not move them."""
+    job = site.estimate(batch_size=24)
+    page.goto(f"/ui/jobs/{job}/what-if")
+    heads = page.locator("table.compared thead th")
+    before = [head.bounding_box() for head in heads.all()]
+
+    page.get_by_label("Allocator setting").fill("garbage_collection_threshold:0.8")
+    page.get_by_label("Batch size").fill("57")
+    page.get_by_role("button", name="Ask").click()
+    row = page.locator("#compared tr").nth(1)
+    expect(row).to_contain_text("a new run, ", timeout=PATIENCE)
+
+    assert [head.bounding_box() for head in heads.all()] == before
+    expect(page.locator("#live")).to_be_hidden()
+
+
 def test_a_mistake_in_what_if_is_named(watched: Watched, site: Site) -> None:
     """Field, value, rule and next step; nothing is asked."""
     watched.allows_refusals = True
@@ -232,7 +284,7 @@ def test_a_pasted_spec_becomes_the_page_of_its_job(page: Page) -> None:
 def test_a_dropped_trace_becomes_the_page_of_its_job(page: Page, traces: Path) -> None:
     """A real one, packed; nothing is run, and the page says so."""
     page.goto("/ui/try")
-    _drop(page, traces / "tiny-torch-2.14.json.gz")
+    drop_file(page, traces / "tiny-torch-2.14.json.gz")
     expect(page.locator("#chosen")).to_contain_text("Trace: tiny-torch-2.14.json.gz")
     page.get_by_role("button", name="Ask", exact=True).click()
 
@@ -249,7 +301,7 @@ def test_a_dropped_spec_goes_into_the_form(page: Page, tmp_path: Path) -> None:
     spec.write_text("batch_size: 3\n")
     page.goto("/ui/try")
 
-    _drop(page, spec)
+    drop_file(page, spec)
 
     expect(page.get_by_label("Job spec")).to_have_value("batch_size: 3\n")
 
@@ -286,13 +338,28 @@ def test_a_file_that_is_no_trace_is_explained(page: Page, tmp_path: Path) -> Non
     broken = tmp_path / "trace.json.gz"
     broken.write_bytes(b"no gzip at all")
     page.goto("/ui/try")
-    _drop(page, broken)
+    drop_file(page, broken)
     expect(page.locator("#chosen")).to_contain_text("Trace")
     page.get_by_role("button", name="Ask", exact=True).click()
 
     expect(page.locator(".verdict.failed")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("main")).to_contain_text("BAD_TRACE")
     expect(page.locator("main")).to_contain_text("Export the trace again")
+
+
+def test_a_spec_that_failed_can_be_changed_and_asked_again(page: Page, site: Site) -> None:
+    """It is in the form as it was asked, with its GPU; only the mistake is to be mended."""
+    job = site.estimate("a10g", model={"source": "torchvision", "name": "resnet1"})
+    page.goto(f"/ui/jobs/{job}")
+    page.get_by_role("link", name="Change it, and ask again").click()
+
+    spec = page.get_by_label("Job spec")
+    expect(spec).to_have_value(re.compile("name: resnet1}"))
+    expect(page.get_by_label("GPU")).to_have_value("a10g")
+    spec.fill(spec.input_value().replace("resnet1", "resnet18"))
+    page.get_by_role("button", name="Ask", exact=True).click()
+
+    expect(page.locator(".verdict")).to_contain_text("fits on a10g", timeout=PATIENCE)
 
 
 def test_a_job_that_is_not_there_is_a_page_too(watched: Watched) -> None:

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -271,6 +272,54 @@ def test_files_may_be_kept_for_good(client: TestClient) -> None:
     assert client.get(other).status_code == 404
 
 
+PERSON = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "words"),
+    [
+        ("/ui/jobs/abc", 404, "no job &#39;abc&#39;"),
+        ("/ui/jobs/%3Cimg%20src=x%3E", 404, "no job &#39;&lt;img src=x&gt;&#39;"),
+        ("/nosuch", 404, "no page &#39;/nosuch&#39;"),
+        (f"/?q={'x' * 200}", 422, "at most 100 characters"),
+    ],
+)
+def test_a_person_is_shown_an_error_as_a_page(
+    client: TestClient, path: str, status: int, words: str
+) -> None:
+    """With the same manners as any other; a program gets a problem document."""
+    page, document = client.get(path, headers=PERSON), client.get(path)
+
+    assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert words in page.text
+    assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert 'href="/ui/accuracy"' in page.text
+    assert document.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("keys", ["off", "required"])
+@pytest.mark.parametrize("path", ["/", "/ui/accuracy", f"/ui/jobs/{_ID}"])
+def test_without_the_queue_a_page_says_so_and_looks_again(path: str, keys: str) -> None:
+    """503 as ever, in words; who nobody could check is shown no navigation."""
+    with TestClient(_app("redis://127.0.0.1:1/0", api_keys=keys)) as client:
+        client.cookies.set(COOKIE, "x")
+        page = client.get(path, headers=PERSON)
+        data = client.get(f"/ui/jobs/{_ID}/state", headers={"Accept": "*/*"})
+
+    assert (page.status_code, page.headers["retry-after"]) == (503, "2")
+    assert "The queue cannot be reached" in page.text
+    assert 'id="comes-back"' in page.text
+    assert ('href="/ui/try"' in page.text) == (keys == "off")
+    assert data.json()["code"] == "QUEUE_UNREACHABLE"
+
+
+def test_the_api_answers_a_browser_as_it_answers_a_program(client: TestClient) -> None:
+    """JSON is what a link to JSON is followed for."""
+    answer = client.get(f"/jobs/{_ID}", headers=PERSON)
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "UNKNOWN_JOB")
+
+
 # --- what is kept
 
 
@@ -390,6 +439,29 @@ def test_the_curve_of_a_job_comes_in_the_size_that_is_asked_for(client: TestClie
     assert view["events"] == [0, 1, 2]
     assert 11 * GIB < view["capacity_bytes"] < 11.65 * GIB
     assert missing.status_code == 404
+
+
+@pytest.mark.parametrize(
+    "gpu",
+    ["a10g", {"memory_bytes": 9 * GIB, "compute_capability": "8.6"},
+     {"name": "t4", "already_used_bytes": GIB}],
+)  # fmt: skip
+def test_a_job_is_edited_as_it_was_asked(client: TestClient, gpu: Any) -> None:
+    """The form holds its spec: unchanged, it is the same question."""
+    hostile = JOB | {"model": {"source": "torchvision", "name": "</textarea><b>: # no"}}
+    work = EstimateCreate.model_validate({"job": hostile, "gpu": gpu}).work()
+    _store(client).create(work.id(), work, Priority.NORMAL)
+
+    page = client.get(f"/ui/try?job={work.id()}").text
+    spec = unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
+    chosen = re.search(r'<option value="([^"]+)" selected', page)
+    assert chosen is not None
+    form = {"spec": spec, "gpu": chosen[1], "engine": "auto"}
+    asked = client.post("/ui/try/spec", data=form, headers=OURS)
+
+    assert "<b>" not in page
+    assert asked.json() == {"location": f"/ui/jobs/{work.id()}"}
+    assert client.get(f"/ui/try?job={_ID}").status_code == 200, "one that is gone is an example"
 
 
 def test_advice_is_asked_once_at_low_priority(client: TestClient) -> None:

@@ -1,7 +1,7 @@
 // @ts-check
 /** Predicted against measured, on two scales that double: a job is a point. */
 
-import { axis, colour, GIB, keepDrawn, uPlot } from "./chart.js";
+import { axis, colour, GIB, keepDrawn, penScale, scaled, uPlot } from "./chart.js";
 import { ask, byId, showFailure } from "./common.js";
 
 /** @typedef {{ within: number[][], beyond: number[][] }} Points pairs: measured, predicted */
@@ -26,8 +26,8 @@ function draw(root, points, width, height) {
     return found;
   };
   const doubling = { distr: /** @type {3} */ (3), log: /** @type {2} */ (2), time: false, range };
-  const write = (/** @type {uPlot} */ _, /** @type {number[]} */ splits) =>
-    splits.map((size) => (size < 1 ? size.toFixed(2) : size.toFixed(0)));
+  const write = (/** @type {uPlot} */ _, /** @type {(number | null)[]} null where there is no room */ splits) =>
+    splits.map((size) => (size === null ? "" : size < 1 ? size.toFixed(2) : size.toFixed(0)));
   return new uPlot(
     {
       width,
@@ -37,8 +37,8 @@ function draw(root, points, width, height) {
       padding: [12, 16, 0, 0],
       scales: { x: doubling, y: doubling },
       axes: [
-        axis({ label: "measured, GiB", labelSize: 20, size: 32, splits: powers, values: write }),
-        axis({ label: "predicted, GiB", labelSize: 22, size: 52, splits: powers, values: write }),
+        axis({ label: "measured, GiB", labelSize: scaled(20), size: scaled(32), splits: powers, values: write }),
+        axis({ label: "predicted, GiB", labelSize: scaled(22), size: scaled(52), splits: powers, values: write }),
       ],
       series: [{}, { stroke: () => colour("strong-line"), width: 1, dash: [6, 4], points: { show: false } }],
       hooks: { draw: [(self) => mark(self, points)] },
@@ -51,7 +51,7 @@ function draw(root, points, width, height) {
 /** @param {uPlot} self @param {Points} points */
 function mark(self, points) {
   const { ctx } = self;
-  const radius = 3.5 * devicePixelRatio;
+  const radius = 3.5 * penScale();
   /** @param {number[]} pair @returns {[number, number]} */
   const place = ([measured, predicted]) => [
     self.valToPos(measured / GIB, "x", true),
@@ -59,7 +59,7 @@ function mark(self, points) {
   ];
   ctx.save();
   ctx.setLineDash([]);
-  ctx.lineWidth = 1.4 * devicePixelRatio;
+  ctx.lineWidth = 1.4 * penScale();
   ctx.strokeStyle = colour("accent");
   for (const [x, y] of points.within.map(place)) {
     ctx.beginPath();

@@ -20,9 +20,24 @@ export function colour(name) {
   return found;
 }
 
+/** @returns {number} pixels of a rem: 15, and more on a wall screen */
+function rem() {
+  return parseFloat(getComputedStyle(document.documentElement).fontSize);
+}
+
+/** @param {number} pixels @returns {number} as many as that is where letters are larger */
+export function scaled(pixels) {
+  return Math.round((pixels * rem()) / 15);
+}
+
+/** @returns {number} pixels of a canvas for one that is drawn: marks grow with letters */
+export function penScale() {
+  return (devicePixelRatio * rem()) / 15;
+}
+
 /** @returns {string} the font of axes and labels */
 export function font() {
-  const size = parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const size = rem();
   return `${Math.round(size * 0.82)}px ${getComputedStyle(document.body).fontFamily}`;
 }
 
@@ -82,6 +97,7 @@ export function writeSize(bytes) {
 export function axis(more) {
   return {
     stroke: () => colour("muted"),
+    space: scaled(34),
     font: font(),
     labelFont: font(),
     grid: { stroke: () => colour("line"), width: 1 },

@@ -36,6 +36,9 @@ export function swap(element, html) {
   }
 }
 
+/** Streams that this page listens to. */
+let num_open = 0;
+
 /**
  * Be told of changes. The browser comes back by itself when a stream ends; if it is refused, a
  * while later we do.
@@ -70,10 +73,15 @@ export function listen(url, handlers) {
   };
   open();
   const close = () => {
+    if (isOver) return;
     isOver = true;
     clearTimeout(timer);
     source.close();
+    num_open -= 1;
+    if (indicator) indicator.hidden = num_open === 0; // nothing is waited for any more
   };
+  num_open += 1;
+  if (indicator) indicator.hidden = false;
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => {
     if (event.persisted) location.reload();

@@ -29,7 +29,7 @@ export class Icicle {
     const found = [];
     /** @param {Layer} layer @param {string} at @param {number} depth @param {number} begin */
     const walk = (layer, at, depth, begin) => {
-      found.push({ layer, path: at, depth, begin, isRest: / smaller$/.test(layer.name) });
+      found.push({ layer, path: at, depth, begin, isRest: / smaller$|^in no layer$/.test(layer.name) });
       if (depth + 1 >= MAX_ROWS) return;
       let next = begin;
       for (const child of layer.children) {

@@ -1,7 +1,7 @@
 // @ts-check
 /** The overview: words, parts and the chart change as the server says what has changed. */
 
-import { axis, colour, hatched, keepDrawn, uPlot } from "./chart.js";
+import { axis, colour, hatched, keepDrawn, scaled, uPlot } from "./chart.js";
 import { byId, listen, swap } from "./common.js";
 
 const NAMES = ["admit", "uncertain", "reject", "failed"];
@@ -50,15 +50,16 @@ function draw(width, height) {
       width,
       height,
       legend: { show: false },
-      cursor: { show: false },
+      cursor: { y: false, points: { show: false }, drag: { x: false, y: false } },
+      hooks: { setCursor: [tellBar] },
       padding: [12, 20, 0, 0],
       scales: {
         x: { time: true, range: (_, low, high) => [low - step() / 2, high + step() / 2] },
         y: { range: (_, __, high) => [0, Math.max(4, high * 1.08)] },
       },
       axes: [
-        axis({ grid: { show: false }, space: 70, size: 32, values: (_, splits) => splits.map(writeTime) }),
-        axis({ size: 46, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
+        axis({ grid: { show: false }, space: scaled(70), size: scaled(32), values: (_, splits) => splits.map(writeTime) }),
+        axis({ size: scaled(46), incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] }),
       ],
       series: [
         {},
@@ -75,6 +76,22 @@ function draw(width, height) {
     stacked(),
     byId("verdicts"),
   );
+}
+
+/** Say what a bar stands for. @param {uPlot} self */
+function tellBar(self) {
+  const place = byId("verdict-at");
+  const at = (self.cursor.left ?? -1) >= 0 ? self.cursor.idx : null;
+  if (at === null || at === undefined) {
+    place.textContent = "";
+    return;
+  }
+  const { times, counts } = bars();
+  const span = `${writeTime(times[at] * 60)} to ${writeTime((times[at] + STEPS[hours]) * 60)}`;
+  const said = NAMES.map((name, kind) => [name === "failed" ? "no answer" : name, counts[kind][at]])
+    .filter(([, count]) => count)
+    .map(([name, count]) => `${name} ${count.toLocaleString("en")}`);
+  place.textContent = `${span}: ${said.join(", ") || "nothing"}`;
 }
 
 /** @param {number} seconds @returns {string} */

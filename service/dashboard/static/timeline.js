@@ -1,7 +1,8 @@
 // @ts-check
 /** The memory of a job over time: areas by category, what is reserved, phases, capacity, peak. */
 
-import { axis, colour, font, GIB, hatched, keepDrawn, MIB, uPlot, writeSize } from "./chart.js";
+import { axis, colour, font, GIB, hatched, keepDrawn, MIB, penScale, scaled,
+  uPlot, writeSize } from "./chart.js";
 import { ask } from "./common.js";
 
 /** From the bottom up, what stays longest first. */
@@ -73,7 +74,7 @@ export class Timeline {
         width,
         height,
         legend: { show: false },
-        padding: [22, 12, 0, 0],
+        padding: [scaled(22), 12, 0, 0],
         cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
         scales: {
           x: { time: false, range: () => /** @type {[number, number]} */ (this.range) },
@@ -82,12 +83,13 @@ export class Timeline {
         axes: [
           axis({
             label: "event: an allocation, or a free",
-            labelSize: 20,
-            size: 32,
+            labelSize: scaled(20),
+            size: scaled(32),
+            space: scaled(64),
             grid: { show: false },
             values: (_, splits) => splits.map((at) => at.toLocaleString("en")),
           }),
-          axis({ label: this.unit, labelSize: 22, size: 52 }),
+          axis({ label: this.unit, labelSize: scaled(22), size: scaled(52) }),
         ],
         series: [
           {},
@@ -100,7 +102,7 @@ export class Timeline {
             fill: (/** @type {uPlot} */ self) =>
               /** @type {string} */ (hatched(self.ctx, name, colour(`cat-${name}`))),
           })),
-          { paths, width: 1.6, points: { show: false }, stroke: () => colour("reserved") },
+          { paths, width: 1.6 * (penScale() / devicePixelRatio), points: { show: false }, stroke: () => colour("reserved") },
         ],
         hooks: {
           drawClear: [(self) => this.shadePhases(self)],
@@ -133,7 +135,7 @@ export class Timeline {
       ctx.fillRect(left, bbox.top, right - left, bbox.height);
       if (width[phase] + 6 < right - left) {
         ctx.fillStyle = colour("muted");
-        ctx.fillText(phase, (left + right) / 2, bbox.top - 6 * devicePixelRatio);
+        ctx.fillText(phase, (left + right) / 2, bbox.top - 6 * penScale());
       }
     }
     ctx.restore();
@@ -142,13 +144,15 @@ export class Timeline {
   /** Draw what stands above the areas: capacity, peak, where it dies. @param {uPlot} self */
   mark(self) {
     const { ctx, bbox } = self;
-    const dpr = devicePixelRatio;
+    const dpr = penScale();
     ctx.save();
-    ctx.font = font().replace(/^[\d.]+px/, (size) => `${parseFloat(size) * dpr}px`);
+    ctx.font = font().replace(/^[\d.]+px/, (size) => `${parseFloat(size) * devicePixelRatio}px`);
     ctx.lineWidth = 1.6 * dpr;
     const capacity = this.whole.capacity_bytes / this.divisor;
     const isShown = capacity <= this.top;
-    const limit = `${this.whole.gpu}: ${writeSize(this.whole.capacity_bytes)} beside the CUDA context`;
+    const short = `${this.whole.gpu}: ${writeSize(this.whole.capacity_bytes)}`;
+    const long = `${short} beside the CUDA context`;
+    const limit = ctx.measureText(long).width < bbox.width / 2 ? long : short;
     if (isShown) {
       const y = self.valToPos(capacity, "y", true);
       ctx.strokeStyle = colour("reject");
@@ -309,13 +313,14 @@ function line(ctx, x, y, toX, toY) {
  * @param {CanvasTextAlign} align @param {string} ink @param {uPlot.BBox} bbox
  */
 function label(ctx, text, x, y, align, ink, bbox) {
-  const dpr = devicePixelRatio;
+  const dpr = penScale();
   const width = ctx.measureText(text).width;
   const left = align === "left" ? x : x - width;
-  const top = Math.max(bbox.top + 12 * dpr, y);
+  const high = 12 * dpr;
+  const top = Math.max(bbox.top + high, y);
   ctx.globalAlpha = 0.86;
   ctx.fillStyle = colour("surface");
-  ctx.fillRect(left - 4 * dpr, top - 12 * dpr, width + 8 * dpr, 16 * dpr);
+  ctx.fillRect(left - 4 * dpr, top - high, width + 8 * dpr, high + 4 * dpr);
   ctx.globalAlpha = 1;
   ctx.textAlign = "left";
   ctx.fillStyle = ink;

@@ -16,6 +16,7 @@ from service.dashboard.job_view import (
     describe_verdict,
     list_layers,
     list_phases,
+    list_reasons,
     prune_layers,
     slice_breakdown,
     strip_of,
@@ -42,6 +43,7 @@ def _record(work: Work | None = None, **result: Any) -> JobRecord:
         "capacity_bytes": CATALOGUE["rtx-3060"].memory_bytes,
         "headroom_bytes": 6 * GIB,
         "fits_on": ["rtx-3060", "h200"],
+        "reasons": [{"code": "FITS", "message": "needs 4 GiB"}],
     }
     return JobRecord(
         id="0" * 32,
@@ -97,6 +99,17 @@ def test_small_layers_are_put_together() -> None:
     assert [row["depth"] for row in list_layers(pruned)] == [0, 0]
 
 
+def test_what_belongs_to_no_layer_has_a_name() -> None:
+    """A bar of layers with a hole in it would be a riddle; within a layer, the rest is its own."""
+    inner = {"name": "0", "size_bytes": 300, "children": []}
+    layer = {"name": "h", "size_bytes": 700, "children": [inner]}
+    whole = {"name": "", "size_bytes": 1000, "children": [layer]}
+
+    rows = [(row["name"], row["size_bytes"]) for row in list_layers(prune_layers(whole))]
+
+    assert rows == [("h", 700), ("0", 300), ("in no layer", 300)]
+
+
 def test_phases_are_a_table_of_what_was_held_at_most() -> None:
     """The chart, for who cannot see it; a phase of which nothing is shown is left out."""
     view = TimelineView(
@@ -120,13 +133,54 @@ def test_phases_are_a_table_of_what_was_held_at_most() -> None:
 
 
 def test_the_strip_has_every_gpu_of_the_catalogue() -> None:
-    """By what it needs here, until somebody has asked about all of them."""
+    """By what it needs here, until somebody has asked about all of them; nothing is guessed."""
     cells = strip_of(_record(), None)
 
     assert {cell.name for cell in cells} == set(CATALOGUE)
     assert [cell.name for cell in cells if cell.is_asked] == ["rtx-3060"]
-    assert [cell.name for cell in cells if cell.decision == "admit"] == ["rtx-3060", "h200"]
-    assert all(0 < cell.width <= 100 for cell in cells)
+    known = [cell for cell in cells if cell.decision != "pending"]
+    assert {CATALOGUE[cell.name].generation for cell in known} == {"8"}
+    assert {cell.decision for cell in known} == {"admit"}
+    assert all(0 < cell.width <= 100 for cell in known)
+    assert {"t4", "v100-16", "h200"} <= {cell.name for cell in cells} - {one.name for one in known}
+
+
+@pytest.mark.parametrize(
+    ("required_gib", "want"),
+    [
+        (7.5, {"rtx-3060": "admit", "rtx-4060": "uncertain", "l4": "admit"}),
+        (11.6, {"rtx-3060": "uncertain", "rtx-4060": "reject", "l4": "admit"}),
+        (30, {"rtx-3060": "reject", "rtx-4060": "reject", "l4": "reject"}),
+    ],
+)
+def test_the_strip_tells_what_may_fit_from_what_does_not(
+    required_gib: float, want: dict[str, str]
+) -> None:
+    """Three verdicts, not two; and on the GPU that was asked about, the one that was given."""
+    required = int(required_gib * GIB)
+    record = _record(required_bytes=required, decision=want["rtx-3060"])
+
+    found = {cell.name: cell.decision for cell in strip_of(record, None)}
+
+    assert found == found | want
+
+
+def test_a_trace_is_judged_on_every_gpu() -> None:
+    """It is the same on all of them: only the capacity is another."""
+    trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
+
+    assert {cell.decision for cell in strip_of(_record(trace), None)} == {"admit"}
+
+
+def test_what_is_in_doubt_is_admitted_nowhere() -> None:
+    """It would fit by its size, and yet it was not admitted: nor is it on the next GPU."""
+    doubt = {"code": "UNPAIRED", "message": "some frees are of no block"}
+    record = _record(decision="uncertain", reasons=[doubt, {"code": "FITS", "message": "fits"}])
+
+    cells = strip_of(record, None)
+
+    assert {cell.decision for cell in cells} == {"uncertain", "pending"}
+    assert list_reasons(record) == [doubt], "the page says why"
 
 
 def test_what_is_proposed_changes_one_thing_each() -> None:
@@ -207,6 +261,7 @@ def test_what_a_page_prints_is_escaped() -> None:
 def test_figures_are_written_for_people() -> None:
     """Below nothing, nothing, and long times."""
     assert write_size(-3 * GIB) == "-3.00 GiB"
+    assert (write_size(5120 * GIB), write_size(3 << 50)) == ("5.00 TiB", "3.00 PiB")
     assert (write_size(None), write_seconds(None)) == ("-", "-")
     assert [write_seconds(s) for s in (0.0123, 1.23, 240, 90_000)] == [
         "12 ms", "1.2 s", "4 min", "25 h",
