@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from memgate.gpus import CATALOGUE
 from service.dashboard.rendering import render_part
 from tests.browser.conftest import Watched
 from tests.browser.site import JOB, Site
@@ -208,7 +209,7 @@ def test_a_rejected_job_is_told_what_would_make_it_fit(page: Page, site: Site) -
     assert "a replay" in answers["allocator"]
     assert "a new run" in answers["precision"]
     assert "has no switch for it" in answers["checkpointing"]
-    expect(page.locator("#strip li")).to_have_count(23)
+    expect(page.locator("#strip li")).to_have_count(len(CATALOGUE))
     expect(page.locator("#strip li.asked")).to_contain_text("rtx-3060")
     expect(page.locator("#strip")).to_contain_text("unknown")  # too old for this PyTorch
 
