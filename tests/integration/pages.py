@@ -1,0 +1,30 @@
+"""A service with a dashboard under test, in this process, on a real Valkey."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from service.app import create_app
+from service.settings import ServiceSettings
+from worker.store import JobStore
+
+#: of no job
+NO_ID = "0" * 32
+
+#: what a form of our own pages comes with
+OURS = {"Origin": "http://testserver"}
+
+
+def make_app(redis_url: str, **settings: Any) -> FastAPI:
+    """Make the service; nobody needs a key unless the settings say so."""
+    return create_app(ServiceSettings(redis_url=redis_url, **settings))
+
+
+def store_of(client: TestClient) -> JobStore:
+    """Return where a service keeps its jobs."""
+    store = client.app.state.parts.queue.store  # type: ignore[attr-defined]
+    assert isinstance(store, JobStore)
+    return store
