@@ -150,6 +150,11 @@ def escape(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def unescape(part: str) -> str:
+    """Read a part of a JSON pointer as a key."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
 def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[str, object]]:
     """Yield what stands where a pointer with ``*`` in it leads."""
     if not pattern:
@@ -162,7 +167,7 @@ def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[s
         for key, item in items:
             yield from _matches(item, rest, f"{pointer}/{escape(str(key))}")
         return
-    key = first.replace("~1", "/").replace("~0", "~")
+    key = unescape(first)
     if isinstance(value, dict) and key in value:
         yield from _matches(value[key], rest, f"{pointer}/{first}")
 
@@ -257,7 +262,7 @@ def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:
 def _part(value: object, key: str) -> object:
     if isinstance(value, list):
         return value[int(key)]
-    return as_object(value).get(key.replace("~1", "/").replace("~0", "~"))
+    return as_object(value).get(unescape(key))
 
 
 def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from memgate.errors import InputError
-from service.admission.objects import JsonObject, as_object, escape
+from service.admission.objects import JsonObject, as_object, escape, unescape
 
 #: what was filled in: an object of JSON pointers and values
 FILLED = "memgate.dev/filled"
@@ -122,7 +122,7 @@ def _filled(document: JsonObject) -> dict[str, Any]:
 def _look_up(document: Any, pointer: str) -> Any:
     """Return what stands somewhere; ``_NOTHING`` if nothing does."""
     for part in pointer[1:].split("/"):
-        key = part.replace("~1", "/").replace("~0", "~")
+        key = unescape(part)
         if isinstance(document, dict):
             document = document.get(key, _NOTHING)
         elif isinstance(document, list) and _INDEX.fullmatch(key) and int(key) < len(document):
@@ -139,7 +139,7 @@ def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
         InputError: if that is neither a list nor an object.
     """
     parent, _, last = step["path"].rpartition("/")
-    key = last.replace("~1", "/").replace("~0", "~")
+    key = unescape(last)
     inside = _look_up(document, parent) if parent else document
     if isinstance(inside, list):
         index = len(inside) if key == "-" else int(key)
