@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,14 +56,6 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
             " CUDA driver error: invalid argument)"
         )
     return config
-
-
-def alloc_conf_from_environment(environment: Mapping[str, str]) -> str:
-    """Return the setting string in force; the CUDA name wins and the other is ignored entirely."""
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if name in environment:
-            return environment[name]
-    return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

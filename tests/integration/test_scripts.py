@@ -129,6 +129,30 @@ torch.cuda.set_per_process_memory_fraction(0.5)
     assert traced.timeline.events[0] == SetFraction(0.5)
 
 
+@pytest.mark.parametrize(
+    ("environment", "want"),
+    [
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments:True"}, "expandable_segments:True"),
+        (
+            {
+                "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+                "PYTORCH_CUDA_ALLOC_CONF": "garbage_collection_threshold:0.5",
+            },
+            "garbage_collection_threshold:0.5",
+        ),
+    ],
+    ids=["the general name", "both names"],
+)
+def test_the_allocator_variables_are_read_as_torch_reads_them(
+    trace: Any, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], want: str
+) -> None:
+    """The settings in force are the allocator's own report: with both names, one is ignored."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+
+    assert trace(TRAIN.format(before="", after="")).alloc_conf == want
+
+
 def test_weights_are_never_filled(trace: Any) -> None:
     """A model of 40 GB on the CPU first, with a limit of 2 GB for the process."""
     layers = "Sequential(*[torch.nn.Linear(16_384, 16_384) for _ in range(36)])"

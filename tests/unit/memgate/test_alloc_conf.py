@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memgate.allocator.alloc_conf import alloc_conf_from_environment, parse_alloc_conf
+from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import AllocatorConfigError
 from memgate.units import MIB
 from tests.conftest import DATA
@@ -84,21 +84,6 @@ def test_another_backend_is_refused(conf: str) -> None:
     """An allocator that is not simulated is not silently simulated by another."""
     with pytest.raises(AllocatorConfigError, match="cudaMallocAsync is not simulated"):
         parse_alloc_conf(conf)
-
-
-@pytest.mark.parametrize(
-    ("environment", "want"),
-    [
-        pytest.param({}, "", id="nothing set"),
-        pytest.param({"PYTORCH_ALLOC_CONF": "a:1"}, "a:1", id="the general name"),
-        pytest.param(
-            {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "b:2"}, "b:2", id="both"
-        ),
-    ],
-)
-def test_the_cuda_variable_wins(environment: dict[str, str], want: str) -> None:
-    """``PYTORCH_ALLOC_CONF`` is ignored entirely beside ``PYTORCH_CUDA_ALLOC_CONF``."""
-    assert alloc_conf_from_environment(environment) == want
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ or verdicts. A person's own script is run by ``script``, with the same ``Recordi
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -90,6 +89,10 @@ class Recording:
 
 
 def _alloc_conf() -> str:
-    """Return the allocator's settings; torch reads the newer name first where it knows it."""
-    newer = os.environ.get("PYTORCH_ALLOC_CONF", "")
-    return newer or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    """Return the allocator's settings that are in force, as the allocator itself reports them.
+
+    ``PYTORCH_ALLOC_CONF`` and ``PYTORCH_CUDA_ALLOC_CONF`` may both be set, which of them counts
+    depends on the version of torch, and a script may change the settings later. So torch is asked.
+    """
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    return str(settings["PYTORCH_CUDA_ALLOC_CONF"])
