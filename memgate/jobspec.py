@@ -6,17 +6,49 @@ model and running the loop is the worker's business.
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import AllocatorConfigError
 from memgate.validation import validate
 
-#: more than any job has; what is above would overflow somewhere on the way
-_Positive = Annotated[int, Field(ge=1, le=1 << 40)]
+#: far above what people train with, far below what would keep a worker busy for ever or overflow
+MAX_SIZE = 1 << 20
+MAX_ACCUMULATION_STEPS = 1024
+MAX_DIMENSIONS = 8
+
+#: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them
+MAX_SETTINGS_LENGTH = 64 * 1024
+MAX_SETTINGS_NUMBER = 1 << 31
+
+_Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+
+
+def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    try:
+        length = len(json.dumps(settings, default=str))
+        _check_numbers(settings)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    if length > MAX_SETTINGS_LENGTH:
+        raise ValueError(f"is too long: at most {MAX_SETTINGS_LENGTH:,} characters as JSON")
+    return settings
+
+
+def _check_numbers(value: Any) -> None:
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_numbers(part)
+    elif isinstance(value, int | float) and abs(value) > MAX_SETTINGS_NUMBER:
+        raise ValueError(f"holds {value}, and no number in it may exceed {MAX_SETTINGS_NUMBER:,}")
+
+
+#: what is passed on to a constructor
+_Settings = Annotated[dict[str, Any], AfterValidator(_check_settings)]
 
 
 class _Part(BaseModel):
@@ -43,9 +75,9 @@ class ModelSpec(_Part):
     """A constructor of torchvision or timm, or a public model of our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
     """A class of transformers, such as ``GPT2LMHeadModel``."""
-    config: dict[str, Any] = {}
+    config: _Settings = {}
     """What is given to that class's configuration."""
-    kwargs: dict[str, Any] = {}
+    kwargs: _Settings = {}
     """What is given to the constructor of torchvision or timm."""
 
     def model_post_init(self, _: Any) -> None:
@@ -63,10 +95,10 @@ class InputSpec(_Part):
     Empty for a model of timm: the shape that timm trains it with.
     """
 
-    shape: tuple[_Positive, ...] | None = None
+    shape: Annotated[tuple[_Size, ...], Field(max_length=MAX_DIMENSIONS)] | None = None
     """Of one sample, without the batch."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    sequence_length: _Positive | None = None
+    sequence_length: _Size | None = None
     """Tokens; labels are the inputs."""
 
     def model_post_init(self, _: Any) -> None:
@@ -84,7 +116,7 @@ class OptimizerSpec(_Part):
     """A class of ``torch.optim`` and what it is given."""
 
     name: str = "SGD"
-    kwargs: dict[str, Any] = {}
+    kwargs: _Settings = {}
 
 
 class ZeroGrad(StrEnum):
@@ -111,7 +143,7 @@ class JobSpec(_Part):
 
     model: ModelSpec
     input: InputSpec
-    batch_size: _Positive
+    batch_size: _Size
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
@@ -119,7 +151,7 @@ class JobSpec(_Part):
     iterations: Annotated[int, Field(ge=1, le=64)] = 4
     precision: Precision = Precision.FP32
     gradient_checkpointing: bool = False
-    gradient_accumulation_steps: _Positive = 1
+    gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MAX_ACCUMULATION_STEPS)] = 1
     clip_grad_norm: Annotated[float, Field(gt=0)] | None = None
     channels_last: bool = False
     cudnn_benchmark: bool = False

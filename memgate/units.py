@@ -20,5 +20,8 @@ def format_size(size_bytes: int) -> str:
 
 def clip(value: object, *, limit: int = 80) -> str:
     """Write a value for a message, cut if it is long: an error is one sentence."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a deeply nested {type(value).__name__}"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -127,3 +127,31 @@ def test_a_spec_that_is_no_object_is_refused() -> None:
         parse_job_spec([1] * 100)
     with pytest.raises(InputError, match=r"^job spec: the whole is empty: write an object: fields"):
         parse_job_spec(None)
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"gradient_accumulation_steps": 1 << 40}, "gradient_accumulation_steps"),
+        ({"batch_size": (1 << 20) + 1}, "batch_size"),
+        ({"input": {"sequence_length": 1 << 29}}, "input.sequence_length"),
+        ({"input": {"shape": [3, 1 << 21, 1]}}, "input.shape.1"),
+        ({"input": {"shape": [1] * 9}}, "input.shape"),
+        ({"optimizer": {"kwargs": {"lr": 1e12}}}, "optimizer.kwargs"),
+        ({"model": GPT2["model"] | {"config": {"n_layer": 10**12}}}, "model.config"),
+        ({"model": GPT2["model"] | {"config": {"sizes": [1, {"a": 1 << 40}]}}}, "model.config"),
+        ({"model": GPT2["model"] | {"config": {"name": "x" * 70_000}}}, "model.config"),
+        ({"model": GPT2["model"] | {"config": _nested(100_000)}}, "model.config"),
+    ],
+)
+def test_sizes_have_a_limit(change: dict[str, Any], want: str) -> None:
+    """No field may ask for what keeps a worker busy for ever or fills its memory."""
+    with pytest.raises(InputError, match=f"job spec: {want} is "):
+        parse_job_spec(GPT2 | change)
