@@ -18,17 +18,17 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx2
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from memgate.errors import InputError, MemgateError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.report import Estimate
-from service.schemas import JobList, OutcomeCreate, Problem
+from service.schemas import ADVICE_HEADER, PENDING, JobList, OutcomeCreate, Problem
 from worker.contract import EngineName, JobRecord, JobState, WorkKind
 
 #: how long one request may wait for an answer; then it is asked again
@@ -98,6 +98,8 @@ class ServedEstimate(Estimate):
     """An estimate, and the id under which the server knows it: outcomes are reported to that."""
 
     job: str
+    is_advice_pending: bool = Field(default=False, exclude=True)
+    """A worker still looks for a batch that fits: ask again for it. The decision stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,25 +224,63 @@ def _check(kind: type[T], content: bytes) -> T:
 
 
 def ask(kind: type[BaseModel], call: Call, wait: float, patience: Patience) -> Talk[Any]:
-    """Put a question, and wait for the answer however long the queue is.
+    """Put a question, and wait for the answer, with its advice, however long the queue is.
 
     Raises:
-        NotDoneError: if there is none in time.
+        NotDoneError: if there is no answer in time; one without its advice is an answer.
         AnswerError: if there is none ever, and why.
     """
-    began = patience.clock()
+    deadline = patience.clock() + wait
     response = yield from send(call.waiting(min(wait, _MAX_POLL_SECONDS)), patience)
     job_id = response.headers.get("location", "").rpartition("/")[2]
-    if response.status_code != 202:
-        return _with_id(kind, response.content, job_id)
-    while (left := began + wait - patience.clock()) > 0:
-        record = yield from read(JobRecord, read_job(job_id, left), patience)
+    if response.status_code == 202:
+        known = yield from _await_answer(job_id, deadline, patience)
+        if known is None:
+            raise NotDoneError(job_id, wait)
+    else:
+        known = _Known(response.content, _is_advice_pending(response))
+    if known.is_advice_pending:
+        known = yield from _await_advice(job_id, known, deadline, patience)
+    return _with_id(kind, known, job_id)
+
+
+class _Known(NamedTuple):
+    """An answer, JSON, and whether there is more to come."""
+
+    content: bytes
+    is_advice_pending: bool
+
+
+def _await_answer(job_id: str, deadline: float, patience: Patience) -> Talk[_Known | None]:
+    """Look at a job until it is over; None if it is not in time."""
+    while (left := deadline - patience.clock()) > 0:
+        response = yield from send(read_job(job_id, left), patience)
+        record = _check(JobRecord, response.content)
         if record.state is JobState.DONE:
-            return _with_id(kind, json.dumps(record.result).encode(), job_id)
+            return _Known(json.dumps(record.result).encode(), _is_advice_pending(response))
         if not record.state.is_open:
             raise _failure(record)
-        yield Pause(min(_FIRST_PAUSE_SECONDS, max(0.0, left)))
-    raise NotDoneError(job_id, wait)
+        yield Pause(min(_FIRST_PAUSE_SECONDS, left))
+    return None
+
+
+def _await_advice(job_id: str, known: _Known, deadline: float, patience: Patience) -> Talk[_Known]:
+    """Look at a job until its advice is there; without it, what was known is the answer."""
+    try:
+        while known.is_advice_pending:
+            fresh = yield from _await_answer(job_id, deadline, patience)
+            if fresh is None:
+                return known
+            known = fresh
+            if known.is_advice_pending:
+                yield Pause(_FIRST_PAUSE_SECONDS)
+    except ClientError:  # the decision is there, and does not depend on it
+        return known
+    return known
+
+
+def _is_advice_pending(response: httpx2.Response) -> bool:
+    return bool(response.headers.get(ADVICE_HEADER) == PENDING)
 
 
 def submit(call: Call, patience: Patience) -> Talk[str]:
@@ -249,10 +289,11 @@ def submit(call: Call, patience: Patience) -> Talk[str]:
     return response.headers.get("location", "").rpartition("/")[2]
 
 
-def _with_id(kind: type[BaseModel], content: bytes, job_id: str) -> Any:
+def _with_id(kind: type[BaseModel], known: _Known, job_id: str) -> Any:
     if kind is not ServedEstimate:
-        return _check(kind, content)
-    return ServedEstimate(**_check(Estimate, content).model_dump(), job=job_id)
+        return _check(kind, known.content)
+    said = _check(Estimate, known.content).model_dump()
+    return ServedEstimate(**said, job=job_id, is_advice_pending=known.is_advice_pending)
 
 
 def _failure(record: JobRecord) -> AnswerError:

@@ -12,6 +12,8 @@ from pydantic.json_schema import models_json_schema
 from service.admission.review import ReviewRequest, ReviewResponse
 from service.bodies import JSON, MULTIPART
 from service.schemas import (
+    ADVICE_HEADER,
+    PENDING,
     Accepted,
     EstimateCreate,
     FitCreate,
@@ -81,8 +83,15 @@ CANCELED = _problems({409: "Somebody canceled the job that would have answered."
 _LOCATION = {
     "Location": {"description": "The job.", "required": True, "schema": {"type": "string"}}
 }
+_ADVICE = {
+    ADVICE_HEADER: {
+        "description": "The answer stands, and a worker looks for a batch that fits, to add it:"
+        " `GET` the job with `Prefer: wait=N` to wait for that.",
+        "schema": {"type": "string", "enum": [PENDING]},
+    }
+}
 ACCEPTED: Responses = {
-    200: {"description": "The answer.", "headers": _LOCATION},
+    200: {"description": "The answer.", "headers": _LOCATION | _ADVICE},
     202: {
         "model": Accepted,
         "description": "Not answered yet: `Location` says where it will be.",

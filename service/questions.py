@@ -6,6 +6,7 @@ What was answered before, byte for byte, does not come here: see ``remembered``.
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated
 
 import anyio.to_thread
@@ -15,6 +16,7 @@ from fastapi.responses import JSONResponse, Response
 from service.errors import problem_of_job
 from service.parts import Parts
 from service.remembered import Answer
+from service.schemas import ADVICE_HEADER, PENDING
 from worker.contract import JobRecord, JobState, Priority, Work
 
 _WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6})"?(?:$|[,;\s])""", re.IGNORECASE)
@@ -46,18 +48,25 @@ async def ask(
     if record.state is JobState.DONE:
         body = JSONResponse(record.result).body
         assert isinstance(body, bytes)
-        if key is not None:
+        if key is not None and not is_advice_pending(record):
             parts.answers[key] = Answer(record.id, body)
-        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found} | applied(seconds)
+        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
+        headers |= applied(seconds) | pending_advice(record)
         return Response(body, media_type="application/json", headers=headers)
     if record.error is not None:
         return problem_of_job(record.id, record.error)
     return accepted(record, seconds)
 
 
-async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord:
-    """Return a job when it is over, or when the time is."""
-    if not record.state.is_open or seconds <= 0:
+async def wait_for(
+    parts: Parts, record: JobRecord, seconds: float, *, with_advice: bool = False
+) -> JobRecord:
+    """Return a job when it is over, and if need be has its advice; or when the time is up."""
+
+    def is_awaited(record: JobRecord) -> bool:
+        return record.state.is_open or (with_advice and is_advice_pending(record))
+
+    if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
     with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
@@ -65,9 +74,19 @@ async def wait_for(parts: Parts, record: JobRecord, seconds: float) -> JobRecord
             # Looked at after the bell was hung up: it may have been over before.
             record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
             left = deadline - anyio.current_time()
-            if not record.state.is_open or left <= 0 or parts.waiters.is_over:
+            if not is_awaited(record) or left <= 0 or parts.waiters.is_over:
                 return record
             await bell.wait(left)
+
+
+def is_advice_pending(record: JobRecord) -> bool:
+    """Tell whether an answer may still be given advice: until then nobody may remember it."""
+    return record.is_advice_pending(datetime.now(UTC))
+
+
+def pending_advice(record: JobRecord) -> dict[str, str]:
+    """Say that more is to come, if it is; where to wait for it is the job's own address."""
+    return {ADVICE_HEADER: PENDING} if is_advice_pending(record) else {}
 
 
 def wait_seconds(prefer: str | None, most: float) -> float:

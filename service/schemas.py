@@ -27,6 +27,10 @@ _EXAMPLE_LANGUAGE_JOB: Any = {
     "precision": "amp-bf16",
 }
 
+#: of an answer that may still be given advice
+ADVICE_HEADER = "X-Memgate-Advice"
+PENDING = "pending"
+
 #: what the id of a job looks like
 JOB_ID = "^[0-9a-f]{32}$"
 

@@ -1,4 +1,6 @@
-"""Clients that wait for jobs: an event each, set when the queue says that a job is over.
+"""Clients that wait for jobs: an event each, set when the queue says that there is news of a job.
+
+A job has news when it is over, and again when advice was added to its answer.
 
 That message may be lost with the server's connection, so now and then somebody looks: one for all
 who wait. If each looked for itself, sixty would hold up everybody else's answers for half a second.
@@ -23,7 +25,7 @@ _STOP_SECONDS = 5.0
 
 
 class Bell:
-    """Rings once."""
+    """Rings when there is news."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -33,10 +35,11 @@ class Bell:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it rings, at most for so long."""
+        """Wait until it rings, or has rung since the last time; at most for so long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
+        self._event.clear()
 
 
 class Waiters:
@@ -55,7 +58,7 @@ class Waiters:
         self._loop = loop
 
     def tell_over(self, job_id: str) -> None:
-        """A job is over; called from the thread that listens."""
+        """A job is over, or was given advice; called from the thread that listens."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, job_id)
 
@@ -85,7 +88,7 @@ class Waiters:
 
     @contextmanager
     def waiting(self, job_id: str) -> Iterator[Bell]:
-        """Hang up a bell that rings when a job is over.
+        """Hang up a bell that rings when there is news of a job.
 
         Raises:
             ProblemError: if too many wait already.

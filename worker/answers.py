@@ -40,6 +40,8 @@ class Answer(BaseModel):
 
     result: Estimate | Fit | MaxBatch
     view: TimelineView | None = None
+    wants_advice: bool = False
+    """It is worth asking ``advise`` which smaller batch would be admitted."""
 
 
 class Answerer:
@@ -64,7 +66,7 @@ class Answerer:
         self._run(job, CATALOGUE["a100-40"], "auto")
 
     def answer(self, work: Work) -> Answer:
-        """Answer a question.
+        """Answer a question, without advice: nobody should wait for that who needs the decision.
 
         Raises:
             InputError: if the caller must change something.
@@ -81,8 +83,6 @@ class Answerer:
         traced = self._trace(work, target.gpu)
         traced_at = time.perf_counter()
         said = judge(traced, target)
-        if said.decision == "reject" and work.job is not None:
-            said = self._advise(work, target, said)
         now = time.perf_counter()
         seconds = {
             "run": traced.seconds,
@@ -92,16 +92,23 @@ class Answerer:
         }
         timings = {name: round(value * 1000) for name, value in seconds.items()}
         ample = replay(traced.timeline, parse_alloc_conf(traced.alloc_conf), AMPLE_BYTES)
+        has_smaller = said.decision == "reject" and work.job is not None
         return Answer(
             result=said.model_copy(update={"timings_ms": timings}),
             view=view_timeline(
                 traced.timeline, ample, oom_event=said.oom.event if said.oom else None
             ),
+            wants_advice=has_smaller and self._settings.advice_seconds > 0,
         )
 
-    def _advise(self, work: Work, target: GpuTarget, said: Estimate) -> Estimate:
-        """Say which batch would be admitted, if that can be found out in time."""
+    def advise(self, work: Work, said: Estimate) -> Estimate | None:
+        """Add to a rejection which batch would be admitted; None if none was found in time.
+
+        Raises:
+            MemgateError: if a smaller batch cannot be run.
+        """
         assert work.job is not None
+        target = _target(work)
         deadline = time.monotonic() + self._settings.advice_seconds
         admitted: list[int] = []
 
@@ -118,7 +125,7 @@ class Answerer:
             on_said=note,
         )
         if not admitted:
-            return said
+            return None
         more = "" if found is not None else "; there was no time to look for a larger one"
         reason = Reason(
             code="SMALLER_BATCH_FITS",

@@ -123,6 +123,13 @@ class JobRecord(BaseModel):
     work: Work
     result: dict[str, Any] | None = None
     error: JobError | None = None
+    advice_until: datetime | None = None
+    """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
+    then; it says so again while it looks, so what is in the past is a worker that was lost."""
+
+    def is_advice_pending(self, now: datetime) -> bool:
+        """Tell whether advice may still be added to the answer."""
+        return self.advice_until is not None and now < self.advice_until
 
 
 class UnknownJobError(InputError):

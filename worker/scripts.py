@@ -28,14 +28,26 @@ return 1
 """
 
 #: the first end counts; 1 if this is it.
-#: KEYS: job, open, channel. ARGV: id, state, finished_at, field, value, ttl
+#: KEYS: job, open, channel. ARGV: id, state, finished_at, field, value, ttl, advice_until or ''
 END = """
 local state = redis.call('HGET', KEYS[1], 'state')
 if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
 redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], ARGV[4], ARGV[5])
+if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'advice_until', ARGV[7]) end
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('PUBLISH', KEYS[3], ARGV[1])
+return 1
+"""
+
+#: replace an answer by the same one with advice, or say that none will come; 1 if it was awaited.
+#: KEYS: job, channel. ARGV: id, worker, result or ''
+ADD_ADVICE = """
+local found = redis.call('HMGET', KEYS[1], 'state', 'worker', 'advice_until')
+if found[1] ~= 'done' or found[2] ~= ARGV[2] or not found[3] then return 0 end
+if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'result', ARGV[3]) end
+redis.call('HDEL', KEYS[1], 'advice_until')
+redis.call('PUBLISH', KEYS[2], ARGV[1])
 return 1
 """
 
@@ -53,13 +65,16 @@ return 1
 """
 
 #: hold a job for longer, also if the lease ran out and nobody took it since (the server was away);
-#: 0 if it is over, canceled, or somebody else's. KEYS: job, lease. ARGV: worker, milliseconds
+#: 0 if it is over, canceled, or somebody else's. One that is done is held while its advice is
+#: looked for. KEYS: job, lease. ARGV: worker, milliseconds, advice_until
 HOLD = """
-local found = redis.call('HMGET', KEYS[1], 'state', 'worker')
-if found[1] ~= 'running' or found[2] ~= ARGV[1] then return 0 end
+local found = redis.call('HMGET', KEYS[1], 'state', 'worker', 'advice_until')
+local is_advised = found[1] == 'done' and found[3]
+if not (found[1] == 'running' or is_advised) or found[2] ~= ARGV[1] then return 0 end
 local holder = redis.call('GET', KEYS[2])
 if holder and holder ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
+if is_advised then redis.call('HSET', KEYS[1], 'advice_until', ARGV[3]) end
 return 1
 """
 

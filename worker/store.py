@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from worker.contract import (
 )
 from worker.settings import QueueSettings
 
-#: told when a job is over: its id
+#: told when a job is over, and when its advice is there: its id
 DONE_CHANNEL = "memgate:over"
 
 #: all jobs by the time they were created, and those that are not over
@@ -95,6 +95,7 @@ class JobStore:
         self._settings = settings
         self._create = redis.register_script(scripts.CREATE)
         self._end = redis.register_script(scripts.END)
+        self._add_advice = redis.register_script(scripts.ADD_ADVICE)
         self._begin = redis.register_script(scripts.BEGIN)
         self._hold = redis.register_script(scripts.HOLD)
         self._release = redis.register_script(scripts.RELEASE)
@@ -148,7 +149,8 @@ class JobStore:
     def hold(self, job_id: str, worker: str) -> bool:
         """Say that a worker is still at it; False if it should stop."""
         keys = [_key("job", job_id), _key("lease", job_id)]
-        return bool(self._hold(keys=keys, args=[worker, self._lease_ms()]))
+        args: list[Any] = [worker, self._lease_ms(), self._lease_end()]
+        return bool(self._hold(keys=keys, args=args))
 
     def release(self, job_id: str, worker: str) -> None:
         """Give a job back before the lease is over, unless it is somebody else's by now."""
@@ -166,9 +168,24 @@ class JobStore:
     def _lease_ms(self) -> int:
         return int(self._settings.lease_seconds * 1000)
 
-    def finish(self, job_id: str, result: str) -> bool:
-        """Store an answer, JSON; the first one counts."""
-        return self._over(job_id, JobState.DONE, "result", result)
+    def _lease_end(self) -> str:
+        return (_now() + timedelta(seconds=self._settings.lease_seconds)).isoformat()
+
+    def finish(self, job_id: str, result: str, *, with_advice_to_come: bool = False) -> bool:
+        """Store an answer, JSON; the first one counts.
+
+        Whoever wants to add advice to it holds the job meanwhile: when nobody does, none will come.
+        """
+        until = self._lease_end() if with_advice_to_come else ""
+        return self._over(job_id, JobState.DONE, "result", result, until)
+
+    def add_advice(self, job_id: str, worker: str, result: str | None) -> bool:
+        """Store an answer again, with advice; None if there is no advice. Wakes who waits for it.
+
+        False if the worker's answer is not there any more.
+        """
+        keys = [_key("job", job_id), DONE_CHANNEL]
+        return bool(self._add_advice(keys=keys, args=[job_id, worker, result or ""]))
 
     def fail(self, job_id: str, error: JobError) -> bool:
         """Store why there is no answer."""
@@ -179,12 +196,14 @@ class JobStore:
         error = JobError(code="CANCELED", message="the job was canceled", is_callers=True)
         return self._over(job_id, JobState.CANCELED, "error", error.model_dump_json())
 
-    def _over(self, job_id: str, state: JobState, field: str, value: str) -> bool:
+    def _over(
+        self, job_id: str, state: JobState, field: str, value: str, advice_until: str = ""
+    ) -> bool:
         ttl = self._settings.result_ttl_seconds
         return bool(
             self._end(
                 keys=[_key("job", job_id), _OPEN, DONE_CHANNEL],
-                args=[job_id, state, _now().isoformat(), field, value, ttl],
+                args=[job_id, state, _now().isoformat(), field, value, ttl, advice_until],
             )
         )
 

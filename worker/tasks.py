@@ -3,6 +3,9 @@
 Only the worker that holds a job's lease may be at it, and only the first answer counts, so being
 told of a job twice does no harm. A lease runs out when nobody renews it: ``watchdog`` then gives
 the job to somebody else.
+
+A decision is stored as soon as it is known. The advice that goes with a rejection, the largest
+batch that fits, takes several runs: it is looked for afterwards and added.
 """
 
 from __future__ import annotations
@@ -44,6 +47,9 @@ class Answers(Protocol):
     def answer(self, work: Work) -> Answer:
         """Answer a question."""
 
+    def advise(self, work: Work, said: Estimate) -> Estimate | None:
+        """Add advice to a rejection; None if there is none."""
+
 
 class Desk:
     """Where a worker works: what answers, and the store. There is one in a process."""
@@ -63,9 +69,7 @@ class Desk:
         try:
             outcome = self._work(self._store.read(job_id))
         except _StopWorkError:
-            self._answerer.__exit__()  # what runs in an engine is of no use
-            # We may have been stopped between a command and its answer.
-            self._store.redis.connection_pool.disconnect(inuse_connections=False)
+            self._drop_work()
             outcome = "stopped"
         except UnknownJobError:
             outcome = "expired"
@@ -74,10 +78,19 @@ class Desk:
         seconds = time.perf_counter() - start
         _log.info("job", job=job_id, outcome=outcome, seconds=round(seconds, 3), worker=self.name)
 
+    def _drop_work(self) -> None:
+        """Clean up after work that was stopped in the middle."""
+        self._answerer.__exit__()  # what runs in an engine is of no use
+        # We may have been stopped between a command and its answer.
+        self._store.redis.connection_pool.disconnect(inuse_connections=False)
+
+    def _lease(self, record: JobRecord) -> _Lease:
+        return _Lease(self._store, record.id, self.name, self._settings.lease_seconds)
+
     def _work(self, record: JobRecord) -> str:
         """Answer, and store what comes of it; tell what that was."""
         try:
-            with _Lease(self._store, record.id, self.name, self._settings.lease_seconds):
+            with self._lease(record):
                 answer = self._answerer.answer(record.work)
         except ProcessLostError as error:
             return self._try_again(record, error)
@@ -94,12 +107,34 @@ class Desk:
             self._store.fail(record.id, unknown)
             self._count_failure(record, unknown)
             raise
+        return self._publish(record, answer)
+
+    def _publish(self, record: JobRecord, answer: Answer) -> str:
+        """Store an answer, then what advice there is; tell what came of it."""
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
-        if not self._store.finish(record.id, answer.result.model_dump_json()):
+        result = answer.result.model_dump_json()
+        if not self._store.finish(record.id, result, with_advice_to_come=answer.wants_advice):
             return "too late"
         self._count(record, answer)
+        if answer.wants_advice and isinstance(answer.result, Estimate):
+            self._advise(record, answer.result)
         return "done"
+
+    def _advise(self, record: JobRecord, said: Estimate) -> None:
+        """Look for advice, and add it to the answer, which stands whatever happens here."""
+        advised: Estimate | None = None
+        try:
+            with self._lease(record):
+                advised = self._answerer.advise(record.work, said)
+        except _StopWorkError:  # the answer was forgotten meanwhile
+            self._drop_work()
+        except Exception as error:
+            _log.warning("advice", job=record.id, error=str(error), exc_info=_unforeseen(error))
+            if isinstance(error, HostLostError):  # it is started again when it is needed
+                self._answerer.__exit__()
+        result = None if advised is None else advised.model_dump_json()
+        self._store.add_advice(record.id, self.name, result)
 
     def _count(self, record: JobRecord, answer: Answer) -> None:
         self._store.count("jobs", f"{record.kind}:done")
@@ -138,6 +173,11 @@ class Desk:
         self._store.fail(record.id, failed)
         self._count_failure(record, failed)
         return error.code
+
+
+def _unforeseen(error: Exception) -> Exception | None:
+    """Return an error whose traceback somebody will need: one that nobody foresaw."""
+    return None if isinstance(error, MemgateError | RedisError) else error
 
 
 class _Lease:

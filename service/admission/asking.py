@@ -6,7 +6,7 @@ A dry run asks nobody: it finds what is known.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from memgate.report import Estimate
 from service.admission.judgement import Known, NoAnswer, Said, Unknown
 from service.errors import ProblemError
 from service.parts import Parts
-from service.questions import wait_for
+from service.questions import is_advice_pending, wait_for
 from service.remembered import Answer, cache_key
 from worker.client import QueueError
 from worker.contract import Asker, JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
@@ -28,7 +28,7 @@ from worker.contract import Asker, JobRecord, JobState, Priority, UnknownJobErro
 #: of Kubernetes, for a webhook that says nothing else
 _DEFAULT_TIMEOUT = 10.0
 
-#: for how long after it was first asked for anybody waits for a largest batch
+#: for how long anybody waits for a largest batch, and how long after it was first asked for
 _BATCH_SECONDS = 10.0
 
 _SECONDS = re.compile(r"(\d{1,4}(?:\.\d{1,9})?)s")
@@ -76,6 +76,33 @@ async def ask_all(
                 parts.metrics.cache_lookups.labels("memory").inc()
                 said[job_id] = Known(job_id, Estimate.model_validate_json(remembered.body))
     return said
+
+
+async def await_advice(parts: Parts, job_ids: Iterable[str], patience: Patience) -> dict[str, Said]:
+    """Wait for advice that is being looked for; return the answers that have been given theirs.
+
+    Only what a refusal says depends on it: an answer that stays without is left as it is.
+    """
+    advised: dict[str, Said] = {}
+    seconds = min(patience.wait, _BATCH_SECONDS)
+
+    async def wait(job_id: str) -> None:
+        try:
+            with anyio.fail_after(patience.limit):
+                record = await _look_up(parts, job_id)
+                if record is not None:
+                    record = await wait_for(parts, record, seconds, with_advice=True)
+        except (TimeoutError, QueueError, InputError, ProblemError):
+            return
+        if record is not None and record.state is JobState.DONE:
+            said = _known(parts, record)
+            if isinstance(said, Known) and not said.is_advice_pending:
+                advised[job_id] = said
+
+    async with anyio.create_task_group() as tasks:
+        for job_id in job_ids:
+            tasks.start_soon(wait, job_id)
+    return advised
 
 
 def _key(job_id: str, kind: WorkKind = WorkKind.ESTIMATE) -> bytes:
@@ -172,10 +199,12 @@ async def _submit(parts: Parts, work: Work, priority: Priority, asker: Asker) ->
     )
 
 
-def _known(parts: Parts, record: JobRecord) -> Said:
+def _known(parts: Parts, record: JobRecord) -> Known | Unknown:
     try:
         estimate = Estimate.model_validate(record.result)
     except ValidationError:  # of another version of memgate
         return Unknown(record.id, "the stored estimate cannot be read")
+    if is_advice_pending(record):
+        return Known(record.id, estimate, is_advice_pending=True)
     parts.answers[_key(record.id)] = Answer(record.id, estimate.model_dump_json().encode())
     return Known(record.id, estimate)

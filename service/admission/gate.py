@@ -6,14 +6,15 @@ yet; ``validate`` lets in or refuses. What has no annotation of ours is passed o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
 import msgspec
 
 from memgate.errors import InputError
-from service.admission.asking import Patience, ask_all, ask_batches
+from memgate.gpus import GpuSpec
+from service.admission.asking import Patience, ask_all, ask_batches, await_advice
 from service.admission.cases import Case, find_cases, is_annotated, references
 from service.admission.cluster import ClusterError
 from service.admission.holding import can_hold, hold, is_held, is_stopped, wait_again
@@ -22,6 +23,7 @@ from service.admission.judgement import (
     Finding,
     Judgement,
     Outcome,
+    Said,
     find,
     judge,
 )
@@ -191,6 +193,34 @@ async def _judge(
         finding = Finding(outcome=Outcome.NO_ANSWER, message=message)
         return judge([finding], parts.settings)
     cases = find_cases(pods, texts, cluster)
+    asked, works = _questions(cases)
+    left = patience.after(anyio.current_time() - start)
+    said = await ask_all(parts, works, left, is_dry_run=review.dry_run)
+    if not cases:
+        return None
+    judgement = judge(_find_all(cases, asked, said, cluster), parts.settings)
+    if not is_final:
+        return judgement
+    awaited = judgement.awaited_advice()
+    if awaited and not review.dry_run:
+        left = patience.after(anyio.current_time() - start)
+        said |= await await_advice(parts, awaited, left)
+        judgement = judge(_find_all(cases, asked, said, cluster), parts.settings)
+    # Somebody looks for what is still awaited: another question would have the same runs made.
+    works = {} if judgement.awaited_advice() else judgement.batch_questions()
+    if works:
+        left = patience.after(anyio.current_time() - start)
+        found = await ask_batches(parts, works, left, is_dry_run=review.dry_run)
+        judgement = judgement.with_batches(found, cluster)
+    return judgement
+
+
+def _questions(cases: Sequence[Case]) -> tuple[list[dict[str, str]], dict[str, Work]]:
+    """Return the ids of each case's questions, by generation of GPU, and all questions by id.
+
+    Raises:
+        InputError: if there are too many.
+    """
     works: dict[str, Work] = {}
     asked: list[dict[str, str]] = []
     for case in cases:
@@ -200,21 +230,20 @@ async def _judge(
     if len(works) > _MAX_QUESTIONS:
         number = f"{len(works)} questions, by its jobs and the kinds of GPU it names"
         raise InputError(f"this asks {number}; an object may ask {_MAX_QUESTIONS}")
-    left = patience.after(anyio.current_time() - start)
-    said = await ask_all(parts, works, left, is_dry_run=review.dry_run)
-    findings = [
+    return asked, works
+
+
+def _find_all(
+    cases: Sequence[Case],
+    asked: Sequence[Mapping[str, str]],
+    said: Mapping[str, Said],
+    cluster: tuple[GpuSpec, ...],
+) -> list[Finding]:
+    """Say of each case what the answers to its questions, by generation of GPU, say."""
+    return [
         find(case, {generation: said[job_id] for generation, job_id in ids.items()}, cluster)
         for case, ids in zip(cases, asked, strict=True)
     ]
-    if not findings:
-        return None
-    judgement = judge(findings, parts.settings)
-    works = judgement.batch_questions() if is_final else {}
-    if works:
-        left = patience.after(anyio.current_time() - start)
-        found = await ask_batches(parts, works, left, is_dry_run=review.dry_run)
-        judgement = judgement.with_batches(found, cluster)
-    return judgement
 
 
 def _answer(

@@ -36,6 +36,8 @@ class Known(NamedTuple):
 
     job_id: str
     estimate: Estimate
+    #: a worker looks for the largest batch, to add it; the decision stands
+    is_advice_pending: bool = False
 
 
 class Unknown(NamedTuple):
@@ -114,6 +116,18 @@ class Judgement:
         return [
             f"{', '.join(labels[:_MAX_LABELS])}: {text}" if all(labels) else text
             for text, labels in pods.items()
+        ]
+
+    def awaited_advice(self) -> list[str]:
+        """Return the ids of answers that will soon tell a batch that a refusal lacks."""
+        lacking = self._lacking()
+        return [
+            known.job_id
+            for one in self.findings
+            if one.message in lacking and one.case is not None
+            for known in one.said.values()
+            if isinstance(known, Known) and known.is_advice_pending
+            if any(_is_about(known.estimate, place) for place in one.case.places)
         ]
 
     def batch_questions(self) -> dict[str, Work]:

@@ -27,6 +27,7 @@ from service.dashboard.rendering import render, render_part
 from service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
 from service.errors import ProblemError
 from service.parts import Parts, TheParts
+from service.questions import is_advice_pending
 from service.routes.jobs import JobId
 from worker.contract import JobRecord, JobState, UnknownJobError, WorkKind
 
@@ -73,6 +74,7 @@ def _estimate_context(parts: Parts, record: JobRecord) -> dict[str, Any]:
     return {
         "sentence": describe_verdict(record),
         "reasons": list_reasons(record),
+        "is_advice_pending": is_advice_pending(record),
         "is_above_line": view is not None and max(view.reserved, default=0) > capacity_line(record),
         "slices": slice_breakdown(record.result["breakdown"]),
         "how": describe_run(record.result),
@@ -129,12 +131,15 @@ def ask_proposals(job_id: JobId, parts: TheParts, viewer: Submitter) -> Response
 def _advice(parts: Parts, record: JobRecord, viewer: Viewer) -> Response:
     advice = read_advice(parts.queue, record)
     cells = strip_of(record, find_fit(parts.queue, record))
+    is_pending = is_advice_pending(record)
+    reasons = list_reasons(record)
     html = {
+        "reasons": render_part("parts/reasons.html", reasons=reasons, is_advice_pending=is_pending),
         "advice": render_part("parts/advice.html", advice=advice, viewer=viewer),
         "strip": render_part("parts/strip.html", cells=cells),
     }
     waiting = [one.job for one in advice if one.state is not None and one.state.is_open]
-    return JSONResponse({"html": html, "waiting": waiting})
+    return JSONResponse({"html": html, "waiting": waiting, "is_advice_pending": is_pending})
 
 
 @job_pages.get("/{job_id}/state")

@@ -13,7 +13,7 @@ from service.access import needs
 from service.errors import ProblemError
 from service.openapi import NOT_FOUND, PROBLEMS
 from service.parts import TheParts
-from service.questions import Prefer, applied, wait_for, wait_seconds
+from service.questions import Prefer, applied, pending_advice, wait_for, wait_seconds
 from service.schemas import JOB_ID, JobList
 from worker.contract import JobRecord, JobState, WorkKind
 from worker.keys import Role
@@ -44,12 +44,14 @@ def list_jobs(
 async def read_job(
     request: Request, response: Response, job_id: JobId, parts: TheParts, prefer: Prefer = None
 ) -> JobRecord:
-    """Return a job as far as it has come."""
+    """Return a job as far as it has come. Waits for the answer, and for the advice with it."""
     request.state.job = job_id
     seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
     response.headers.update(applied(seconds))
     record = await anyio.to_thread.run_sync(parts.queue.read, job_id)
-    return await wait_for(parts, record, seconds)
+    record = await wait_for(parts, record, seconds, with_advice=True)
+    response.headers.update(pending_advice(record))
+    return record
 
 
 @jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])

@@ -107,7 +107,10 @@ def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:
     }
     if said.decision != "admit":
         record["why"] = why[:_MAX_WHY]
-    return Verdict(action=actions[said.decision], record=record, why=why[:_MAX_WHY])
+    action = actions[said.decision]
+    if said.is_advice_pending and action is not Action.RELEASE:
+        action = Action.WAIT  # for seconds; its owner is told once, and then what would fit
+    return Verdict(action=action, record=record, why=why[:_MAX_WHY])
 
 
 class Releaser:

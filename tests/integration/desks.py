@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import Redis
 
-from memgate.report import Fit
+from memgate.report import Estimate, Fit
 from worker.answers import Answer
 from worker.client import QueueClient
 from worker.contract import JobRecord, Priority, Work, WorkKind
@@ -21,8 +21,13 @@ from worker.watchdog import Watchdog
 class Stub:
     """Answers what it is told to, and remembers what it was asked."""
 
-    def __init__(self, answer: Callable[[Work], Any] = lambda _: None) -> None:
+    def __init__(
+        self,
+        answer: Callable[[Work], Any] = lambda _: None,
+        advise: Callable[[Estimate], Estimate | None] | None = None,
+    ) -> None:
         self._answer = answer
+        self._advise = advise
         self.asked: list[Work] = []
         self.num_closed = 0
 
@@ -32,7 +37,15 @@ class Stub:
     def answer(self, work: Work) -> Answer:
         """Answer a question; raise what the test wants raised."""
         self.asked.append(work)
-        return Answer(result=Fit(gpus=[], smallest=self._answer(work)))
+        said = self._answer(work)
+        if isinstance(said, Estimate):
+            return Answer(result=said, wants_advice=self._advise is not None)
+        return Answer(result=Fit(gpus=[], smallest=said))
+
+    def advise(self, work: Work, said: Estimate) -> Estimate | None:
+        """Advise as the test wants it."""
+        assert self._advise is not None
+        return self._advise(said)
 
 
 class Place:

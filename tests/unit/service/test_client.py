@@ -77,7 +77,7 @@ def problem(status: int, code: str, detail: str = "no", **headers: str) -> Answe
     return status, body, {name.replace("_", "-"): text for name, text in headers.items()}
 
 
-def record(state: str, **more: Any) -> Answer:
+def record(state: str, **more: Any) -> tuple[int, Any]:
     """Make a job."""
     now = datetime.now(UTC).isoformat()
     fields = {"id": JOB_ID, "kind": "estimate", "state": state, "priority": "normal"}
@@ -267,7 +267,7 @@ def test_jobs_come_page_by_page_and_each_once(call: Any) -> None:
     """A job that moved to the next page while the first was read is not seen again."""
 
     def page(ids: str, next_offset: int | None) -> Answer:
-        _, fields = record("done")[:2]  # type: ignore[index]
+        _, fields = record("done")
         return 200, {"jobs": [fields | {"id": one} for one in ids], "next_offset": next_offset}
 
     server = Server(page("cb", 2), page("ba", None))
@@ -326,3 +326,44 @@ def test_the_client_is_light() -> None:
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
 
     assert ran.stderr.strip() == "[]"
+
+
+#: of an answer that may still be given advice
+PENDING = {"Location": f"/jobs/{JOB_ID}", "X-Memgate-Advice": "pending"}
+REJECT = ESTIMATE | {"decision": "reject"}
+ADVISED = REJECT | {"largest_batch_size": 12}
+
+
+def test_a_rejection_is_waited_for_until_its_advice_is_there(call: Any) -> None:
+    """The decision comes first; the job is looked at until nothing more is to come."""
+    _, still = record("done", result=REJECT)
+    server = Server((200, REJECT, PENDING), (200, still, PENDING), record("done", result=ADVISED))
+
+    said = call(server, "estimate", JOB, "t4", wait=20)
+
+    assert (said.decision, said.largest_batch_size) == ("reject", 12)
+    assert not said.is_advice_pending
+    assert [request.url.path for request in server.asked[1:]] == [f"/jobs/{JOB_ID}"] * 2
+    assert all(request.headers["prefer"].startswith("wait=") for request in server.asked)
+    assert server.is_done
+
+
+@pytest.mark.parametrize(
+    ("wait", "then"),
+    [
+        (0, []),
+        (20, [problem(404, "UNKNOWN_JOB")]),
+        (20, [record("canceled")]),
+    ],
+    ids=["no time", "forgotten", "canceled"],
+)
+def test_a_decision_stands_without_its_advice(call: Any, wait: float, then: list[Answer]) -> None:
+    """Whatever becomes of the search; the caller may see that more is to come."""
+    server = Server((200, REJECT, PENDING), *then)
+
+    said = call(server, "estimate", JOB, "t4", wait=wait)
+
+    assert (said.decision, said.largest_batch_size) == ("reject", None)
+    assert said.is_advice_pending
+    assert "is_advice_pending" not in said.model_dump()
+    assert server.is_done

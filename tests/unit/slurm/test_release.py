@@ -323,3 +323,13 @@ def test_a_refusal_names_a_batch_that_fits() -> None:
         "; batch size 8 would be admitted on t4; it fits on"
         in judge(hurried, "t4", Policy(), 0).why
     )
+
+
+def test_a_rejected_job_is_held_until_its_advice_is_there() -> None:
+    """Its owner is told once, and then which batch would fit; nobody else has to wait."""
+    pending = _estimate("reject").model_copy(update={"is_advice_pending": True})
+    let_in = Policy(rejected=Action.RELEASE)
+
+    assert judge(pending, "t4", Policy(), 0).action is Action.WAIT
+    assert judge(pending, "t4", let_in, 0).action is Action.RELEASE
+    assert judge(_estimate("reject"), "t4", Policy(), 0).action is Action.CANCEL
