@@ -9,6 +9,8 @@
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- NotModelledError        a job that calls what the phantom engine has no stand-in for
     |  |- NoKernelsError          a GPU that the runtime's PyTorch has no kernels for
+    |  |- NotInCatalogueError     a GPU name that the catalogue does not have
+    |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
     |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
     |  |- HostMemoryError         a job that needs more memory of this machine than it may take
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
@@ -79,6 +81,18 @@ class NoKernelsError(InputError):
     """A GPU that the PyTorch of a runtime was not built for: the job would fail there, too."""
 
     code = "NO_KERNELS"
+
+
+class NotInCatalogueError(InputError):
+    """A GPU name that the catalogue does not have."""
+
+    code = "UNKNOWN_GPU"
+
+
+class RuntimeMissingError(InputError):
+    """A runtime that the operator has not installed, or that cannot run on this platform."""
+
+    code = "RUNTIME_MISSING"
 
 
 class ExtrapolationError(InputError):

@@ -12,7 +12,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from memgate.errors import InputError
+from memgate.errors import InputError, RuntimeMissingError
 from memgate.gpus import GpuSpec
 
 _DEFINITIONS = Path(__file__).parent / "runtimes"
@@ -98,16 +98,17 @@ def find_runtime(name: str | None, home: Path = DEFAULT_HOME) -> Runtime:
     """Return a runtime that is built.
 
     Raises:
-        InputError: if it is unknown or not built, with the command that builds it.
+        InputError: if there is no runtime of this name, with the names there are.
+        RuntimeMissingError: if it is not built, with the command that builds it, or cannot be.
     """
     runtimes = read_runtimes(home)
     wanted = name or DEFAULT_RUNTIME
     if wanted not in runtimes:
         raise InputError(f"runtime {wanted!r} is unknown; there are: {', '.join(runtimes)}")
     if problem := why_no_runtime_can_be_built():
-        raise InputError(problem)
+        raise RuntimeMissingError(problem)
     if not runtimes[wanted].is_installed:
-        raise InputError(
+        raise RuntimeMissingError(
             f"runtime {wanted!r} is not installed; install it with: make runtime RUNTIME={wanted}"
         )
     return runtimes[wanted]

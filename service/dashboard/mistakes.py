@@ -36,6 +36,8 @@ _NEXT_STEPS = {
     "UNSUPPORTED_TRACE": "Record the same job on a CPU: what it does on a GPU is worked out here.",
     "NOT_MODELLED": "Leave the engine to auto, or hand in a trace of the job.",
     "NO_KERNELS": "Choose another GPU, or another runtime.",
+    "UNKNOWN_GPU": "Choose one of the GPUs that are named, or describe yours.",
+    "RUNTIME_MISSING": "Ask the operator to install it, or name another runtime.",
     "HOST_MEMORY_EXCEEDED": "Choose the phantom engine: it allocates no weights.",
     "JOB_FAILED": "The message is the job's own: it would fail like this on a GPU, too.",
     "CANCELED": "Ask again: it begins anew.",

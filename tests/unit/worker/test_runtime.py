@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memgate.errors import InputError
+from memgate.errors import InputError, RuntimeMissingError
 from worker.engines.phantom.build import Symbol, generate_source, version_script
 from worker.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
 from worker.runtime_setup import _extract_headers, install_cudnn
@@ -26,14 +26,17 @@ def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
 
 def test_a_runtime_that_is_not_built_names_the_command_that_builds_it(tmp_path: Path) -> None:
     """The next step is in the message."""
-    with pytest.raises(InputError, match=r"make runtime RUNTIME=torch-2\.6"):
+    with pytest.raises(RuntimeMissingError, match=r"make runtime RUNTIME=torch-2\.6"):
         find_runtime("torch-2.6", home=tmp_path)
 
 
 def test_an_unknown_runtime_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    """Names come from files."""
-    with pytest.raises(InputError, match=r"'torch-9' is unknown; there are: torch-2\.14, torch"):
+    """Names come from files; a wrong one is the caller's mistake, not the operator's."""
+    wanted = r"'torch-9' is unknown; there are: torch-2\.14, torch"
+    with pytest.raises(InputError, match=wanted) as raised:
         find_runtime("torch-9", home=tmp_path)
+
+    assert raised.value.code == "BAD_INPUT"
 
 
 def test_headers_are_taken_from_wherever_a_wheel_has_them(tmp_path: Path) -> None:
@@ -90,5 +93,5 @@ def test_another_platform_is_told_what_works_there(monkeypatch: pytest.MonkeyPat
     """The engine says what it needs; setting up goes on without it."""
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
 
-    with pytest.raises(InputError, match=r"needs Linux on x86_64, and this is Linux on arm64"):
+    with pytest.raises(RuntimeMissingError, match=r"needs Linux on x86_64, and this is Linux"):
         find_runtime(None)
