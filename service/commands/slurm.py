@@ -48,7 +48,7 @@ def release_command(
         str, typer.Option(help="A job that may not fit: release, cancel, hold.")
     ] = "release",
     unanswered: Annotated[
-        str, typer.Option(help="A job without an answer: wait, release, cancel, hold.")
+        str, typer.Option(help="A job without an answer: wait, release, hold.")
     ] = "wait",
     patience: Annotated[
         float,
@@ -72,7 +72,7 @@ def release_command(
     policy = Policy(
         rejected=action("--rejected", rejected, cancel, hold),
         uncertain=action("--uncertain", uncertain, release, cancel, hold),
-        unanswered=action("--unanswered", unanswered, Action.WAIT, release, cancel, hold),
+        unanswered=action("--unanswered", unanswered, Action.WAIT, release, hold),
         patience_seconds=patience,
     )
     with client, suppress(KeyboardInterrupt):

@@ -23,8 +23,15 @@ from service.client import (
 )
 from service.slurm.controller import Controller, Job, SlurmError
 
-#: memgate said that it will never know
-_CANNOT_TELL = {"NOT_MODELLED", "NOT_EXTRAPOLATED", "HOST_MEMORY_EXCEEDED", "JOB_FAILED"}
+#: codes of mistakes in a description, which its author can correct. Every other error is memgate's
+#: or the operator's, the GPU's name too: it comes from the settings of the plugin.
+_AUTHORS = {"BAD_INPUT", "BAD_ALLOCATOR_CONFIG"}
+
+#: codes of a run that memgate has tried often enough
+_GAVE_UP = {"INTERNAL", "SIMULATION_BROKEN", "PROCESS_LOST", "WORKERS_LOST"}
+
+#: statuses that the same question gets every time; None if it was never sent
+_EVERY_TIME = (None, 413, 422)
 
 #: what Slurm shows in a line
 _MAX_WHY = 300
@@ -43,13 +50,18 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What the operator wants."""
+    """What the operator wants. A job is never canceled for want of an answer."""
 
     rejected: Action = Action.CANCEL
     uncertain: Action = Action.RELEASE
     unanswered: Action = Action.WAIT
     #: how long to wait for an answer before it counts as none
     patience_seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Check that no job can be canceled because memgate is down."""
+        if self.unanswered is Action.CANCEL:
+            raise ValueError("unanswered is 'cancel': that memgate is down is not the job's fault")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,20 +79,30 @@ def judge(
     """Decide about a held job."""
     if isinstance(answer, ServedEstimate):
         return _judge_estimate(answer, gpu, policy)
-    record: dict[str, Any] = {"gpu": gpu}
+    action, decision = _judge_error(answer, policy, waited_seconds)
     why = answer.message[:_MAX_WHY]
-    if isinstance(answer, AnswerError) and answer.code in _CANNOT_TELL:
-        return Verdict(
-            action=policy.uncertain, record=record | {"decision": "uncertain", "why": why}, why=why
-        )
-    # a key that is wrong or missing is not the job's fault
-    if isinstance(answer, RefusedError) and answer.status not in (401, 403, 404):
-        return Verdict(
-            action=policy.rejected, record=record | {"decision": "bad_spec", "why": why}, why=why
-        )
-    is_late = waited_seconds > policy.patience_seconds
-    action = policy.unanswered if is_late else Action.WAIT
-    return Verdict(action=action, record=record | {"decision": "unanswered", "why": why}, why=why)
+    return Verdict(action=action, record={"gpu": gpu, "decision": decision, "why": why}, why=why)
+
+
+def _judge_error(error: ClientError, policy: Policy, waited_seconds: float) -> tuple[Action, str]:
+    """Return what to do with a job that has no estimate, and the decision to note.
+
+    Only its author's mistake can cancel it.
+    """
+    if not (isinstance(error, AnswerError) and _is_final(error)):
+        is_late = waited_seconds > policy.patience_seconds
+        return policy.unanswered if is_late else Action.WAIT, "unanswered"
+    if error.code in _AUTHORS:
+        return policy.rejected, "bad_spec"
+    # an operator who cancels what may not fit wants nothing released unseen: a person decides
+    is_strict = policy.uncertain is Action.CANCEL
+    return Action.HOLD if is_strict else policy.uncertain, "uncertain"
+
+
+def _is_final(error: AnswerError) -> bool:
+    """Tell whether asking the same question again is of no use."""
+    gave_up = error.job is not None and error.code in _GAVE_UP
+    return gave_up or error.status in _EVERY_TIME
 
 
 def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:

@@ -26,6 +26,7 @@ def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             "--rejected is 'release': it is one of",
         ),
         (("--server", "http://x", "--uncertain", "no"), "one of release, cancel, hold"),
+        (("--server", "http://x", "--unanswered", "cancel"), "one of wait, release, hold"),
         (("--server", "http://x", "--key-file", "/nonexistent"), "--key-file /nonexistent"),
     ],
 )

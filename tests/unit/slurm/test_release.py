@@ -38,7 +38,7 @@ ANSWERS: list[tuple[ServedEstimate | ClientError, float, Action, str]] = [
     (AnswerError("full", code="QUEUE_FULL", status=429), 0, Action.WAIT, "unanswered"),
     (RefusedError("no key", code="NO_KEY", status=401), 0, Action.WAIT, "unanswered"),
     (RefusedError("batch_size is 0", code="BAD_INPUT", status=422), 0, Action.CANCEL, "bad_spec"),
-    (RefusedError("old GPU", code="NO_KERNELS"), 0, Action.CANCEL, "bad_spec"),
+    (RefusedError("key 'x'", code="BAD_ALLOCATOR_CONFIG"), 0, Action.CANCEL, "bad_spec"),
     (RefusedError("cuFFT", code="NOT_MODELLED", status=422), 0, Action.HOLD, "uncertain"),
     (AnswerError("it died", code="JOB_FAILED", status=422), 0, Action.HOLD, "uncertain"),
 ]
@@ -57,6 +57,61 @@ def test_each_answer_has_a_consequence(
 
     assert (verdict.action, verdict.record["decision"]) == (action, decision)
     assert verdict.record["gpu"] == "t4"
+
+
+#: what is memgate's fault or the operator's, and final
+FAULTS: list[AnswerError] = [
+    RefusedError("torch-2.6 is not installed", code="RUNTIME_MISSING", status=422, job=JOB_ID),
+    RefusedError("old GPU", code="NO_KERNELS", status=422, job=JOB_ID),
+    RefusedError("'a100' is not in the catalogue", code="UNKNOWN_GPU", status=422),
+    RefusedError("cuFFT", code="NOT_MODELLED", status=422, job=JOB_ID),
+    RefusedError("no match", code="NOT_EXTRAPOLATED", status=422, job=JOB_ID),
+    RefusedError("too little memory", code="HOST_MEMORY_EXCEEDED", status=422, job=JOB_ID),
+    RefusedError("a free of 7", code="BAD_TIMELINE", status=422, job=JOB_ID),
+    RefusedError("above the limit", code="TOO_LARGE", status=413),
+    RefusedError("of a later version", code="NEW_CODE", status=422, job=JOB_ID),
+    AnswerError("it did not end in time (600 s)", code="JOB_FAILED", status=422, job=JOB_ID),
+    AnswerError("memgate failed", code="INTERNAL", status=500, job=JOB_ID),
+    AnswerError("a contradiction", code="SIMULATION_BROKEN", status=500, job=JOB_ID),
+    AnswerError("it was killed", code="PROCESS_LOST", status=503, job=JOB_ID),
+    AnswerError("3 workers were lost", code="WORKERS_LOST", status=503, job=JOB_ID),
+]
+
+
+@pytest.mark.parametrize("error", FAULTS, ids=[error.code for error in FAULTS])
+def test_faults_that_are_not_the_authors_cancel_no_job(error: AnswerError) -> None:
+    """The job is released with the reason in its record; a strict operator's job is held."""
+    verdict = judge(error, "t4", Policy(), 0)
+
+    assert verdict.action is Action.RELEASE
+    assert verdict.record == {"gpu": "t4", "decision": "uncertain", "why": error.message}
+    assert judge(error, "t4", Policy(uncertain=Action.CANCEL), 0).action is Action.HOLD
+
+
+#: what passes, or what the operator can mend while jobs wait
+PASSING: list[ClientError] = [
+    RefusedError("no role", code="NOT_ALLOWED", status=403),
+    RefusedError("by a public name", code="WRONG_HOST", status=421),
+    RefusedError("from a proxy", code="WRONG_CONTENT_TYPE", status=415),
+    AnswerError("canceled", code="CANCELED", status=409, job=JOB_ID),
+    AnswerError("the service failed", code="INTERNAL", status=500),
+    AnswerError("no queue", code="QUEUE_UNREACHABLE", status=503),
+]
+
+
+@pytest.mark.parametrize("error", PASSING, ids=[error.code for error in PASSING])
+def test_faults_that_pass_leave_the_job_waiting(error: ClientError) -> None:
+    """It is asked about again; once patience runs out, the operator's choice counts."""
+    policy = Policy(rejected=Action.CANCEL, uncertain=Action.CANCEL, unanswered=Action.RELEASE)
+
+    assert judge(error, "t4", policy, 599).action is Action.WAIT
+    assert judge(error, "t4", policy, 601).action is Action.RELEASE
+
+
+def test_no_policy_cancels_for_want_of_an_answer() -> None:
+    """That memgate is down is never the job's fault."""
+    with pytest.raises(ValueError, match="not the job's fault"):
+        Policy(unanswered=Action.CANCEL)
 
 
 def test_a_refusal_says_what_would_do() -> None:
@@ -137,6 +192,27 @@ def test_a_job_that_is_canceled_is_told_why_first() -> None:
 
     assert twin.done == [("note", 1), ("cancel", 1)]
     assert twin.noted[1]["held"] is True
+
+
+def test_a_job_is_released_when_the_runtime_is_missing() -> None:
+    """Through the client: the problem document alone decides, and the reason is noted."""
+    problem = {
+        "type": "https://memgate.dev/errors#runtime_missing",
+        "title": "Unprocessable Content",
+        "status": 422,
+        "code": "RUNTIME_MISSING",
+        "detail": "runtime 'torch-2.6' is not installed",
+        "job": JOB_ID,
+    }
+    twin = Twin(_job())
+
+    assert _look(twin, (422, problem)) == (
+        0,
+        ["job 1: release: runtime 'torch-2.6' is not installed"],
+    )
+
+    assert twin.done == [("release", 1), ("note", 1)]
+    assert twin.noted[1]["why"] == "runtime 'torch-2.6' is not installed"
 
 
 def test_what_an_administrator_has_released_is_not_canceled() -> None:
