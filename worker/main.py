@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff
+from redis.client import Pipeline
 from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import SimpleWorker
@@ -64,11 +65,27 @@ class SteadyWorker(SimpleWorker):
         """Nothing was subscribed to."""
 
     def report_in(self) -> None:
-        """Report in from a thread of its own, also after the server has forgotten us."""
-        if not self.connection.exists(self.key):
-            self.connection.hset(self.key, mapping=self.serialize())
-            register(self)
-        self.heartbeat()
+        """Report in from a thread of its own, also after the server has forgotten us.
+
+        Everything is written each time, and nothing is asked: an entry that expired while we were
+        paused, or the server away, is there again after rq's next heartbeat, but only as a stub
+        without queues or host; and other workers and services strike expired ones off the list.
+        """
+        if self.birth_date is not None:  # rq refuses to begin if there is an entry before that
+            self.connection.transaction(self._write_entry, self.key)
+
+    def _write_entry(self, pipeline: Pipeline) -> None:
+        """Write our whole entry, unless we have signed off; starts anew if rq writes meanwhile."""
+        is_over = pipeline.hexists(self.key, "death")
+        pipeline.multi()
+        if is_over:
+            return
+        pipeline.hset(self.key, mapping=self.serialize())
+        pipeline.hsetnx(self.key, "state", self.get_state())
+        if (execution := self.execution) is not None:
+            pipeline.hsetnx(self.key, "current_job", execution.job_id)
+        register(self, pipeline)
+        self.heartbeat(pipeline=pipeline)
 
 
 def make_worker(settings: WorkerSettings) -> SteadyWorker:

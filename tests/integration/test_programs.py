@@ -17,9 +17,10 @@ from fastapi.testclient import TestClient
 
 from service.app import create_app
 from service.settings import ServiceSettings
-from tests.integration.desks import Place
+from tests.integration.desks import Place, Stub
 from tests.integration.whole import Whole, wait_until
 from worker import health
+from worker.contract import JobState, Work
 from worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
 
 _ESTIMATE = {
@@ -102,6 +103,104 @@ def test_a_worker_that_the_server_forgot_reports_in_again(place: Place) -> None:
     place.worker.report_in()
 
     assert place.client.num_workers() == 1
+
+
+def _expire(place: Place) -> None:
+    """Let the worker's entry run out, as it does while the worker is paused."""
+    place.redis.pexpire(place.worker.key, 1)
+    wait_until(lambda: not place.redis.exists(place.worker.key), 10, "it never ran out")
+
+
+def _expire_and_strike_off(place: Place) -> None:
+    """Let it run out, and have a service notice that."""
+    _expire(place)
+    assert place.client.num_workers() == 0
+
+
+def _strike_off(place: Place) -> None:
+    """Lose the list of workers alone: it was struck off while it reported in."""
+    for key in place.redis.keys("rq:workers*"):
+        place.redis.delete(key)
+
+
+def _lose_a_field(place: Place) -> None:
+    """Lose a part of the entry."""
+    place.redis.hdel(place.worker.key, "queues")
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [_expire, _expire_and_strike_off, _strike_off, _lose_a_field, Place.lose_queue],
+    ids=["clock-ahead", "paused", "struck-off", "partial", "server-was-replaced"],
+)
+def test_a_worker_is_whole_again_after_a_heartbeat_of_rqs(
+    place: Place, lose: Callable[[Place], None]
+) -> None:
+    """rq's heartbeat makes an entry without queues or host; reporting in completes it, for good."""
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.set_state("busy")
+    [before] = place.client.roster()
+    lose(place)
+    place.worker.heartbeat()
+    assert place.client.num_workers() == 0 or place.client.roster() == []
+
+    for _ in range(2):
+        place.worker.report_in()
+
+        assert place.client.num_workers() == 1
+        assert place.client.roster() == [before]
+        assert worker_is_alive(place.settings.redis_url, now=datetime.now(UTC))
+        assert 0 < place.redis.ttl(place.worker.key) <= WORKER_TTL_SECONDS
+    members = {key: place.redis.smembers(key) for key in place.redis.keys("rq:workers*")}
+    assert len(members) == 1 + len(place.worker.queues)
+    assert set(map(len, members.values())) == {1}
+
+
+def test_a_worker_that_is_forgotten_at_work_is_still_seen_at_it(
+    make_place: Callable[..., Place],
+) -> None:
+    """With the job it works on; and idle once that is done."""
+    seen: list[tuple[bool, str | None]] = []
+
+    def forget(_: Work) -> None:
+        _expire_and_strike_off(place)
+        place.worker.heartbeat()
+        place.worker.report_in()
+        seen.extend((worker.is_busy, worker.job) for worker in place.client.roster())
+
+    place = make_place(Stub(forget))
+    record = place.submit()
+    place.work()
+
+    assert seen == [(True, record.id)]
+    assert place.read().state is JobState.DONE
+
+
+def test_the_service_is_ready_again_after_its_worker_was_paused(place: Place) -> None:
+    """Otherwise a cluster would take it out of service for ever."""
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
+        _expire(place)
+        while_paused = client.get("/readyz")
+        place.worker.heartbeat()
+        place.worker.report_in()
+        after = client.get("/readyz")
+
+    assert (while_paused.status_code, while_paused.json()["code"]) == (503, "NO_WORKER")
+    assert after.status_code == 200
+
+
+def test_a_worker_reports_in_neither_before_it_begins_nor_after_it_has_ended(place: Place) -> None:
+    """rq would refuse to begin, or a worker that is gone would count as there."""
+    place.worker.report_in()
+    assert not place.redis.exists(place.worker.key)
+
+    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_death()  # type: ignore[no-untyped-call]
+    place.worker.report_in()
+
+    assert place.client.num_workers() == 0
+    assert place.client.roster() == []
 
 
 @pytest.mark.parametrize("reachable", [True, False])
