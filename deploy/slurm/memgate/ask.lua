@@ -10,10 +10,9 @@ local http = require("memgate.http")
 local words = require("memgate.words")
 
 local DECISIONS = { admit = true, reject = true, uncertain = true }
--- 422 for what another description of the job would not mend
-local NOT_THE_OWNERS = {
-  NOT_MODELLED = true, NOT_EXTRAPOLATED = true, HOST_MEMORY_EXCEEDED = true, JOB_FAILED = true,
-}
+-- codes of mistakes in a description, and of one that is too long; service/slurm/release.py has them
+-- too. Everything else that is refused is memgate's fault, or the operator's.
+local OWNERS = { BAD_INPUT = true, BAD_ALLOCATOR_CONFIG = true, TOO_LARGE = true }
 
 local function read_key(path)
   if path == "" then return nil end
@@ -49,7 +48,7 @@ end
 local function read_problem(status, document)
   local why = words.plain(document.detail or document.title or "")
   if status == 413 or status == 422 then
-    local kind = NOT_THE_OWNERS[document.code] and "cannot_tell" or "refused"
+    local kind = OWNERS[document.code] and "refused" or "cannot_tell"
     return { kind = kind, why = why }
   end
   return { kind = "away", why = ("HTTP %d %s"):format(status, why) }

@@ -328,3 +328,31 @@ def test_a_refusal_names_a_batch_that_fits(largest: int | None, want: str) -> No
     assert first == "this job does not fit on t4 (gpu:t4): needs 2 bytes"
     assert second == want
     assert third == "the smallest GPU here on which it fits: --gres=gpu:a100:1"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "want"),
+    [
+        (422, "BAD_INPUT", "refused"),
+        (422, "BAD_ALLOCATOR_CONFIG", "refused"),
+        (413, "TOO_LARGE", "refused"),
+        (422, "RUNTIME_MISSING", "cannot_tell"),
+        (422, "NO_KERNELS", "cannot_tell"),
+        (422, "UNKNOWN_GPU", "cannot_tell"),
+        (422, "JOB_FAILED", "cannot_tell"),
+        (422, "NEW_CODE", "cannot_tell"),
+        (500, "INTERNAL", "away"),
+    ],
+)
+def test_only_the_authors_mistakes_are_refused(status: int, code: str, want: str) -> None:
+    """A fault of memgate's or of the operator's does not make a description wrong."""
+    lua = """
+    local given = cjson.decode(io.read("*a"))
+    package.loaded["memgate.http"] = {
+      post = function() return {status = given.status, body = cjson.encode(given)} end,
+    }
+    print(require("memgate.ask")({}, "{}", "", 2).kind)
+    """
+    problem = {"status": status, "code": code, "detail": "why"}
+
+    assert run_lua(lua, problem).strip() == want
