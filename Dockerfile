@@ -21,11 +21,12 @@ RUN make install VENV=/opt/memgate INSTALL='.[service,client,kubernetes]'
 
 FROM build AS build-worker
 RUN make install VENV=/opt/memgate INSTALL='.[worker]'
-# from there, so that what was installed builds it, beside itself; its headers are for building only
+# from there, so that what was installed builds it; its headers are for building only
 ARG RUNTIME=torch-2.14
 WORKDIR /opt/memgate
-RUN bin/python -m worker.runtime_setup "$RUNTIME" \
-    && rm -r lib/python3.11/site-packages/.runtimes/"$RUNTIME"/headers
+ENV MEMGATE_RUNTIMES_DIR=/opt/memgate/runtimes
+RUN bin/python -P -m memgate_worker.runtimes.setup "$RUNTIME" \
+    && rm -r runtimes/"$RUNTIME"/headers
 
 FROM python:3.11-slim-bookworm AS base
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memgate
@@ -38,9 +39,10 @@ USER 10001
 
 FROM base AS worker
 COPY --from=build-worker /opt/memgate /opt/memgate
+ENV MEMGATE_RUNTIMES_DIR=/opt/memgate/runtimes
 # it imports torch before it reports in
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-m", "worker.health"]
-CMD ["python", "-m", "worker"]
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["python", "-P", "-m", "memgate_worker.health"]
+CMD ["python", "-P", "-m", "memgate_worker"]
 
 FROM base AS service
 COPY --from=build-service /opt/memgate /opt/memgate
@@ -50,4 +52,4 @@ ENV MEMGATE_HOST=0.0.0.0 \
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=10s CMD ["python", "-c", \
     "import os; from urllib.request import urlopen; urlopen(f'http://127.0.0.1:{os.environ[\"MEMGATE_PORT\"]}/healthz', timeout=4)"]
-CMD ["python", "-m", "service"]
+CMD ["python", "-P", "-m", "memgate_service"]

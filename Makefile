@@ -6,7 +6,7 @@ VENV    ?= .venv
 INSTALL ?= --editable '.[plot,service,up,client,kubernetes]' --group dev
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
-# library versions that jobs are run with; one of worker/runtimes/
+# library versions that jobs are run with; one of worker/memgate_worker/runtimes/
 RUNTIME ?= torch-2.14
 # CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
 CUDNN   ?=
@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
-	@$(BIN)/python -m worker.runtime_setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
+	@$(BIN)/python -P -m memgate_worker.runtimes.setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 
 parts: install ## get the programs that tests need: Slurm, Chromium, Prometheus, helm, wrk (Debian only)
 	@$(BIN)/python -m tests.parts

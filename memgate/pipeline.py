@@ -1,7 +1,7 @@
 """The way from a job to an answer. START READING HERE.
 
 A profiler trace becomes a timeline in four stages (``make_timeline``); the phantom engine brings a
-timeline of its own (``worker/engines``). From there on there is one way (``estimate``).
+timeline of its own. From there on there is one way (``estimate``).
 """
 
 from __future__ import annotations

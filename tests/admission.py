@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from memgate.contract import Work, WorkKind
 from memgate.gpus import parse_gpu
 from memgate.max_batch import MaxBatch, TriedBatch
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
-from worker.contract import Work, WorkKind
 
 ROOT = Path(__file__).parents[1]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from worker.runtime import DEFAULT_HOME, DEFAULT_RUNTIME, read_runtimes
-from worker.runtime_setup import install_cudnn
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, default_home, read_runtimes
+from memgate_worker.runtimes.setup import install_cudnn
 
 PLAIN = read_runtimes()[DEFAULT_RUNTIME]
-WITH_CUDNN = replace(PLAIN, home=DEFAULT_HOME / "with-cudnn" / DEFAULT_RUNTIME)
+WITH_CUDNN = replace(PLAIN, home=default_home() / "with-cudnn" / DEFAULT_RUNTIME)
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def running(
     known = {name: value for name, value in os.environ.items() if not name.startswith("MEMGATE_")}
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", module],
+            [sys.executable, "-P", "-m", module],
             cwd=ROOT,
             env=known | variables,
             stdin=subprocess.DEVNULL,

@@ -5,7 +5,7 @@
 Needs ``pip install 'ray[default]' 'memgate[client]'``; memgate is at MEMGATE_URL, Ray at
 RAY_API_SERVER_ADDRESS (http://127.0.0.1:8265). Exit status: 0 submitted, 3 it does not fit, 4 it
 may not fit (--admit-uncertain submits it), 1 no answer. The job finds the estimate's id in
-MEMGATE_ESTIMATE_ID, for ``service.outcome.report_when_done``.
+MEMGATE_ESTIMATE_ID, for ``memgate.client.outcome.report_when_done``.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from memgate.client.clients import ClientError, MemgateClient
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
-from service.client import ClientError, MemgateClient
-from service.specs import read_job_text
+from memgate.spec_text import read_job_text
 
 #: Ray's accelerator types that do not tell how much memory a card has: the smaller one must do
 GPUS = {"A100": "a100-40", "A100-40G": "a100-40", "A100-80G": "a100-80", "V100": "v100-16"}

@@ -6,7 +6,7 @@
 A task says what it is in the variable MEMGATE_JOB (``envs:``), a job spec; see skypilot.yaml.
 Others pass untouched. A task for which nothing is left is refused, with what would fit. If one is
 left, the task finds the estimate's id in MEMGATE_ESTIMATE_ID, for
-``service.outcome.report_when_done``.
+``memgate.client.outcome.report_when_done``.
 
 Needs ``pip install skypilot 'memgate[client]'``, this file in PYTHONPATH, and MEMGATE_URL.
 """
@@ -18,11 +18,11 @@ from typing import Any
 
 import sky
 
+from memgate.client.clients import ClientError, MemgateClient, RefusedError, ServedEstimate
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.jobspec import JobSpec
-from service.client import ClientError, MemgateClient, RefusedError, ServedEstimate
-from service.specs import read_job_text
+from memgate.spec_text import read_job_text
 
 #: what SkyPilot calls cards whose name alone does not tell how much memory they have
 GPUS = {

@@ -19,6 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -30,8 +32,6 @@ from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.units import MIB
 from tests.bench.gaps import Gaps, Kind, Row, percentile, sort_out
-from worker.engines.phantom.engine import PhantomEngine
-from worker.runtime import Runtime, find_runtime
 
 GPU = find_gpu("a100-40")
 #: What such a card shows beside the segments. The bench finds it; a replay at the card's capacity

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
-
-from service.serving import serve
-from service.settings import ServiceSettings
+from memgate_service.http.serving import serve
+from memgate_service.settings import ServiceSettings
 
 app = FastAPI()
 

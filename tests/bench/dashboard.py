@@ -16,17 +16,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import note_answer
+from memgate_worker.queue.settings import QueueSettings
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 from rich.table import Table
 
+from memgate.contract import Priority
 from memgate.report import Estimate
-from service.schemas import EstimateCreate
+from memgate.schemas import EstimateCreate
 from tests.browser.site import JOB, Site, open_browser, serve_site
-from worker.client import QueueClient
-from worker.contract import Priority
-from worker.history import note_answer
-from worker.settings import QueueSettings
 
 _LONG_JOB: dict[str, Any] = {
     "model": {"source": "transformers", "name": "openai-community/gpt2-medium"},

@@ -13,18 +13,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from worker.engines.phantom.control import Phantom
+from memgate_worker.engines.phantom.control import Phantom
 
 # Before torch is imported, which needs CUDA's libraries even if nothing runs on a device.
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 
 import torch  # noqa: E402
+from memgate_worker.jobs.loop import TrainingLoop  # noqa: E402
+from memgate_worker.jobs.models import build_model  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 
 from memgate.jobspec import JobSpec  # noqa: E402
-from worker.jobs.loop import TrainingLoop  # noqa: E402
-from worker.jobs.models import build_model  # noqa: E402
 
 DEVICE = "cuda"
 

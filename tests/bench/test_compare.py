@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.jobspec import parse_job_spec
 from tests.bench.compare import ask_mem_tracker, ask_phantom, example_jobs
-from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]
 

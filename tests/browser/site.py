@@ -101,10 +101,10 @@ def serve_site(
         url = f"http://127.0.0.1:{port}"
         for number in range(num_workers):
             log = home / f"worker-{number}.log"
-            stack.enter_context(running("worker", log, redis_url=redis_url))
+            stack.enter_context(running("memgate_worker", log, redis_url=redis_url))
         log = home / "service.log"
         stack.enter_context(
-            running("service", log, redis_url=redis_url, port=str(port), **settings)  # type: ignore[arg-type]
+            running("memgate_service", log, redis_url=redis_url, port=str(port), **settings)  # type: ignore[arg-type]
         )
         probe = "readyz" if num_workers else "healthz"
         wait_until(lambda: answers(f"{url}/{probe}"), "the service answers", 180)

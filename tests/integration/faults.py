@@ -12,9 +12,9 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from service.schemas import EstimateCreate
+from memgate.contract import WorkKind
+from memgate.schemas import EstimateCreate
 from tests.integration.whole import KINDS, LEASE_SECONDS, START_SECONDS, Whole
-from worker.contract import WorkKind
 
 #: small and quick, each with events enough to be told apart
 MODELS = ("squeezenet1_1", "resnet18", "alexnet", "shufflenet_v2_x0_5", "mobilenet_v3_small")

@@ -6,10 +6,9 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-
-from service.app import create_app
-from service.settings import ServiceSettings
-from worker.store import JobStore
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 
 #: of no job
 NO_ID = "0" * 32

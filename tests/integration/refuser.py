@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
-from service.admission.issuing import Issued
+from memgate_service.admission.kubernetes.issuing import Issued
 
 
 class _Refuser(BaseHTTPRequestHandler):

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from memgate_service.settings import ServiceSettings
+from memgate_worker.main import make_worker
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.settings import WorkerSettings
 from rq import SimpleWorker
-
-from service.settings import ServiceSettings
-from worker.client import QueueClient
-from worker.keys import KeyRing, Role
-from worker.main import make_worker
-from worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ def hear(connection: socket.socket) -> bytes:
 
 @contextmanager
 def running(redis_url: str, log: Path, **settings: object) -> Iterator[Running]:
-    """Run ``python -m service`` with settings, by their names."""
+    """Run ``python -m memgate_service`` with settings, by their names."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -78,7 +77,10 @@ def running(redis_url: str, log: Path, **settings: object) -> Iterator[Running]:
     environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": str(port)} | given
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "service"], env=environment, stdout=file, stderr=file
+            [sys.executable, "-P", "-m", "memgate_service"],
+            env=environment,
+            stdout=file,
+            stderr=file,
         )
     try:
         _wait_until_it_listens(port, process, log)

@@ -10,9 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from memgate_worker.queue.keys import Role
+
 from tests.integration.running import make_key
 from tests.running import answers, free_port, running, wait_until
-from worker.keys import Role
 
 #: what a server does with a connection on which a request has come
 Manners = Callable[[socket.socket], None]
@@ -37,8 +38,10 @@ def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
     key_file.touch(mode=0o400)
     key_file.write_text(f"{key}\n")
     with (
-        running("worker", home / "w.log", redis_url=redis_url, advice_seconds="60"),
-        running("service", home / "s.log", redis_url=redis_url, port=port, api_keys="required"),
+        running("memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds="60"),
+        running(
+            "memgate_service", home / "s.log", redis_url=redis_url, port=port, api_keys="required"
+        ),
     ):
         wait_until(lambda: answers(f"{url}/readyz"), "memgate", 180)
         yield Gate(url=url, key=key, key_file=key_file)

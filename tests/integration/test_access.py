@@ -16,18 +16,18 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from memgate_service.http import access
+from memgate_service.http.app import create_app
+from memgate_service.http.routes.docs import docs
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.queue.store import JobStore
 from pydantic import ValidationError
 from redis import Redis
 from structlog.testing import capture_logs
 
-from service import access
-from service.app import create_app
-from service.routes.docs import docs
-from service.settings import ServiceSettings
 from tests.integration.running import make_key, running, trusting
-from worker.keys import KeyRing, Role
-from worker.settings import QueueSettings
-from worker.store import JobStore
 
 _ID = "0" * 32
 

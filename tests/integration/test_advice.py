@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from memgate_service.http import waiting
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.engines.client import HostLostError
+from memgate_worker.queue.history import read_decisions
 
+from memgate.contract import JobRecord, JobState
 from memgate.errors import EngineError, ProcessLostError
 from memgate.report import Estimate
 from memgate.units import GIB
-from service import waiting
-from service.app import create_app
-from service.settings import ServiceSettings
 from tests.admission import T4, make_estimate, make_pod, make_review
 from tests.integration.desks import Place, Stub, make_work
 from tests.integration.gates import Gate
-from worker.contract import JobRecord, JobState
-from worker.engines.client import HostLostError
-from worker.history import read_decisions
 
 MakePlace = Callable[..., Place]
 WORKER = "somebody"

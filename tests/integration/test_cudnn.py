@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.traced import TracedJob
 
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Alloc, Category
 from memgate.units import MIB
 from tests.cudnn_runtime import WITH_CUDNN
-from worker.engines.phantom.engine import PhantomEngine
-from worker.engines.traced import TracedJob
 
 pytestmark = pytest.mark.skipif(
     not (WITH_CUDNN.is_installed and WITH_CUDNN.has_cudnn),

@@ -14,21 +14,21 @@ from urllib.request import urlopen
 
 import pytest
 from fastapi.testclient import TestClient
+from memgate_worker.queue.history import note_answer, note_failure, read_decisions
+from memgate_worker.queue.store import JobStore
 
+from memgate.contract import Asker, JobError, JobRecord, Priority, Work
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate
 from memgate.report import Estimate
+from memgate.schemas import EstimateCreate
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
 from memgate.views import view_timeline
-from service.schemas import EstimateCreate
 from tests.builders import make_replay, mib
 from tests.integration.desks import Place
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
 from tests.integration.running import running
-from worker.contract import Asker, JobError, JobRecord, Priority, Work
-from worker.history import note_answer, note_failure, read_decisions
-from worker.store import JobStore
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},

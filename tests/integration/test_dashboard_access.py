@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from memgate_service.dashboard.routes import ROUTERS
+from memgate_service.dashboard.viewers import COOKIE
+from memgate_worker.queue.keys import KeyRing, Role
 
-from service.dashboard.routes import ROUTERS
-from service.dashboard.viewers import COOKIE
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
 from tests.integration.running import make_key
-from worker.keys import KeyRing, Role
 
 #: each route, whether it is a page, and the least role that may use it; None: everybody
 ROUTES: list[tuple[str, str, bool, Role | None]] = [

@@ -55,7 +55,7 @@ def idle() -> Iterator[str]:
 def worker(valkey: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have somebody who runs jobs."""
     log = tmp_path_factory.mktemp("worker") / "log"
-    with running("worker", log, redis_url=valkey, advice_seconds="60"):
+    with running("memgate_worker", log, redis_url=valkey, advice_seconds="60"):
         yield
 
 
@@ -124,7 +124,7 @@ def _serving(lab: Lab, valkey: str, directory: Path, **settings: str) -> Iterato
     url = f"https://127.0.0.1:{port}"
     context = ssl.create_default_context(cadata=lab.certificate.authority.decode())
     log = directory / "service.log"
-    with running("service", log, grace_seconds=30, **settings) as process:
+    with running("memgate_service", log, grace_seconds=30, **settings) as process:
         webhooks = Webhooks(process, url, context)
         wait_until(lambda: "memgate_build" in webhooks.metrics(), "the webhooks answer")
         yield webhooks
@@ -313,7 +313,7 @@ def test_what_is_held_is_released_when_the_answer_is_there(
     assert lab.get("jobset", "sweep", "gated")["spec"]["suspend"] is True
 
     with (
-        running("worker", tmp_path / "worker.log", redis_url=idle),
+        running("memgate_worker", tmp_path / "worker.log", redis_url=idle),
         _controlling(lab, idle, tmp_path),
     ):
 
@@ -344,7 +344,7 @@ def _controlling(lab: Lab, valkey: str, directory: Path) -> Iterator[None]:
     environment = {"MEMGATE_URL": url, "MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
     environment["MEMGATE_ADMISSION_ON_TIMEOUT"] = "hold"
     with (
-        running("service", directory / "api.log", redis_url=valkey, port=str(port)),
+        running("memgate_service", directory / "api.log", redis_url=valkey, port=str(port)),
         (directory / "controller.log").open("wb") as log,
     ):
         wait_until(lambda: answers(f"{url}/healthz"), "the API answers")

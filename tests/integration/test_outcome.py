@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from memgate_worker.engines.client import host_environment
+from memgate_worker.engines.phantom.engine import _device
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.gpus import find_gpu
 from memgate.units import GIB, MIB
 from tests.outcomes import take_reports
-from worker.engines.client import host_environment
-from worker.engines.phantom.engine import _device
-from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.skipif(
 SCRIPT = """
 import os
 from pathlib import Path
-from worker.engines.phantom.control import Phantom
+from memgate_worker.engines.phantom.control import Phantom
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 
 import torch
-from service.outcome import report_when_done
+from memgate.client.outcome import report_when_done
 report_when_done("the-job")
 
 x = torch.zeros({size}, dtype=torch.uint8, device="cuda")

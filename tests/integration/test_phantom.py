@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_worker.engines.phantom.engine import (
+    TRACE_CAPACITY_BYTES,
+    PhantomEngine,
+    check_against_the_real_allocator,
+)
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
+from memgate_worker.verdicts import judge
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
@@ -19,14 +27,6 @@ from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
 from memgate.units import MIB
 from tests.conftest import DATA
-from worker.engines.phantom.engine import (
-    TRACE_CAPACITY_BYTES,
-    PhantomEngine,
-    check_against_the_real_allocator,
-)
-from worker.engines.traced import TracedJob
-from worker.runtime import read_runtimes
-from worker.verdicts import judge
 
 RUNTIME = read_runtimes()["torch-2.14"]
 

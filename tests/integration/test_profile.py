@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.engines.registry import Engine, start_engine
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
@@ -18,10 +22,6 @@ from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
 from tests.bench.extrapolation import measure
 from tests.conftest import DATA
-from worker.engines.phantom.engine import PhantomEngine
-from worker.engines.profile.engine import ProfileEngine
-from worker.engines.registry import Engine, start_engine
-from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]
 

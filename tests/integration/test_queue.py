@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 
 import pytest
+from memgate_worker.answers import Answerer
+from memgate_worker.engines.client import HostLostError
+from memgate_worker.queue.client import Listener
+from memgate_worker.queue.queues import Speed, enqueue
+from memgate_worker.queue.store import JobStore
+from memgate_worker.tasks import Desk, take_seat
 
-from memgate.errors import EngineError, InputError, ProcessLostError
-from memgate.gpus import GpuRequest
-from memgate.jobspec import parse_job_spec
-from tests.integration.desks import Place, Stub, make_work
-from worker.answers import Answerer
-from worker.client import Listener
-from worker.contract import (
+from memgate.contract import (
     JobError,
     JobState,
     Priority,
@@ -23,10 +23,10 @@ from worker.contract import (
     Work,
     WorkKind,
 )
-from worker.engines.client import HostLostError
-from worker.queues import Speed, enqueue
-from worker.store import JobStore
-from worker.tasks import Desk, take_seat
+from memgate.errors import EngineError, InputError, ProcessLostError
+from memgate.gpus import GpuRequest
+from memgate.jobspec import parse_job_spec
+from tests.integration.desks import Place, Stub, make_work
 
 MakePlace = Callable[..., Place]
 

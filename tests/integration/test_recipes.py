@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from tests.integration.gates import Gate
 from tests.running import ROOT, answers, free_port, running, wait_until
-from worker.runtime import read_runtimes
 
 EXAMPLES = ROOT / "deploy" / "examples"
 
@@ -40,8 +40,8 @@ def server(redis_url: str, tmp_path: Path) -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with (
-        running("worker", tmp_path / "worker.log", redis_url=redis_url),
-        running("service", tmp_path / "service.log", redis_url=redis_url, port=str(port)),
+        running("memgate_worker", tmp_path / "worker.log", redis_url=redis_url),
+        running("memgate_service", tmp_path / "service.log", redis_url=redis_url, port=str(port)),
     ):
         wait_until(lambda: answers(f"{url}/readyz"), "the service is ready", 120)
         yield url

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from memgate_worker.queue.keys import Role
 
 from tests.integration.running import idle_worker, make_key, running
-from worker.keys import Role
 
 #: every check there is but one; the document cannot say which fields of a job go together (a
 #: model of timm takes no 'class'), so what follows its schema may still be refused, with 422

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import EngineError, InputError
@@ -15,9 +18,6 @@ from memgate.gpus import find_gpu
 from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
 from tests.conftest import DATA
-from worker.engines.phantom.engine import PhantomEngine
-from worker.engines.traced import TracedJob
-from worker.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]
 SCRIPTS = DATA / "scripts"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from memgate_service.admission.kubernetes.issuing import issue
 
-from service.admission.issuing import issue
 from tests.running import free_port, running, wait_until
 
 
@@ -46,7 +46,7 @@ def test_a_renewed_certificate_is_taken_up(tmp_path: Path, serve: str) -> None:
         "tls_key": str(tmp_path / "tls.key"),
         "redis_url": "redis://127.0.0.1:1/0",
     }
-    with running("service", tmp_path / "log", grace_seconds=30, **settings):
+    with running("memgate_service", tmp_path / "log", grace_seconds=30, **settings):
         wait_until(lambda: _shown(port) == first, "the first is shown")
         key = (tmp_path / "tls.key").read_bytes()
         (tmp_path / "tls.key").write_bytes(b"half of a key")

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 
-from service.schemas import EstimateCreate
+from memgate.contract import JobState, Priority
+from memgate.schemas import EstimateCreate
 from tests.bench.load import QUESTION
 from tests.running import answers, free_port, post, running, wait_until
-from worker.client import QueueClient
-from worker.contract import JobState, Priority
-from worker.runtime import DEFAULT_RUNTIME, read_runtimes
-from worker.settings import QueueSettings
 
 needs_runtime = pytest.mark.skipif(
     not read_runtimes()[DEFAULT_RUNTIME].is_installed, reason="no runtime: make runtime"
@@ -40,7 +40,7 @@ def test_a_worker_that_is_told_to_stop_finishes_its_job(redis_url: str, tmp_path
     work = EstimateCreate.model_validate_json(QUESTION).work()
     with (
         _queue(redis_url) as queue,
-        running("worker", tmp_path / "worker.log", redis_url=redis_url) as worker,
+        running("memgate_worker", tmp_path / "worker.log", redis_url=redis_url) as worker,
     ):
         wait_until(lambda: queue.num_workers() == 1, "the worker reports in", 120)
         job = queue.submit(work, Priority.NORMAL)
@@ -73,7 +73,7 @@ def _service_with_a_waiting_client(
 ) -> Iterator[tuple[subprocess.Popen[bytes], _Waiting]]:
     port = free_port()
     base = f"http://127.0.0.1:{port}"
-    with running("service", log, redis_url=redis_url, port=str(port)) as service:
+    with running("memgate_service", log, redis_url=redis_url, port=str(port)) as service:
         wait_until(lambda: answers(f"{base}/healthz"), "the service answers")
         client = _Waiting(base)
         client.start()

@@ -13,14 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from memgate_service.admission.slurm.outcomes import Memory, Reporter
+from memgate_worker.runtimes.runtime import read_runtimes
 
-from service.client import MemgateClient
-from service.slurm.outcomes import Memory, Reporter
+from memgate.client.clients import MemgateClient
 from tests.conftest import DATA
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import Gate, open_gate
 from tests.running import wait_until
-from worker.runtime import read_runtimes
 
 pytestmark = [
     needs_slurm,
@@ -180,7 +180,13 @@ def test_srun_and_salloc_say_it_in_a_comment(lab: SlurmLab, gate: Gate) -> None:
 
 def _releaser(gate: Gate, *options: str) -> list[str]:
     """Return the command that releases held jobs."""
-    program = [sys.executable, "-c", "from service.cli import main; main()", "slurm", "release"]
+    program = [
+        sys.executable,
+        "-c",
+        "from memgate_service.cli.main import main; main()",
+        "slurm",
+        "release",
+    ]
     return [*program, "--server", gate.url, "--key-file", str(gate.key_file), *options]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from memgate.contract import JobState, Priority
 from tests.integration.desks import Place, make_work
-from worker.contract import JobState, Priority
 
 MakePlace = Callable[..., Place]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from memgate.contract import JobError
 from memgate.units import GIB, MIB
 from tests.admission import (
     JOB,
@@ -19,7 +20,6 @@ from tests.admission import (
     read_recorded,
 )
 from tests.integration.gates import Gate
-from worker.contract import JobError
 
 _ON_T4 = make_review(make_pod(nodeSelector=T4))
 

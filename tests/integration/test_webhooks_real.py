@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 
 from memgate.gpus import CATALOGUE
 from tests.admission import JOB, read_patch, read_recorded
 from tests.integration.whole import Whole, wait_until
-from worker.runtime import DEFAULT_RUNTIME, read_runtimes
 
 pytestmark = pytest.mark.skipif(
     not read_runtimes()[DEFAULT_RUNTIME].is_installed,

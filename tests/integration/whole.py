@@ -134,13 +134,13 @@ def wait_until(is_so: Callable[[], bool], seconds: float, otherwise: str) -> Non
 
 def _kind(process: psutil.Process) -> str | None:
     command = " ".join(process.cmdline())
-    if "worker.engines.host" in command:
+    if "memgate_worker.engines.host" in command:
         parent = process.parent()
-        is_job = parent is not None and "worker.engines.host" in " ".join(parent.cmdline())
+        is_job = parent is not None and "memgate_worker.engines.host" in " ".join(parent.cmdline())
         return "job" if is_job else "host"
-    if command.endswith("-m worker"):
+    if command.endswith("-m memgate_worker"):
         return "worker"
-    if command.endswith("-m service"):
+    if command.endswith("-m memgate_service"):
         return "service"
     return "valkey" if "valkey" in process.name() else None
 

@@ -10,7 +10,7 @@ local http = require("memgate.http")
 local words = require("memgate.words")
 
 local DECISIONS = { admit = true, reject = true, uncertain = true }
--- codes of mistakes in a description, and of one that is too long; service/slurm/release.py has them
+-- codes of mistakes in a description, and of one that is too long; service/memgate_service/admission/slurm/release.py has them
 -- too. Everything else that is refused is memgate's fault, or the operator's.
 local OWNERS = { BAD_INPUT = true, BAD_ALLOCATOR_CONFIG = true, TOO_LARGE = true }
 

@@ -6,9 +6,8 @@ import subprocess
 import sys
 
 from fastapi.testclient import TestClient
-
-from service.app import create_app
-from service.settings import ServiceSettings
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
 
 
 def _client() -> TestClient:
@@ -38,6 +37,7 @@ def test_without_a_queue_it_is_not_ready_and_says_why() -> None:
 
 def test_the_service_imports_no_torch() -> None:
     """The service image has none."""
-    check = "import sys, service.app, service.cli; sys.exit('torch' in sys.modules)"
+    imported = "memgate_service.http.app, memgate_service.cli.main"
+    check = f"import sys, {imported}; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", check], check=False).returncode == 0

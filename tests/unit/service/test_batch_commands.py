@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_service.cli.commands import fit, max_batch
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.errors import NoKernelsError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.timeline import Alloc, Category, Label, Timeline
-from service.commands import fit, max_batch
 from tests.builders import mib
-from worker.engines.traced import TracedJob
-from worker.runtime import read_runtimes
 
 SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '
 
@@ -171,7 +171,7 @@ def test_the_help_does_not_show_the_key(run: Any, monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_extra_is_named(run: Any, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line does without httpx2 until a server is asked."""
-    monkeypatch.setitem(sys.modules, "service.client", None)
+    monkeypatch.setitem(sys.modules, "memgate.client.clients", None)
 
     ran = run("fit", spec, "--server", "http://127.0.0.1:1")
 

@@ -16,11 +16,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from memgate.client import conversation
+from memgate.client.clients import AsyncMemgateClient, MemgateClient
+from memgate.client.conversation import AnswerError, NotDoneError, RefusedError, UnreachableError
 from memgate.errors import InputError
 from memgate.jobspec import parse_job_spec
-from service import exchange
-from service.client import AsyncMemgateClient, MemgateClient
-from service.exchange import AnswerError, NotDoneError, RefusedError, UnreachableError
 
 JOB = {
     "model": {"source": "torchvision", "name": "vgg16"},
@@ -108,7 +108,7 @@ def call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
                     return [one async for one in answer]
                 return await answer
 
-        monkeypatch.setattr("service.client.anyio.sleep", pause)
+        monkeypatch.setattr("memgate.client.clients.anyio.sleep", pause)
         return asyncio.run(ask())
 
     made: Any = blocking if request.param == "sync" else asynchronous
@@ -311,7 +311,7 @@ def test_a_key_is_shown_to_the_server_and_to_nobody_else(monkeypatch: pytest.Mon
 
 def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> None:
     """Noticed before anything is sent."""
-    ask: Callable[..., Any] = exchange.ask_estimate
+    ask: Callable[..., Any] = conversation.ask_estimate
     with pytest.raises(InputError, match="No such file"):
         ask(tmp_path / "none.json", "t4", engine="auto", allocator="")
     with pytest.raises(InputError, match="allocator is for traces"):
@@ -321,7 +321,8 @@ def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> Non
 def test_the_client_is_light() -> None:
     """A training script can import it: no torch, no web framework, no queue, no terminal."""
     heavy = ["torch", "fastapi", "starlette", "redis", "rq", "rich", "typer", "matplotlib"]
-    check = f"import sys, service.client; sys.exit(str(sorted(set({heavy}) & set(sys.modules))))"
+    found = f"str(sorted(set({heavy}) & set(sys.modules)))"
+    check = f"import sys, memgate.client.clients; sys.exit({found})"
 
     ran = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from memgate_service.cli.commands import estimate as estimate_command
 
 from memgate.errors import NotModelledError
-from service.commands import estimate as estimate_command
 
 SCRIPT = "tests/data/scripts/plain_loop.py"
 SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '

@@ -28,7 +28,7 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Missing())
-from service.cli import main
+from memgate_service.cli.main import main
 main()
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate.errors import InputError
-from service.specs import read_job_text
+from memgate.spec_text import read_job_text
 
 _YAML = """
 model: {source: torchvision, name: resnet18}

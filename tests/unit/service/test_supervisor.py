@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from service import supervisor as module
-from service.supervisor import Program, Supervisor
+from memgate_service.cli import supervisor as module
+from memgate_service.cli.supervisor import Program, Supervisor
 
 #: says that it is there; writes a name to a file when it is told to end, and ends
 _TELLS = "trap 'echo $0 >> $1; exit' TERM; echo ready; while :; do sleep 0.02; done"
@@ -141,7 +140,7 @@ def test_programs_die_with_the_one_that_looks_after_them(tmp_path: Path) -> None
     """However it ends: nothing is left behind."""
     script = (
         "import os, pathlib, signal, sys\n"
-        "from service.supervisor import *\n"
+        "from memgate_service.cli.supervisor import *\n"
         "program = Program(name='sleeper', command=['sleep', '1000'])\n"
         "Supervisor(pathlib.Path(sys.argv[1])).start(program)\n"
         "print(program.process.pid, flush=True)\n"

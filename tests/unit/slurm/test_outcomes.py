@@ -8,11 +8,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from memgate_service.admission.slurm.outcomes import (
+    Finished,
+    Memory,
+    Reporter,
+    read_sacct,
+    read_tres,
+)
 
+from memgate.client.clients import AnswerError, MemgateClient
+from memgate.client.conversation import UnreachableError
 from memgate.errors import InputError
-from service.client import AnswerError, MemgateClient
-from service.exchange import UnreachableError
-from service.slurm.outcomes import Finished, Memory, Reporter, read_sacct, read_tres
 from tests.conftest import DATA
 from tests.unit.service.test_client import JOB_ID, Server
 

@@ -8,11 +8,17 @@ from typing import Any
 
 import httpx2
 import pytest
+from memgate_service.admission.slurm.controller import Controller, Job, SlurmError, read_queue, run
+from memgate_service.admission.slurm.release import Action, Policy, Releaser, judge
 
-from service.client import AnswerError, ClientError, MemgateClient, NotDoneError, RefusedError
-from service.exchange import ServedEstimate, UnreachableError
-from service.slurm.controller import Controller, Job, SlurmError, read_queue, run
-from service.slurm.release import Action, Policy, Releaser, judge
+from memgate.client.clients import (
+    AnswerError,
+    ClientError,
+    MemgateClient,
+    NotDoneError,
+    RefusedError,
+)
+from memgate.client.conversation import ServedEstimate, UnreachableError
 from tests.unit.service.test_client import ESTIMATE, JOB, JOB_ID, Answer, Server
 
 QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
@@ -334,7 +340,7 @@ def test_what_is_no_queue_is_said_to_be_none(text: str) -> None:
 def test_a_note_is_one_argument_and_keeps_others_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """No shell sees it, and whoever else writes into AdminComment finds it again."""
     ran: list[Any] = []
-    monkeypatch.setattr("service.slurm.controller.run", ran.append)
+    monkeypatch.setattr("memgate_service.admission.slurm.controller.run", ran.append)
     job = Job(job_id=7, submitted_at=0, is_held=True, comment={"site": 1, "memgate": {}})
 
     Controller().note(job, {"why": "'; $(reboot) \n JobId=1"})
@@ -364,7 +370,7 @@ def test_a_part_of_a_job_is_released_alone(
 ) -> None:
     """Slurm takes the id of the first part for all; and it cancels all or none."""
     ran: list[Any] = []
-    monkeypatch.setattr("service.slurm.controller.run", ran.append)
+    monkeypatch.setattr("memgate_service.admission.slurm.controller.run", ran.append)
     (job,) = read_queue(_queue(**part))
 
     Controller().release(job)

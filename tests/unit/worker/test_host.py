@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from memgate_worker.engines import client
+from memgate_worker.engines.client import Host, HostLostError
+from memgate_worker.engines.messages import JobRun, Profiled, Request
+from memgate_worker.runtimes.runtime import Runtime
 
 from memgate.errors import EngineError, InputError, ProcessLostError
-from worker.engines import client
-from worker.engines.client import Host, HostLostError
-from worker.engines.messages import JobRun, Profiled, Request
-from worker.runtime import Runtime
 
 _REQUEST = Request(work=JobRun(spec="{}"), environment={}, timeout_seconds=0.1, host_memory_bytes=1)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from service.settings import ServiceSettings
-from worker.settings import WorkerSettings
+from memgate_service.settings import ServiceSettings
+from memgate_worker.settings import WorkerSettings
 
 
 def test_a_wrong_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from memgate_worker.engines.phantom.labels import label_blocks, locate_phases
+from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from memgate_worker.engines.phantom.tracker import Allocation, Row, to_events
+
 from memgate.timeline import (
     Alloc,
     Category,
@@ -13,9 +17,6 @@ from memgate.timeline import (
     RecordStream,
     SetFraction,
 )
-from worker.engines.phantom.labels import label_blocks, locate_phases
-from worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
-from worker.engines.phantom.tracker import Allocation, Row, to_events
 
 ALLOC, REQUESTED, COMPLETED, SEGMENT, SEGMENT_FREE = range(5)
 

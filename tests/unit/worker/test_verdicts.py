@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 from memgate.errors import EngineError, MemgateError, NoKernelsError, ProcessLostError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, find_gpu
@@ -12,8 +14,6 @@ from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.report import FitEntry
 from memgate.timeline import Alloc, Category, Label, Timeline
 from tests.builders import mib
-from worker.engines.traced import TracedJob
-from worker.verdicts import fit_everywhere, largest_batch
 
 JOB = parse_job_spec(
     {

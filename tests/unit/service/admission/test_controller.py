@@ -10,18 +10,18 @@ import copy
 from typing import Any
 
 import pytest
+from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.controller import Controller
+from memgate_service.admission.kubernetes.holding import hold
+from memgate_service.admission.kubernetes.objects import SHAPES
+from memgate_service.admission.kubernetes.patches import patched
+from memgate_service.admission.kubernetes.rounds import Done
 
+from memgate.client.clients import AnswerError, NotDoneError, ServedEstimate
+from memgate.contract import Work, WorkKind
 from memgate.units import GIB
-from service.admission.cluster import ClusterError, Resource
-from service.admission.controller import Controller
-from service.admission.holding import hold
-from service.admission.objects import SHAPES
-from service.admission.patches import patched
-from service.admission.rounds import Done
-from service.admission.settings import AdmissionSettings
-from service.client import AnswerError, NotDoneError, ServedEstimate
 from tests.admission import SPEC, T4, answer_work, make_estimate, make_job, make_pod
-from worker.contract import Work, WorkKind
 
 _KINDS = {"Pod": Resource("v1", "pods"), "Job.batch": Resource("batch/v1", "jobs")}
 

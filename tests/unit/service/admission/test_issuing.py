@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-
-from service.admission.issuing import Issued, end_of, issue, merge_authorities, why_renew
+from memgate_service.admission.kubernetes.issuing import (
+    Issued,
+    end_of,
+    issue,
+    merge_authorities,
+    why_renew,
+)
 
 NOW = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)
 LIFE = timedelta(days=90)

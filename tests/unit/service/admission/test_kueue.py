@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-
-from service.admission.judgement import Finding, Outcome, judge
-from service.admission.kueue import (
+from memgate_service.admission.core.judgement import Finding, Outcome, judge
+from memgate_service.admission.core.settings import AdmissionSettings, Shape
+from memgate_service.admission.kubernetes.objects import find_pods, select_node
+from memgate_service.admission.kubernetes.places import find_places
+from memgate_service.admission.kueue.controller import (
     Reply,
     activate,
     decide_state,
@@ -16,9 +18,7 @@ from service.admission.kueue import (
     place_pods,
     write_reply,
 )
-from service.admission.objects import find_pods, select_node
-from service.admission.places import find_places
-from service.admission.settings import AdmissionSettings, Shape
+
 from tests.admission import make_pod
 from tests.integration.gates import apply_patch
 

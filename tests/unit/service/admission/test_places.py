@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
+from memgate_service.admission.kubernetes.places import (
+    UnknownGpuError,
+    asks_for_gpu,
+    find_places,
+    names_gpu,
+)
 
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE
 from memgate.units import GIB, MIB
-from service.admission.objects import SHAPES, Pod, find_pods
-from service.admission.places import UnknownGpuError, asks_for_gpu, find_places, names_gpu
 from tests.admission import make_pod
 
 _LABEL = "nvidia.com/gpu.product"

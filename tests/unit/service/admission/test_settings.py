@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from memgate_service.admission.core.asking import read_patience
+from memgate_service.admission.core.settings import AdmissionSettings
 from pydantic import ValidationError
-
-from service.admission.asking import read_patience
-from service.admission.settings import AdmissionSettings
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from service.dashboard.accuracy_page import chart_points
-from service.dashboard.coverage import group_rows, make_row, measure_coverage
-from worker.store import Outcome
+from memgate_service.dashboard.accuracy_page import chart_points
+from memgate_service.dashboard.coverage import group_rows, make_row, measure_coverage
+from memgate_worker.queue.store import Outcome
 
 
 def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> Outcome:

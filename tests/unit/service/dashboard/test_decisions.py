@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
-from worker.history import Decision
+from memgate_service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
+from memgate_worker.queue.history import Decision
 
 
 def _decision(number: int = 0, **fields: Any) -> Decision:

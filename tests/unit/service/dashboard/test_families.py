@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from service.dashboard.families import family_of
+from memgate_service.dashboard.families import family_of
 
 
 @pytest.mark.parametrize(

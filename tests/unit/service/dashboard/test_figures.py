@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from service.dashboard.figures import chart_rows, sum_up
-from worker.history import step_seconds, time_step
+from memgate_service.dashboard.figures import chart_rows, sum_up
+from memgate_worker.queue.history import step_seconds, time_step
 
 
 def test_nothing_is_no_figure() -> None:

@@ -6,13 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-
-from memgate.gpus import CATALOGUE, GpuRequest
-from memgate.jobspec import JobSpec
-from memgate.units import GIB
-from memgate.views import PhaseSpan, TimelineView
-from service.dashboard.advice import describe_run, propose
-from service.dashboard.job_view import (
+from memgate_service.dashboard.advice import describe_run, propose
+from memgate_service.dashboard.job_view import (
     describe_verdict,
     list_layers,
     list_phases,
@@ -21,8 +16,13 @@ from service.dashboard.job_view import (
     slice_breakdown,
     strip_of,
 )
-from service.dashboard.rendering import render_part, write_seconds, write_size
-from worker.contract import JobRecord, JobState, Priority, Work, WorkKind
+from memgate_service.dashboard.rendering import render_part, write_seconds, write_size
+
+from memgate.contract import JobRecord, JobState, Priority, Work, WorkKind
+from memgate.gpus import CATALOGUE, GpuRequest
+from memgate.jobspec import JobSpec
+from memgate.units import GIB
+from memgate.views import PhaseSpan, TimelineView
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -240,7 +240,7 @@ def test_an_answer_says_whether_it_needed_a_run(said: dict[str, Any], want: str)
 
 def test_what_a_page_prints_is_escaped() -> None:
     """Whatever a model is called."""
-    from worker.history import Decision
+    from memgate_worker.queue.history import Decision
 
     hostile = Decision(
         job="0" * 32,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from service.dashboard.published import PUBLISHED
+from memgate_service.dashboard.published import PUBLISHED
 
 ROOT = Path(__file__).parents[4]
 

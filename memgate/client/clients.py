@@ -1,0 +1,358 @@
+"""``MemgateClient`` and ``AsyncMemgateClient``: ask a memgate server from Python.
+
+    from memgate.client.clients import MemgateClient
+
+    with MemgateClient("http://127.0.0.1:8080") as memgate:
+        print(memgate.estimate(job, "rtx-3060").decision)
+
+Both do what ``exchange`` says; nothing is decided here. Needs ``pip install 'memgate[client]'``.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+import anyio
+import httpx2
+
+from memgate.client import conversation
+from memgate.client.conversation import (
+    AnswerError,
+    Call,
+    ClientError,
+    Gpu,
+    Job,
+    NotDoneError,
+    Patience,
+    Pause,
+    RefusedError,
+    ServedEstimate,
+    Talk,
+    UnreachableError,
+)
+from memgate.contract import EngineName, JobRecord, JobState, WorkKind
+from memgate.errors import InputError
+from memgate.max_batch import MaxBatch
+from memgate.report import Fit
+from memgate.schemas import AccuracyRead, GpuRead, JobList, OutcomeCreate
+from memgate.validation import validate
+from memgate.views import TimelineView
+
+__all__ = [
+    "AnswerError",
+    "AsyncMemgateClient",
+    "ClientError",
+    "MemgateClient",
+    "NotDoneError",
+    "RefusedError",
+    "ServedEstimate",
+    "UnreachableError",
+]
+
+#: how long to wait for an answer unless told otherwise
+DEFAULT_WAIT_SECONDS = 300.0
+
+#: tries of one request: as many as a restart of the server takes
+DEFAULT_TRIES = 6
+
+T = TypeVar("T")
+Http = TypeVar("Http", httpx2.Client, httpx2.AsyncClient)
+
+
+class _Connection(Generic[Http]):
+    """Where the server is, and how long to be patient with it."""
+
+    def __init__(self, http: Http, num_tries: int) -> None:
+        self._http: Http = http
+        self._num_tries = max(1, num_tries)
+
+    def _request(self, call: Call) -> httpx2.Request:
+        request: httpx2.Request = self._http.build_request(
+            call.method,
+            call.path,
+            headers=call.headers,
+            content=call.content,
+            data=call.data,
+            files=call.files,
+            params=call.params,
+            timeout=call.timeout_seconds,
+        )
+        return request
+
+    def _patience(self, wait: float = float("inf")) -> Patience:
+        return Patience(num_tries=self._num_tries, deadline=time.monotonic() + wait)
+
+    def _get(self, kind: type[T], path: str) -> Talk[T]:
+        return conversation.read(kind, Call(method="GET", path=path), self._patience())
+
+    def _estimate(
+        self, asked: Job | Path | bytes, gpu: Gpu, engine: EngineName, allocator: str, wait: float
+    ) -> Talk[ServedEstimate]:
+        call = conversation.ask_estimate(asked, gpu, engine=engine, allocator=allocator)
+        return conversation.ask(ServedEstimate, call, wait, self._patience(wait))
+
+    def _submit(self, asked: Job | Path | bytes, gpu: Gpu, engine: EngineName) -> Talk[str]:
+        call = conversation.ask_estimate(asked, gpu, engine=engine, allocator="")
+        return conversation.submit(call, self._patience())
+
+    def _fit(self, job: Job, engine: EngineName, wait: float) -> Talk[Fit]:
+        call = conversation.ask_fit(job, engine=engine)
+        return conversation.ask(Fit, call, wait, self._patience(wait))
+
+    def _max_batch(self, job: Job, gpu: Gpu, engine: EngineName, wait: float) -> Talk[MaxBatch]:
+        call = conversation.ask_max_batch(job, gpu, engine=engine)
+        return conversation.ask(MaxBatch, call, wait, self._patience(wait))
+
+    def _job(self, job_id: str, wait: float) -> Talk[JobRecord]:
+        return conversation.read(JobRecord, conversation.read_job(job_id, wait), self._patience())
+
+    def _page(self, pages: conversation.Pages) -> Talk[JobList]:
+        return conversation.read(JobList, pages.call(), self._patience())
+
+    def _cancel(self, job_id: str) -> Talk[JobRecord]:
+        call = Call(method="DELETE", path=conversation.job_path(job_id))
+        return conversation.read(JobRecord, call, self._patience())
+
+    def _timeline(self, job_id: str) -> Talk[TimelineView]:
+        return self._get(TimelineView, conversation.job_path(job_id, "/timeline"))
+
+    def _report(
+        self, job_id: str, measured_peak_bytes: int, more: dict[str, Any]
+    ) -> Talk[httpx2.Response]:
+        fields = {"job": job_id, "measured_peak_bytes": measured_peak_bytes} | more
+        outcome = validate(OutcomeCreate, fields, what="outcome")
+        return conversation.send(conversation.report(outcome), self._patience())
+
+
+def find_server(url: str | None, api_key: str | None) -> tuple[str, dict[str, str]]:
+    """Return where the server is and what to show it; ``MEMGATE_URL`` and ``MEMGATE_API_KEY``.
+
+    Raises:
+        InputError: if nobody says where.
+    """
+    url = url or os.environ.get("MEMGATE_URL")
+    if not url:
+        raise InputError("no server is named: give its URL, or set MEMGATE_URL")
+    if not url.startswith(("http://", "https://")):
+        raise InputError(f"server {url!r}: a URL begins with http:// or https://")
+    key = api_key or os.environ.get("MEMGATE_API_KEY")
+    return url, {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class MemgateClient(_Connection[httpx2.Client]):
+    """Asks a server, and waits. A context manager; may be shared by threads.
+
+    Every method may raise ``AnswerError`` (with ``code``, ``detail`` and ``status``; a
+    ``RefusedError`` if the caller can fix it) and ``UnreachableError``.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        num_tries: int = DEFAULT_TRIES,
+        transport: httpx2.BaseTransport | None = None,
+    ) -> None:
+        base, headers = find_server(url, api_key)
+        http = httpx2.Client(base_url=base, headers=headers, transport=transport)
+        super().__init__(http, num_tries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def _run(self, talk: Talk[T]) -> T:
+        try:
+            step = next(talk)
+            while True:
+                if isinstance(step, Pause):
+                    time.sleep(step.seconds)
+                    step = talk.send(None)
+                    continue
+                try:
+                    response = self._http.send(self._request(step))
+                except httpx2.RequestError as error:
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(response)
+        except StopIteration as over:
+            answer: T = over.value
+            return answer
+
+    def estimate(
+        self,
+        asked: Job | Path | bytes,
+        gpu: Gpu,
+        *,
+        engine: EngineName = "auto",
+        allocator: str = "",
+        wait: float = DEFAULT_WAIT_SECONDS,
+    ) -> ServedEstimate:
+        """Ask whether a job, or the job of a trace (a file, or its bytes), fits on a GPU."""
+        return self._run(self._estimate(asked, gpu, engine, allocator, wait))
+
+    def submit(self, asked: Job | Path | bytes, gpu: Gpu, *, engine: EngineName = "auto") -> str:
+        """Ask the same without waiting; return the id of the job, for ``job``."""
+        return self._run(self._submit(asked, gpu, engine))
+
+    def fit(
+        self, job: Job, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+    ) -> Fit:
+        """Ask on which GPUs of the catalogue a job fits."""
+        return self._run(self._fit(job, engine, wait))
+
+    def max_batch(
+        self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+    ) -> MaxBatch:
+        """Ask for the largest batch of a job that is admitted on a GPU."""
+        return self._run(self._max_batch(job, gpu, engine, wait))
+
+    def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
+        """Return a job as far as it has come; waits half a minute at the most."""
+        return self._run(self._job(job_id, wait))
+
+    def jobs(
+        self, *, state: JobState | None = None, kind: WorkKind | None = None
+    ) -> Iterator[JobRecord]:
+        """Yield all jobs, the newest first, page by page."""
+        pages = conversation.Pages(state=state, kind=kind)
+        while pages.offset is not None:
+            yield from pages.take(self._run(self._page(pages)))
+
+    def cancel(self, job_id: str) -> JobRecord:
+        """End a job; one that is over stays as it is."""
+        return self._run(self._cancel(job_id))
+
+    def timeline(self, job_id: str) -> TimelineView:
+        """Return the memory curve of an estimate."""
+        return self._run(self._timeline(job_id))
+
+    def gpus(self) -> list[GpuRead]:
+        """Return the catalogue, the smallest memory first."""
+        return self._run(self._get(list[GpuRead], "/gpus"))
+
+    def report_outcome(self, job_id: str, measured_peak_bytes: int, **more: Any) -> None:
+        """Tell what a job that was estimated really took; ``more``: fields of ``OutcomeCreate``."""
+        self._run(self._report(job_id, measured_peak_bytes, more))
+
+    def accuracy(self) -> AccuracyRead:
+        """Return how right the server was, by the outcomes it was told."""
+        return self._run(self._get(AccuracyRead, "/accuracy"))
+
+
+class AsyncMemgateClient(_Connection[httpx2.AsyncClient]):
+    """The same without blocking, on asyncio or trio. An asynchronous context manager."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        api_key: str | None = None,
+        num_tries: int = DEFAULT_TRIES,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        base, headers = find_server(url, api_key)
+        http = httpx2.AsyncClient(base_url=base, headers=headers, transport=transport)
+        super().__init__(http, num_tries)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._http.aclose()
+
+    async def _run(self, talk: Talk[T]) -> T:
+        try:
+            step = next(talk)
+            while True:
+                if isinstance(step, Pause):
+                    await anyio.sleep(step.seconds)
+                    step = talk.send(None)
+                    continue
+                try:
+                    response = await self._http.send(self._request(step))
+                except httpx2.RequestError as error:
+                    step = talk.throw(error)
+                else:
+                    step = talk.send(response)
+        except StopIteration as over:
+            answer: T = over.value
+            return answer
+
+    async def estimate(
+        self,
+        asked: Job | Path | bytes,
+        gpu: Gpu,
+        *,
+        engine: EngineName = "auto",
+        allocator: str = "",
+        wait: float = DEFAULT_WAIT_SECONDS,
+    ) -> ServedEstimate:
+        """Ask whether a job, or the job of a trace (a file, or its bytes), fits on a GPU."""
+        return await self._run(self._estimate(asked, gpu, engine, allocator, wait))
+
+    async def submit(
+        self, asked: Job | Path | bytes, gpu: Gpu, *, engine: EngineName = "auto"
+    ) -> str:
+        """Ask the same without waiting; return the id of the job, for ``job``."""
+        return await self._run(self._submit(asked, gpu, engine))
+
+    async def fit(
+        self, job: Job, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+    ) -> Fit:
+        """Ask on which GPUs of the catalogue a job fits."""
+        return await self._run(self._fit(job, engine, wait))
+
+    async def max_batch(
+        self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+    ) -> MaxBatch:
+        """Ask for the largest batch of a job that is admitted on a GPU."""
+        return await self._run(self._max_batch(job, gpu, engine, wait))
+
+    async def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
+        """Return a job as far as it has come; waits half a minute at the most."""
+        return await self._run(self._job(job_id, wait))
+
+    async def jobs(
+        self, *, state: JobState | None = None, kind: WorkKind | None = None
+    ) -> AsyncIterator[JobRecord]:
+        """Yield all jobs, the newest first, page by page."""
+        pages = conversation.Pages(state=state, kind=kind)
+        while pages.offset is not None:
+            for record in pages.take(await self._run(self._page(pages))):
+                yield record
+
+    async def cancel(self, job_id: str) -> JobRecord:
+        """End a job; one that is over stays as it is."""
+        return await self._run(self._cancel(job_id))
+
+    async def timeline(self, job_id: str) -> TimelineView:
+        """Return the memory curve of an estimate."""
+        return await self._run(self._timeline(job_id))
+
+    async def gpus(self) -> list[GpuRead]:
+        """Return the catalogue, the smallest memory first."""
+        return await self._run(self._get(list[GpuRead], "/gpus"))
+
+    async def report_outcome(self, job_id: str, measured_peak_bytes: int, **more: Any) -> None:
+        """Tell what a job that was estimated really took; ``more``: fields of ``OutcomeCreate``."""
+        await self._run(self._report(job_id, measured_peak_bytes, more))
+
+    async def accuracy(self) -> AccuracyRead:
+        """Return how right the server was, by the outcomes it was told."""
+        return await self._run(self._get(AccuracyRead, "/accuracy"))

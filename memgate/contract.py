@@ -1,0 +1,144 @@
+"""What service and worker say to each other: work, and what became of it. JSON, no rq, no torch.
+
+A job's id is a digest of its work. So the same question has the same id: asked again while it is
+being answered it joins the answer, and asked later it finds it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from memgate.errors import InputError
+from memgate.gpus import GpuRequest
+from memgate.jobspec import JobSpec
+from memgate.version import __version__
+
+EngineName = Literal["auto", "phantom", "profile"]
+
+#: of a digest, in hexadecimal: collisions are out of reach
+_ID_LENGTH = 32
+
+#: looking it up takes longer than all else that an id takes
+_VERSION = __version__
+
+
+class WorkKind(StrEnum):
+    """The questions there are."""
+
+    ESTIMATE = "estimate"
+    """Does it fit on this GPU?"""
+    FIT = "fit"
+    """On which GPUs of the catalogue does it fit?"""
+    MAX_BATCH = "max-batch"
+    """What is the largest batch that fits?"""
+
+
+class Priority(StrEnum):
+    """Who comes first when there is a queue."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Asker(StrEnum):
+    """Who put a question; only callers' count when decisions are counted."""
+
+    CALLER = "caller"
+    DASHBOARD = "dashboard"
+    """A page that wants to say what would make a job fit."""
+    GATE = "gate"
+    """A refusal at the gate of a cluster that wants to say the same."""
+
+
+class JobState(StrEnum):
+    """How far a job has come."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+    @property
+    def is_open(self) -> bool:
+        """There will be an answer."""
+        return self in (JobState.QUEUED, JobState.RUNNING)
+
+
+class Work(BaseModel):
+    """A question: a job or a trace, and a GPU unless it is about all of them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: WorkKind
+    job: JobSpec | None = None
+    trace: str | None = None
+    """Digest of an uploaded trace, under which the store has it."""
+    gpu: GpuRequest | None = None
+    engine: EngineName = "auto"
+    allocator: str = ""
+    """For a trace; a job says it itself."""
+
+    def id(self) -> str:
+        """Return the digest of everything that the answer depends on."""
+        document = self.model_dump(mode="json", by_alias=True) | {"memgate": _VERSION}
+        canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
+
+
+class JobError(BaseModel):
+    """Why there is no answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: str
+    message: str
+    is_callers: bool
+    """The caller can fix it; asking again without a change is of no use."""
+
+
+class JobRecord(BaseModel):
+    """A job, as far as it has come."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    kind: WorkKind
+    state: JobState
+    priority: Priority
+    asked_by: Asker = Asker.CALLER
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempts: int = 0
+    """How often a worker began with it; more than once if workers were lost."""
+    worker: str | None = None
+    work: Work
+    result: dict[str, Any] | None = None
+    error: JobError | None = None
+    advice_until: datetime | None = None
+    """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
+    then; it says so again while it looks, so what is in the past is a worker that was lost."""
+
+    def is_advice_pending(self, now: datetime) -> bool:
+        """Tell whether advice may still be added to the answer."""
+        return self.advice_until is not None and now < self.advice_until
+
+
+class UnknownJobError(InputError):
+    """There is no such job, or it is long over."""
+
+    code = "UNKNOWN_JOB"
+
+
+class QueueFullError(InputError):
+    """More is waiting than the operator allows."""
+
+    code = "QUEUE_FULL"

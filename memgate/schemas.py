@@ -1,0 +1,210 @@
+"""What requests and answers look like, where the library's own types are not enough."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
+from memgate.errors import AllocatorConfigError
+from memgate.gpus import GpuRequest
+from memgate.jobspec import JobSpec
+
+_EXAMPLE_JOB: Any = {
+    "model": {"source": "torchvision", "name": "resnet50"},
+    "input": {"shape": [3, 224, 224]},
+    "batch_size": 32,
+    "optimizer": {"name": "Adam"},
+}
+
+_EXAMPLE_LANGUAGE_JOB: Any = {
+    "model": {"source": "transformers", "name": "gpt2"},
+    "input": {"sequence_length": 512},
+    "batch_size": 4,
+    "optimizer": {"name": "AdamW", "kwargs": {"lr": 0.0001}},
+    "precision": "amp-bf16",
+}
+
+#: of an answer that may still be given advice
+ADVICE_HEADER = "X-Memgate-Advice"
+PENDING = "pending"
+
+#: what the id of a job looks like
+JOB_ID = "^[0-9a-f]{32}$"
+
+
+class _Create(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _named(gpu: object) -> object:
+    return {"name": gpu} if isinstance(gpu, str) else gpu
+
+
+Gpu = Annotated[
+    GpuRequest,
+    BeforeValidator(_named, json_schema_input_type=str | GpuRequest),
+    Field(description="A GPU of the catalogue, or one that is described.", examples=["rtx-3060"]),
+]
+
+
+class EstimateCreate(_Create):
+    """Will this job fit on that GPU?"""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [
+                {"job": _EXAMPLE_JOB, "gpu": "rtx-3060"},
+                {
+                    "job": _EXAMPLE_LANGUAGE_JOB,
+                    "gpu": {"memory_bytes": 12510167040, "compute_capability": "8.6"},
+                    "engine": "phantom",
+                    "priority": "high",
+                },
+            ]
+        },
+    )
+
+    job: JobSpec
+    gpu: Gpu
+    engine: EngineName = "auto"
+    priority: Priority = Priority.NORMAL
+
+    def work(self, kind: WorkKind = WorkKind.ESTIMATE) -> Work:
+        """Return the question."""
+        return Work(kind=kind, job=self.job, gpu=self.gpu, engine=self.engine)
+
+
+def _allocator(text: str) -> str:
+    try:
+        parse_alloc_conf(text)
+    except AllocatorConfigError as error:
+        raise ValueError(error.message) from None
+    return text
+
+
+class TraceEstimateCreate(_Create):
+    """Will the job of an uploaded trace fit on that GPU?"""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"gpu": "rtx-3060", "allocator": "expandable_segments:True"}]
+        },
+    )
+
+    gpu: Gpu
+    allocator: Annotated[str, AfterValidator(_allocator)] = ""
+    priority: Priority = Priority.NORMAL
+
+    def work(self, trace: str) -> Work:
+        """Return the question about a trace that is in the store."""
+        return Work(kind=WorkKind.ESTIMATE, trace=trace, gpu=self.gpu, allocator=self.allocator)
+
+
+class FitCreate(_Create):
+    """On which GPUs of the catalogue does this job fit?"""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"job": _EXAMPLE_JOB}]}
+    )
+
+    job: JobSpec
+    engine: EngineName = "auto"
+    priority: Priority = Priority.NORMAL
+
+    def work(self) -> Work:
+        """Return the question."""
+        return Work(kind=WorkKind.FIT, job=self.job, engine=self.engine)
+
+
+class JobList(BaseModel):
+    """A page of jobs, the newest first."""
+
+    jobs: list[JobRecord]
+    next_offset: int | None
+    """Where the next page begins; null if there is none."""
+
+
+class GpuRead(BaseModel):
+    """A GPU of the catalogue."""
+
+    name: str
+    product: str
+    memory_bytes: int
+    compute_capability: str
+    multiprocessors: int
+
+
+class Accepted(BaseModel):
+    """A question that is not answered yet."""
+
+    id: str
+    state: JobState
+
+
+class WrongField(BaseModel):
+    """A field of a request that is wrong."""
+
+    field: str
+    rule: str
+    value: str
+
+
+class Problem(BaseModel):
+    """Why there is no answer: RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    """Stable; docs/errors.md lists all."""
+    detail: str
+    job: str | None = None
+    """The job that has no answer, if there is one."""
+    errors: list[WrongField] = []
+    """Each field that is wrong, up to a number."""
+
+
+class OutcomeCreate(_Create):
+    """What a finished job really took."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={
+            "examples": [{"job": "0" * 32, "measured_peak_bytes": 4_100_000_000}],
+        },
+    )
+
+    job: Annotated[str, Field(pattern=JOB_ID, description="Id of the estimate's job.")]
+    measured_peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    """As the driver shows it for the process; or the allocator's peak, and say so."""
+    is_reserved_only: bool = False
+    """Measured was what the allocator reserved, without the CUDA context."""
+    ran_out: bool = False
+    """It died of too little memory."""
+    gpu_product: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+
+class AccuracyGroup(BaseModel):
+    """How right we were about some jobs."""
+
+    num_outcomes: int
+    median_relative_error: float | None
+    share_beyond_10_percent: float | None
+    share_within_bound: float | None
+    """Measured peaks below the most that was predicted for them."""
+
+
+class AccuracyRead(BaseModel):
+    """Predicted against measured."""
+
+    all: AccuracyGroup
+    by_gpu: dict[str, AccuracyGroup]
+    by_model: dict[str, AccuracyGroup]

@@ -1,0 +1,24 @@
+"""``python -m memgate_service``: the HTTP service on its own."""
+
+from memgate_worker.logs import set_up_logs
+
+from memgate_service.dashboard.routes import Dashboard
+from memgate_service.http.app import create_app
+from memgate_service.http.dependencies import Parts
+from memgate_service.http.serving import serve
+from memgate_service.settings import ServiceSettings
+
+settings = ServiceSettings.from_environment()
+set_up_logs()
+app = create_app(settings)
+parts: Parts = app.state.parts
+dashboard: Dashboard = app.state.dashboard
+
+
+def stop() -> None:
+    """Let nobody wait, nor watch, for much longer."""
+    parts.waiters.stop()
+    dashboard.hub.stop()
+
+
+serve(app, settings, on_stop=stop)

@@ -1,0 +1,1 @@
+"""What every gate shares: the policy, the questions, the judgement."""

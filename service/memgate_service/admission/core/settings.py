@@ -1,0 +1,120 @@
+"""What the operator sets for the gate: ``MEMGATE_*`` variables, listed in docs/operations.md."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from memgate_worker.queue.settings import Settings
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from memgate.errors import InputError
+from memgate.gpus import GpuSpec, find_gpu, find_product
+
+Policy = Literal["admit", "reject", "hold"]
+
+#: what can be filled in for a scheduler: see ``right_size``
+FILLS = ("hami", "volcano", "kai", "mig", "node-selector")
+
+#: how labels of nodes begin, and names of the catalogue do not
+_LABEL = re.compile("(NVIDIA|Tesla|GeForce|Quadro)-")
+
+
+class Shape(BaseModel):
+    """Where in an object of some kind its pods are described. Places are JSON pointers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    templates: tuple[str, ...] = ()
+    """Pod templates; ``*`` stands for every item of a list or an object."""
+    suspend: str | None = None
+    """What is true as long as the object makes no pods."""
+    trainer: str | None = None
+    """For kinds that have no template: what says which resources each node gets."""
+    is_fixed: bool = True
+    """What is in the templates cannot be changed once the object is made."""
+
+
+class AdmissionSettings(Settings):
+    """What becomes of jobs of which there is no clear answer, and what is filled in."""
+
+    admission_on_timeout: Policy = "admit"
+    """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
+
+    admission_on_uncertain: Policy = "admit"
+    """If it may fit or not; ``MEMGATE_ADMISSION_ON_UNCERTAIN``."""
+
+    admission_wait_seconds: Annotated[float, Field(ge=0, le=30)] = 25.0
+    """Longest that a webhook waits for a new answer, within its own timeout;
+    ``MEMGATE_ADMISSION_WAIT_SECONDS``."""
+
+    admission_gpus: str = ""
+    """The GPUs of the cluster, by their names in the catalogue or as their nodes' label
+    ``nvidia.com/gpu.product`` has them; ``MEMGATE_ADMISSION_GPUS``. A pod that names none may get
+    any of these."""
+
+    admission_paths: dict[str, Shape] = Field(default_factory=dict)
+    """Further kinds, as JSON by ``Kind.group``; ``MEMGATE_ADMISSION_PATHS``."""
+
+    admission_releasers: str = "system:masters"
+    """Users and groups who may release what is held, whatever the answer;
+    ``MEMGATE_ADMISSION_RELEASERS``."""
+
+    kubeconfig: Path | None = None
+    """How to reach Kubernetes; ``MEMGATE_KUBECONFIG``. None: as the pod that this runs in."""
+
+    right_size: str = "auto"
+    """What is filled in where it is missing: ``auto`` (what an object shows that its scheduler
+    understands), ``none``, or some of ``hami,volcano,kai,mig,node-selector``;
+    ``MEMGATE_RIGHT_SIZE``."""
+
+    @property
+    def gpus(self) -> tuple[GpuSpec, ...]:
+        """The GPUs of the cluster, the smallest first."""
+        found = dict.fromkeys(map(_find_gpu, split(self.admission_gpus)))
+        return tuple(sorted(found, key=lambda gpu: gpu.memory_bytes))
+
+    def product_label(self, gpu: GpuSpec) -> str:
+        """Return what a label calls a GPU: as the operator wrote it, for PCIe and SXM differ."""
+        names = split(self.admission_gpus)
+        labels = (name for name in names if _LABEL.match(name) and find_product(name) == gpu)
+        return next(labels, gpu.product.replace(" ", "-"))
+
+    @field_validator("admission_gpus")
+    @classmethod
+    def _are_gpus(cls, names: str) -> str:
+        try:
+            for name in split(names):
+                _find_gpu(name)
+        except InputError as error:
+            raise ValueError(error.message) from None
+        return names
+
+    @field_validator("right_size")
+    @classmethod
+    def _are_fills(cls, names: str) -> str:
+        if names not in ("auto", "none") and not set(split(names)) <= set(FILLS):
+            raise ValueError(f"write 'auto', 'none', or some of {','.join(FILLS)}")
+        return names
+
+    @field_validator("admission_paths")
+    @classmethod
+    def _are_pointers(cls, shapes: dict[str, Shape]) -> dict[str, Shape]:
+        for kind, shape in shapes.items():
+            pointers = [*shape.templates, shape.suspend, shape.trainer]
+            for pointer in filter(None, pointers):
+                if not pointer.startswith("/"):
+                    raise ValueError(
+                        f"{kind}: {pointer!r} is no JSON pointer, such as /spec/template"
+                    )
+        return shapes
+
+
+def _find_gpu(name: str) -> GpuSpec:
+    return (find_product(name) if _LABEL.match(name) else None) or find_gpu(name)
+
+
+def split(names: str) -> tuple[str, ...]:
+    """Return the names in a list with commas."""
+    return tuple(name.strip() for name in names.split(",") if name.strip())

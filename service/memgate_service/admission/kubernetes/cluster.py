@@ -1,0 +1,206 @@
+"""The door to Kubernetes' own API: reads ConfigMaps, finds held objects, patches them, tells of it.
+
+Uses the official client, and of it what works for every kind alike: an object is a dictionary here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memgate.errors import MemgateError
+from memgate_service.admission.kubernetes.objects import JsonObject, as_list, as_object
+from memgate_service.admission.kubernetes.patches import Patch
+
+if TYPE_CHECKING:
+    from kubernetes.client import ApiClient
+
+#: for one call
+_TIMEOUT_SECONDS = 5.0
+
+#: objects in one page of a list
+_PAGE = 500
+
+
+class ClusterError(MemgateError):
+    """The API server cannot be reached, or refuses; ``status`` is 0 if there was no answer."""
+
+    code = "CLUSTER_UNREACHABLE"
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Resource(NamedTuple):
+    """Where objects of a kind are found."""
+
+    api_version: str
+    plural: str
+
+    def path(self, namespace: str = "", name: str = "") -> str:
+        """Return the path of all objects, or of one."""
+        root = "/apis" if "/" in self.api_version else "/api"
+        inside = f"/namespaces/{namespace}" if namespace else ""
+        return f"{root}/{self.api_version}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+
+class Cluster:
+    """A connection to an API server."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+        self._find = lru_cache(maxsize=64)(self._discover)
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None) -> Cluster:
+        """Connect with a kubeconfig, or as the pod that we run in.
+
+        Raises:
+            ClusterError: if neither is there.
+        """
+        try:
+            from kubernetes import client, config
+        except ImportError:
+            why = "this needs the Kubernetes client: pip install 'memgate[kubernetes]'"
+            raise ClusterError(why) from None
+        configuration = client.Configuration()
+        try:
+            if kubeconfig is not None:
+                config.load_kube_config(str(kubeconfig), client_configuration=configuration)
+            else:
+                config.load_incluster_config(client_configuration=configuration)
+        except config.ConfigException as error:
+            said = str(error).rstrip(".")
+            why = f"no way to Kubernetes: {said}; run it in a pod, or set MEMGATE_KUBECONFIG"
+            raise ClusterError(why) from None
+        configuration.retries = False
+        return cls(client.ApiClient(configuration))
+
+    def read(self, resource: Resource, name: str, namespace: str = "") -> JsonObject:
+        """Return an object."""
+        return self._call("GET", resource.path(namespace, name))
+
+    def read_config_map(self, namespace: str, name: str) -> Mapping[str, str]:
+        """Return what is in a ConfigMap."""
+        data = as_object(self.read(Resource("v1", "configmaps"), name, namespace).get("data"))
+        return {key: text for key, text in data.items() if isinstance(text, str)}
+
+    def find(self, kind: str) -> Resource | None:
+        """Return where objects of a kind (``Job.batch``) are; None if the cluster has none.
+
+        Raises:
+            ClusterError: if it does not say.
+        """
+        return self._find(kind)
+
+    def forget(self) -> None:
+        """Look again which kinds there are: some come later than we do."""
+        self._find.cache_clear()
+
+    def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
+        """Return the objects, of all namespaces, whose labels a selector chooses."""
+        found: list[JsonObject] = []
+        query = {"labelSelector": selector, "limit": str(_PAGE)}
+        while True:
+            page = self._call("GET", resource.path(), query=query)
+            found += map(as_object, as_list(page.get("items")))
+            goes_on = as_object(page.get("metadata")).get("continue")
+            if not goes_on:
+                return found
+            query["continue"] = str(goes_on)
+
+    def patch(self, resource: Resource, document: JsonObject, patch: Patch, part: str = "") -> None:
+        """Change an object, or a part of it (``status``), by a JSON Patch."""
+        metadata = as_object(document.get("metadata"))
+        path = resource.path(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+        path += f"/{part}" if part else ""
+        self._call("PATCH", path, body=patch, content="application/json-patch+json")
+
+    def tell(
+        self, resource: Resource, kind: str, document: JsonObject, reason: str, message: str
+    ) -> None:
+        """Make an event of an object: ``kubectl describe`` shows it."""
+        metadata = as_object(document.get("metadata"))
+        namespace = str(metadata.get("namespace") or "default")
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": "memgate-", "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": resource.api_version,
+                "kind": kind.partition(".")[0],
+                "namespace": namespace,
+                "name": metadata.get("name"),
+                "uid": metadata.get("uid"),
+            },
+            "reason": reason,
+            "message": message[:1024],
+            "type": "Normal" if reason == "MemgateReleased" else "Warning",
+            "source": {"component": "memgate"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._call("POST", Resource("v1", "events").path(namespace), body=event)
+
+    def _discover(self, kind: str) -> Resource | None:
+        name, _, group = kind.partition(".")
+        version = "v1"
+        if group:
+            try:
+                preferred = as_object(self._call("GET", f"/apis/{group}").get("preferredVersion"))
+            except ClusterError as error:
+                if error.status == 404:
+                    return None
+                raise
+            version = str(preferred.get("groupVersion"))
+        path = f"/apis/{version}" if group else f"/api/{version}"
+        for resource in as_list(self._call("GET", path).get("resources")):
+            plural = str(as_object(resource).get("name"))
+            if as_object(resource).get("kind") == name and "/" not in plural:
+                return Resource(version, plural)
+        return None
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content: str = "application/json",
+    ) -> JsonObject:
+        from urllib3.exceptions import HTTPError
+
+        headers = {"Accept": "application/json", "Content-Type": content}
+        request = self._api.param_serialize(
+            method,
+            path,
+            query_params=list((query or {}).items()),
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._api.call_api(*request, _request_timeout=_TIMEOUT_SECONDS)
+            said = answer.read()  # type: ignore[no-untyped-call]
+        except (HTTPError, OSError) as error:
+            why = f"Kubernetes' API server cannot be reached: {type(error).__name__}"
+            raise ClusterError(why) from None
+        if answer.status >= 300:
+            raise ClusterError(_why(answer.status, said), answer.status)
+        return as_object(json.loads(said))
+
+
+def _why(status: int, body: bytes) -> str:
+    try:
+        message = as_object(json.loads(body)).get("message")
+    except ValueError:
+        message = None
+    return f"Kubernetes' API server says: {message or status}"

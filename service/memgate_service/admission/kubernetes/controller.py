@@ -1,0 +1,84 @@
+"""Held objects -> released when their answer is there. The program behind ``memgate controller``.
+
+Every few seconds it lists what has our label and asks memgate about it (``rounds``). What it may do
+is decided once more by the webhook, which sees its patch as anybody's.
+"""
+
+from __future__ import annotations
+
+from memgate_worker.logs import write_line
+
+from memgate.errors import InputError
+from memgate_service.admission.core.judgement import Outcome
+from memgate_service.admission.core.settings import Shape
+from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
+from memgate_service.admission.kubernetes.objects import SHAPES, JsonObject, as_object, find_pods
+from memgate_service.admission.kubernetes.rounds import Done, Rounds
+
+#: what is held and not judged yet; what was refused keeps the label, with another value
+_SELECTOR = f"{HELD}=waiting"
+
+
+class Controller(Rounds):
+    """Releases what is held."""
+
+    def _go_round(self) -> Done:
+        """Look at everything that is held; a kind that cannot be listed is left for later."""
+        done = Done()
+        for kind, shape in (SHAPES | self._settings.admission_paths).items():
+            if shape.suspend is None and shape.templates != ("",):
+                continue  # its pods are held, not itself
+            try:
+                resource = self._cluster.find(kind)
+                held = [] if resource is None else self._cluster.list(resource, _SELECTOR)
+            except ClusterError as error:
+                write_line("cluster", {"kind": kind, "error": error.message})
+                continue
+            for document in held:
+                assert resource is not None
+                done = done.plus(self._look_at(kind, shape, resource, document))
+        return done
+
+    def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
+        try:
+            message, action = self._judge(shape, document)
+        except InputError as error:
+            message, action = error.message, "reject"
+        except ClusterError as error:
+            message, action = error.message, "wait"
+        metadata = as_object(document.get("metadata"))
+        name = {"kind": kind, "namespace": metadata.get("namespace"), "name": metadata.get("name")}
+        try:
+            if action == "wait":
+                return Done(num_waiting=1)
+            if action == "admit":
+                self._cluster.patch(resource, document, release(document, shape))
+                reason, done = "MemgateReleased", Done(num_released=1)
+            else:
+                value = "rejected" if action == "reject" else "uncertain"
+                self._cluster.patch(resource, document, mark(document, value))
+                reason, done = "MemgateRefused", Done(num_refused=1)
+            write_line("judged", {**name, "action": action, "message": message})
+            self._cluster.tell(resource, kind, document, reason, message)
+        except ClusterError as error:  # changed or gone meanwhile, or the webhook refuses
+            write_line("judged", {**name, "error": error.message})
+            return Done(num_waiting=1)
+        return done
+
+    def _judge(self, shape: Shape, document: JsonObject) -> tuple[str, str]:
+        """Say what is to be done with an object, and why.
+
+        Raises:
+            InputError: if what a person wrote about a job is wrong.
+            ClusterError: if a ConfigMap cannot be read.
+        """
+        if not is_held(document, shape):
+            return "somebody released it", "admit"  # only the label is left
+        namespace = str(as_object(document.get("metadata")).get("namespace", ""))
+        judgement = self._judge_pods(namespace, find_pods(document, shape))
+        if judgement is None:
+            return "there is nothing to ask about it any more", "admit"
+        if judgement.outcome is Outcome.NO_ANSWER:
+            return judgement.message, "wait"
+        return judgement.message, judgement.action

@@ -1,0 +1,140 @@
+"""Objects that wait for their answer: held when they are made, released when it is there.
+
+A pod is held by a scheduling gate. A job is held by ``suspend``, unless Kueue uses that itself.
+What has neither (a Deployment) is made, and its pods are held: their template gets our annotation.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from memgate_service.admission.core.settings import Shape
+from memgate_service.admission.kubernetes.objects import (
+    JOB,
+    JOB_CONFIGMAP,
+    JsonObject,
+    as_list,
+    as_object,
+    escape,
+    find_pods,
+    is_set,
+)
+from memgate_service.admission.kubernetes.patches import Patch, put
+
+GATE = "memgate.dev/estimate"
+
+#: a label, so that the controller need not look at every object
+HELD = "memgate.dev/held"
+HELD_POINTER = f"/metadata/labels/{escape(HELD)}"
+
+_GATES = "/spec/schedulingGates"
+
+#: Kueue starts and stops what has this label by its ``suspend``
+_KUEUE = "kueue.x-k8s.io/queue-name"
+
+
+def is_held(document: JsonObject, shape: Shape) -> bool:
+    """Say whether nothing of an object runs before somebody releases it, or its pods."""
+    if _is_pod(shape) or is_stopped(document, shape):
+        return is_stopped(document, shape)
+    pods_are_asked = all(pod.is_template for pod in find_pods(document, shape))
+    is_told = pods_are_asked and not _missing_annotations(document, shape)
+    return is_told and not _can_suspend(document, shape)
+
+
+def is_stopped(document: JsonObject, shape: Shape) -> bool:
+    """Say whether an object itself stands still: by our gate, or by ``suspend``."""
+    if _is_pod(shape):
+        return _gate_index(document) is not None
+    return shape.suspend is not None and is_set(document, shape.suspend)
+
+
+def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool:
+    """Say whether an object, new or changed from an old one, may be held.
+
+    What runs is left to run: to suspend it would end its pods, and a pod that is made, or has its
+    node, gets no gate any more.
+    """
+    if old is not None:
+        return is_stopped(old, shape) if _is_pod(shape) or shape.suspend is not None else True
+    return not (_is_pod(shape) and as_object(document.get("spec")).get("nodeName"))
+
+
+def hold(document: JsonObject, shape: Shape) -> Patch:
+    """Return what holds an object, or the pods that it will make."""
+    patch: Patch = []
+    changed: dict[str, Any] = copy.deepcopy(dict(document))
+    if _is_pod(shape):
+        gates = [*as_list(as_object(document.get("spec")).get("schedulingGates")), {"name": GATE}]
+        put(changed, patch, _GATES, gates)
+    elif _can_suspend(document, shape):
+        assert shape.suspend is not None
+        put(changed, patch, shape.suspend, True)
+    else:
+        for pointer, text in _missing_annotations(document, shape).items():
+            put(changed, patch, pointer, text)
+        return patch  # its pods get the label
+    put(changed, patch, HELD_POINTER, "waiting")
+    return patch
+
+
+def release(document: JsonObject, shape: Shape) -> Patch:
+    """Return what lets a held object go; it fails if somebody changed it meanwhile."""
+    patch: Patch = []
+    index = _gate_index(document) if _is_pod(shape) else None
+    if index is not None:
+        place = f"{_GATES}/{index}"
+        patch += [
+            {"op": "test", "path": f"{place}/name", "value": GATE},
+            {"op": "remove", "path": place},
+        ]
+    elif shape.suspend is not None and is_set(document, shape.suspend):
+        patch.append({"op": "replace", "path": shape.suspend, "value": False})
+    if HELD in _labels(document):
+        patch.append({"op": "remove", "path": HELD_POINTER})
+    return patch
+
+
+def mark(document: JsonObject, value: str) -> Patch:
+    """Return what notes why an object stays held."""
+    patch: Patch = []
+    put(copy.deepcopy(dict(document)), patch, HELD_POINTER, value)
+    return patch
+
+
+def wait_again(document: JsonObject, shape: Shape) -> Patch:
+    """Return what has the controller look again at an object that it refused."""
+    is_refused = is_stopped(document, shape) and _labels(document).get(HELD) is not None
+    return mark(document, "waiting") if is_refused else []
+
+
+def _is_pod(shape: Shape) -> bool:
+    return shape.templates == ("",)
+
+
+def _can_suspend(document: JsonObject, shape: Shape) -> bool:
+    return shape.suspend is not None and _KUEUE not in _labels(document)
+
+
+def _labels(document: JsonObject) -> JsonObject:
+    return as_object(as_object(document.get("metadata")).get("labels"))
+
+
+def _gate_index(document: JsonObject) -> int | None:
+    gates = as_list(as_object(document.get("spec")).get("schedulingGates"))
+    names = [as_object(gate).get("name") for gate in gates]
+    return names.index(GATE) if GATE in names else None
+
+
+def _missing_annotations(document: JsonObject, shape: Shape) -> dict[str, str]:
+    """Return what templates must say for their pods to be held, where they do not."""
+    bare = {**document, "metadata": {}}
+    own = {pod.pointer: pod.annotations for pod in find_pods(bare, shape)}
+    return {
+        f"{pod.pointer}/metadata/annotations/{escape(name)}": pod.annotations[name]
+        for pod in find_pods(document, shape)
+        if pod.is_template
+        for name in (JOB, JOB_CONFIGMAP)
+        if name in pod.annotations and name not in own[pod.pointer]
+    }

@@ -1,0 +1,281 @@
+"""An object of Kubernetes -> the pods that it is or will make, wherever they are described in it.
+
+Objects of other people's kinds may hold anything: what is not as expected counts as not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from memgate_service.admission.core.settings import Shape
+from memgate_service.admission.kubernetes.quantities import is_nothing
+
+JsonObject = Mapping[str, Any]
+
+#: what a pod's annotations may say to us
+JOB = "memgate.dev/job"
+JOB_CONFIGMAP = "memgate.dev/job-configmap"
+GPU = "memgate.dev/gpu"
+
+#: annotations on which an answer depends: ours, and those of KAI's scheduler
+_LOOKED_AT = (JOB, JOB_CONFIGMAP, GPU, "gpu-memory", "gpu-fraction")
+
+#: labels of nodes that name their GPU: NVIDIA's feature discovery, Google's, Amazon's, Karpenter's
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+PRODUCT_LABELS = (
+    PRODUCT_LABEL,
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "karpenter.k8s.aws/instance-gpu-name",
+)
+#: what a node's GPU has, in MiB
+MEMORY_LABEL = "nvidia.com/gpu.memory"
+
+#: whose resources are GPUs, or parts of them
+_RESOURCES = ("nvidia.com/", "volcano.sh/", "koordinator.sh/")
+
+_TEMPLATE = ("/spec/template",)
+
+#: by kind and group
+SHAPES: dict[str, Shape] = {
+    "Pod": Shape(templates=("",)),
+    "Job.batch": Shape(templates=_TEMPLATE, suspend="/spec/suspend"),
+    "CronJob.batch": Shape(templates=("/spec/jobTemplate/spec/template",), is_fixed=False),
+    "Deployment.apps": Shape(templates=_TEMPLATE, is_fixed=False),
+    "StatefulSet.apps": Shape(templates=_TEMPLATE, is_fixed=False),
+    "PyTorchJob.kubeflow.org": Shape(
+        templates=("/spec/pytorchReplicaSpecs/*/template",), suspend="/spec/runPolicy/suspend"
+    ),
+    "TrainJob.trainer.kubeflow.org": Shape(trainer="/spec/trainer", suspend="/spec/suspend"),
+    "RayJob.ray.io": Shape(
+        templates=(
+            "/spec/rayClusterSpec/headGroupSpec/template",
+            "/spec/rayClusterSpec/workerGroupSpecs/*/template",
+        ),
+        suspend="/spec/suspend",
+    ),
+    "RayCluster.ray.io": Shape(
+        templates=("/spec/headGroupSpec/template", "/spec/workerGroupSpecs/*/template"),
+        suspend="/spec/suspend",
+    ),
+    "JobSet.jobset.x-k8s.io": Shape(
+        templates=("/spec/replicatedJobs/*/template/spec/template",), suspend="/spec/suspend"
+    ),
+    "Job.batch.volcano.sh": Shape(templates=("/spec/tasks/*/template",)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What a container asks for."""
+
+    #: where its ``resources`` stand
+    pointer: str
+    #: of GPUs; what else it may want changes no answer
+    limits: JsonObject
+
+    @property
+    def asked(self) -> JsonObject:
+        """What of it is more than nothing."""
+        return {name: value for name, value in self.limits.items() if not is_nothing(value)}
+
+
+class Rule(NamedTuple):
+    """What a label of a node must be, to tell its GPU."""
+
+    label: str
+    #: one of these; or more than the first
+    values: tuple[str, ...]
+    is_more: bool = False
+
+
+#: rules that must all hold
+Term = tuple[Rule, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod, or what says how pods will be."""
+
+    #: where it stands; empty for a pod itself
+    pointer: str
+    annotations: Mapping[str, str]
+    containers: tuple[Container, ...]
+    #: what its node must be: one of these must hold, and one without rules holds for every GPU
+    nodes: tuple[Term, ...]
+    scheduler: str
+    #: it is written as a pod is; else only its resources are known
+    is_template: bool = True
+
+    @property
+    def label(self) -> str:
+        """For people: spec.template."""
+        return self.pointer.strip("/").replace("/", ".") or "the pod"
+
+
+def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
+    """Return the pods of an object."""
+    pods = [
+        _pod(document, pointer, as_object(template))
+        for pattern in shape.templates
+        for pointer, template in _matches(document, pattern)
+    ]
+    if shape.trainer is not None:
+        pods += [
+            _trainer(document, pointer, as_object(trainer))
+            for pointer, trainer in _matches(document, shape.trainer)
+        ]
+    return tuple(pods)
+
+
+def is_set(document: JsonObject, pointer: str) -> bool:
+    """Say whether something is true, as ``suspend`` of a job."""
+    return any(value is True for _, value in _matches(document, pointer))
+
+
+def as_object(value: object) -> JsonObject:
+    """Return an object, an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a list, an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def escape(key: str) -> str:
+    """Write a key as a part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def unescape(part: str) -> str:
+    """Read a part of a JSON pointer as a key."""
+    return part.replace("~1", "/").replace("~0", "~")
+
+
+def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[str, object]]:
+    """Yield what stands where a pointer with ``*`` in it leads."""
+    if not pattern:
+        yield pointer, value
+        return
+    first, slash, rest = pattern[1:].partition("/")
+    rest = slash + rest
+    if first == "*":
+        items = enumerate(value) if isinstance(value, list) else as_object(value).items()
+        for key, item in items:
+            yield from _matches(item, rest, f"{pointer}/{escape(str(key))}")
+        return
+    key = unescape(first)
+    if isinstance(value, dict) and key in value:
+        yield from _matches(value[key], rest, f"{pointer}/{first}")
+
+
+def _pod(document: JsonObject, pointer: str, pod: JsonObject) -> Pod:
+    spec = as_object(pod.get("spec"))
+    return Pod(
+        pointer=pointer,
+        annotations=_annotated_by(document, pointer),
+        containers=_containers(f"{pointer}/spec", spec),
+        nodes=_nodes(spec),
+        scheduler=str(spec.get("schedulerName") or ""),
+    )
+
+
+def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
+    """Kubeflow's TrainJob has resources for each node, and overrides of a template elsewhere."""
+    overrides = as_list(as_object(document.get("spec")).get("podTemplateOverrides"))
+    selector: dict[str, str] = {}
+    for override in overrides:
+        selector |= _texts(as_object(as_object(override).get("spec")).get("nodeSelector"))
+    resources = {"resources": trainer.get("resourcesPerNode")}
+    return Pod(
+        pointer=pointer,
+        annotations=_annotated_by(document, pointer),
+        containers=(_container(f"{pointer}/resourcesPerNode", resources),),
+        nodes=(select_node(selector),),
+        scheduler="",
+        is_template=False,
+    )
+
+
+def _container(pointer: str, container: JsonObject) -> Container:
+    resources = as_object(container.get("resources"))
+    limits = {**as_object(resources.get("requests")), **as_object(resources.get("limits"))}
+    ours = {name: value for name, value in limits.items() if name.startswith(_RESOURCES)}
+    return Container(pointer=pointer, limits=ours)
+
+
+def _containers(pointer: str, spec: JsonObject) -> tuple[Container, ...]:
+    """Return a pod's containers; if none of them wants a GPU, also those before that do."""
+    main, before = (
+        [
+            _container(f"{pointer}/{name}/{index}/resources", as_object(container))
+            for index, container in enumerate(as_list(spec.get(name)))
+        ]
+        for name in ("containers", "initContainers")
+    )
+    if not any(container.asked for container in main):
+        main += [container for container in before if container.asked]
+    return tuple(main)
+
+
+def _nodes(spec: JsonObject) -> tuple[Term, ...]:
+    """Return what a pod's node must be: all of its selector, and one term of its affinity."""
+    affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
+    required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    selected = select_node(_texts(spec.get("nodeSelector")))
+    terms = filter(None, map(as_object, as_list(required.get("nodeSelectorTerms"))))
+    found = tuple((*selected, *_expressed(term)) for term in terms)
+    return tuple(dict.fromkeys(found)) or (selected,)
+
+
+def select_node(labels: Mapping[str, str]) -> Term:
+    """Return what labels, which a node must have, tell of its GPU."""
+    wanted = (*PRODUCT_LABELS, MEMORY_LABEL)
+    return tuple(Rule(label, (labels[label],)) for label in wanted if label in labels)
+
+
+def _expressed(term: JsonObject) -> Iterator[Rule]:
+    for expression in map(as_object, as_list(term.get("matchExpressions"))):
+        label, operator = expression.get("key"), expression.get("operator")
+        values = tuple(map(str, as_list(expression.get("values"))))
+        if not values:
+            continue
+        if operator == "In" and label in (*PRODUCT_LABELS, MEMORY_LABEL):
+            yield Rule(str(label), values)
+        elif operator == "Gt" and label == MEMORY_LABEL:
+            yield Rule(MEMORY_LABEL, values[:1], is_more=True)
+
+
+def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:
+    """Return what is noted on a pod and on what makes it: the object, templates of jobs in it."""
+    inside: object = document
+    given = _annotations(document)
+    for key in pointer.split("/")[1:]:
+        inside = _part(inside, key)
+        given = _over(given, _annotations(as_object(inside)))
+    return given
+
+
+def _part(value: object, key: str) -> object:
+    if isinstance(value, list):
+        return value[int(key)]
+    return as_object(value).get(unescape(key))
+
+
+def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:
+    """The nearer to a pod an annotation is, the more it counts."""
+    if {JOB, JOB_CONFIGMAP} & inner.keys():  # either says what the job is
+        outer = {name: text for name, text in outer.items() if name not in (JOB, JOB_CONFIGMAP)}
+    return {**outer, **inner}
+
+
+def _annotations(document: JsonObject) -> dict[str, str]:
+    given = _texts(as_object(document.get("metadata")).get("annotations"))
+    return {name: given[name] for name in _LOOKED_AT if name in given}
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {key: text for key, text in as_object(value).items() if isinstance(text, str)}

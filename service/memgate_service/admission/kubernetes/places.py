@@ -1,0 +1,291 @@
+"""A pod -> the places where it may come to run: kinds of GPU, and how much of each it declared.
+
+A GPU is named by (the first that says so counts) the name of a MIG resource, a node's labels in
+its selector and its affinity, our own annotation, the GPUs that the operator says the cluster has.
+Our annotation binds no scheduler: beside the others it counts only if it says less.
+Memory is declared to HAMi, Volcano, Koordinator or KAI: a job may not take more than that, however
+large the GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+import msgspec
+
+from memgate.errors import InputError
+from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, find_products, parse_gpu
+from memgate.units import GIB, MIB
+from memgate_service.admission.kubernetes.objects import (
+    GPU,
+    MEMORY_LABEL,
+    PRODUCT_LABELS,
+    Pod,
+    Term,
+)
+from memgate_service.admission.kubernetes.quantities import read_quantity
+
+MIG_PREFIX = "nvidia.com/mig-"
+
+#: whole GPUs, or parts of them, by number
+_COUNTED = (
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "volcano.sh/vgpu-number",
+    "koordinator.sh/gpu",
+)
+#: memory for each GPU, and the unit in which a bare number is
+_MEMORY = {
+    "nvidia.com/gpumem": MIB,
+    "volcano.sh/vgpu-memory": MIB,
+    "koordinator.sh/gpu-memory": 1,
+}
+#: memory for each GPU, in percent of it
+_PERCENT = (
+    "nvidia.com/gpumem-percentage",
+    "volcano.sh/vgpu-memory-percentage",
+    "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/gpu",
+)
+
+#: on which a job is run if nobody says where its pod will; the largest if it declares more
+_REFERENCE = "a100-80"
+_LARGEST = max(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+
+#: the profile of a MIG part: 1g.10gb, 1g.10gb.me; its size is the second figure
+_PROFILE = re.compile(r"\d+g\.(\d+)gb(?:\..+)?")
+
+
+#: what a job sees of the memory that a node's label tells: the label counts what the GPU keeps to
+#: itself. A T4 (15360 MiB) shows 14909, an RTX 4060 (8188) 7933, which is the least share we know
+_SEEN = Decimal("0.968")
+
+#: KAI's, of a pod
+_MEMORY_NOTE = "annotation gpu-memory"
+_FRACTION = "annotation gpu-fraction"
+
+
+class UnknownGpuError(InputError):
+    """A pod names a GPU that the catalogue has not; that is no fault of the pod."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A GPU, or a part of one."""
+
+    gpu: GpuSpec
+    #: how much of it a pod declared, and where; None is all of it
+    declared_bytes: int | None = None
+    declared_by: str = ""
+    #: nobody said that it would be this one
+    is_assumed: bool = False
+
+    @property
+    def capacity_bytes(self) -> int:
+        """What a job can have there."""
+        if self.declared_bytes is None:
+            return self.gpu.memory_bytes
+        return min(self.declared_bytes, self.gpu.memory_bytes)
+
+    @property
+    def is_part(self) -> bool:
+        """A job gets less than the GPU has, because its pod says so."""
+        return self.capacity_bytes < self.gpu.memory_bytes
+
+    @property
+    def is_share(self) -> bool:
+        """That is declared as so much of the GPU, whichever it is."""
+        return self.declared_by in (*_PERCENT, _FRACTION)
+
+    def as_declared(self, size_bytes: int) -> str:
+        """Write so much of the GPU as it is declared there: 8772 MiB, 60 %, 0.6; rounded up."""
+        hundredths = -(-100 * size_bytes // self.gpu.memory_bytes)
+        if self.declared_by in _PERCENT:
+            return f"{hundredths} %"
+        if self.declared_by == _FRACTION:
+            return f"{hundredths / 100:g}"
+        return f"{-(-size_bytes // MIB)} MiB"
+
+
+def asks_for_gpu(pod: Pod) -> bool:
+    """Say whether a pod wants a GPU, or a part of one."""
+    names = {name for container in pod.containers for name in container.asked}
+    return (
+        bool(names & {*_COUNTED, *_MEMORY, *_PERCENT})
+        or any(name.startswith(MIG_PREFIX) for name in names)
+        or bool({"gpu-memory", "gpu-fraction"} & pod.annotations.keys())
+    )
+
+
+def names_gpu(pod: Pod) -> bool:
+    """Say whether a pod says on which kind of GPU it must run."""
+    return GPU in pod.annotations or any(pod.nodes) or bool(_profiles(pod))
+
+
+def find_places(pod: Pod, cluster: tuple[GpuSpec, ...]) -> tuple[Place, ...]:
+    """Return where a pod may run; one place that is assumed if nothing is known.
+
+    Raises:
+        UnknownGpuError: if it names a GPU that is not in the catalogue.
+        InputError: if what is declared makes no sense.
+    """
+    gpus = _named(pod) or cluster
+    if not gpus:
+        return (_assumed(pod),)
+    return tuple(
+        _place(gpu, [*_declared(pod), *_declared_shares(pod, gpu)], is_assumed=False)
+        for gpu in gpus
+    )
+
+
+def _named(pod: Pod) -> tuple[GpuSpec, ...]:
+    if GPU not in pod.annotations:
+        return _required(pod)
+    own = _annotated(pod.annotations[GPU])
+    try:
+        required = _required(pod, own)
+    except UnknownGpuError:  # that is what the annotation is for
+        required = ()
+    smaller = (min(gpu, own, key=lambda one: one.memory_bytes) for gpu in required)
+    return tuple(dict.fromkeys(smaller)) or (own,)
+
+
+def _required(pod: Pod, meant: GpuSpec | None = None) -> tuple[GpuSpec, ...]:
+    """Return the GPUs that a pod can come to; none if it may come to others as well.
+
+    Where a label leaves open which of several it is, it is the one that is meant.
+    """
+    profiles = _profiles(pod)
+    if profiles:
+        products = [product for term in pod.nodes for product in _products(term)]
+        return tuple(gpu for profile in profiles for gpu in _slices(profile, products))
+    found = [_of_term(term, meant) for term in pod.nodes]
+    return tuple(dict.fromkeys(gpu for gpus in found for gpu in gpus)) if all(found) else ()
+
+
+def _profiles(pod: Pod) -> list[str]:
+    return [
+        name.removeprefix(MIG_PREFIX)
+        for container in pod.containers
+        for name in container.asked
+        if name.startswith(MIG_PREFIX)
+    ]
+
+
+def _of_term(term: Term, meant: GpuSpec | None) -> list[GpuSpec]:
+    """Return the GPUs of nodes for which all of a term's rules hold."""
+    products = _products(term)
+    if products:
+        found = map(_cards, products)
+        return [gpu for cards in found for gpu in ([meant] if meant in cards else cards)]
+    exact = [rule.values for rule in term if not rule.is_more]
+    least = [value for rule in term if rule.is_more for value in rule.values]
+    memories = _common(exact) if exact else least
+    sizes = [int(read_quantity(MEMORY_LABEL, value) * MIB * _SEEN) for value in memories]
+    return [_described(memory) for memory in (sizes if exact else [max(sizes)] if sizes else [])]
+
+
+def _products(term: Term) -> list[str]:
+    """Return the products that a term allows, by the first label that names one."""
+    for label in PRODUCT_LABELS:
+        allowed = [rule.values for rule in term if rule.label == label]
+        if allowed:
+            return _common(allowed)
+    return []
+
+
+def _common(allowed: list[tuple[str, ...]]) -> list[str]:
+    """Return what is in all lists; all of the first if nothing is: no node is both."""
+    first, *others = allowed
+    return [value for value in first if all(value in one for one in others)] or list(first)
+
+
+def _annotated(text: str) -> GpuSpec:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        document = text.strip()
+    try:
+        return parse_gpu(document).gpu
+    except InputError as error:
+        raise InputError(f"annotation {GPU}: {error.message}") from None
+
+
+def _cards(label: str) -> tuple[GpuSpec, ...]:
+    """Return the GPUs, or the parts of one, that nodes with a label have."""
+    found = find_products(label)
+    if found:
+        return found
+    card, _, profile = label.partition("-MIG-")  # all GPUs of a node are cut into such parts
+    profile = profile.removesuffix("-SHARED")
+    if _PROFILE.fullmatch(profile) and find_product(card) is not None:
+        return _slices(profile, [card])
+    raise UnknownGpuError(
+        f"the GPU {label!r} is not in the catalogue (see: memgate gpus); describe it in the"
+        f""" annotation {GPU}: '{{"memory_bytes": N, "compute_capability": "8.6"}}'"""
+    )
+
+
+def _slices(profile: str, products: list[str]) -> tuple[GpuSpec, ...]:
+    """Return the parts of GPUs that a MIG profile may mean."""
+    profile = profile.removesuffix(".shared")  # by turns: each job sees all of it
+    end = f"-{profile}"
+    known = [gpu for gpu in CATALOGUE.values() if gpu.name.endswith(end)]
+    whole = [product.partition("-MIG")[0] for product in products]
+    cards = [gpu.name for product in whole for gpu in _cards(product)]
+    ours = [gpu for gpu in known if not cards or gpu.name.removesuffix(end) in cards]
+    if ours:
+        return tuple(ours)
+    size = _PROFILE.fullmatch(profile)
+    if size is None:
+        raise InputError(f"{MIG_PREFIX}{profile}: no MIG profile, such as 1g.10gb")
+    like = find_gpu(cards[0]) if cards else CATALOGUE[_REFERENCE]
+    return (_described(int(size.group(1)) * GIB * 95 // 100, like),)  # a job sees a little less
+
+
+def _described(memory_bytes: int, like: GpuSpec = CATALOGUE[_REFERENCE]) -> GpuSpec:
+    major, minor = like.compute_capability
+    asked = {"memory_bytes": memory_bytes, "compute_capability": f"{major}.{minor}"}
+    return parse_gpu(asked).gpu
+
+
+def _assumed(pod: Pod) -> Place:
+    """Return a place for a pod that may come to any GPU: what a share of it is, nobody knows."""
+    gpu = CATALOGUE[_REFERENCE]
+    list(_declared_shares(pod, gpu))  # what makes no sense is said all the same
+    declared = list(_declared(pod))
+    least = min(declared)[0] if declared else 0
+    return _place(gpu if least <= gpu.memory_bytes else _LARGEST, declared, is_assumed=True)
+
+
+def _place(gpu: GpuSpec, declared: list[tuple[int, str]], *, is_assumed: bool) -> Place:
+    if not declared:
+        return Place(gpu=gpu, is_assumed=is_assumed)
+    least, by = min(declared)
+    return Place(gpu=gpu, declared_bytes=least, declared_by=by, is_assumed=is_assumed)
+
+
+def _declared(pod: Pod) -> Iterator[tuple[int, str]]:
+    """Yield how much memory of its GPU a pod declares, and by what."""
+    for container in pod.containers:
+        for name, unit in _MEMORY.items():
+            if name in container.asked:
+                yield int(read_quantity(name, container.asked[name]) * unit), name
+    if "gpu-memory" in pod.annotations:
+        amount = read_quantity("gpu-memory", pod.annotations["gpu-memory"])
+        yield int(amount * MIB), _MEMORY_NOTE
+
+
+def _declared_shares(pod: Pod, gpu: GpuSpec) -> Iterator[tuple[int, str]]:
+    """Yield how much that is which a pod declares as a share of its GPU."""
+    for container in pod.containers:
+        for name in _PERCENT:
+            if name in container.asked:
+                percent = min(read_quantity(name, container.asked[name]), Decimal(100))
+                yield int(gpu.memory_bytes * percent / 100), name
+    if "gpu-fraction" in pod.annotations:
+        fraction = read_quantity("gpu-fraction", pod.annotations["gpu-fraction"])
+        yield int(gpu.memory_bytes * min(fraction, Decimal(1))), _FRACTION

@@ -1,0 +1,1 @@
+"""Answers the admission checks of Kueue."""

@@ -1,0 +1,263 @@
+"""``memgate accuracy``: predict every row of a truth file, and show the table beside others'."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from memgate_worker.engines.registry import Engine, check_engine, start_engine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from memgate.accuracy import (
+    PUBLISHED,
+    MeasuredRun,
+    Prediction,
+    gpu_of,
+    predict,
+    published_prediction,
+    read_measured_runs,
+    summarize,
+)
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.errors import InputError, MemgateError
+from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
+from memgate_service.cli.commands.options import AsJson, RuntimeName
+
+#: estimators as their authors write them
+_SPELLED = {"xmem": "xMem", "dnnmem": "DNNMem", "schedtune": "SchedTune", "llmem": "LLMem"}
+
+
+def accuracy_command(
+    peaks: Annotated[
+        Path, typer.Argument(metavar="PEAKS", help="CSV of measured runs, such as peaks.csv.")
+    ],
+    capped: Annotated[
+        Path | None,
+        typer.Option(metavar="CAPPED", help="CSV of the same jobs run again under a cap."),
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Which engine predicts: auto, phantom or profile.")
+    ] = "phantom",
+    runtime: RuntimeName = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="The first N rows only.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw predicted against measured, and the errors, into DIR."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict every row of a truth file and print the table against the published estimators.
+
+    Example: memgate accuracy peaks.csv --capped capped_runs.csv --runtime torch-2.6
+    """
+    check_engine(engine)
+    rows = _read_rows(peaks, capped, models, limit)
+    found = find_runtime(runtime)
+    if plot is not None:
+        prepare_pictures(plot)
+    outcomes = _Outcomes(
+        engine=engine,
+        runtime=found,
+        rows=rows,
+        said=_predict_all(rows, engine, found, silent=as_json),
+    )
+    pictures = [] if plot is None else outcomes.draw(plot)
+    if as_json:
+        failed = outcomes.failed
+        typer.echo(json.dumps(outcomes.summary() | {"runtime": found.name, "failed": failed}))
+        return
+    _print(outcomes.summary(), engine, found, outcomes.failed)
+    for path in pictures:
+        typer.echo(f"picture: {path}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcomes:
+    """What one engine, and the published estimators, said of measured runs."""
+
+    engine: str
+    runtime: Runtime
+    rows: list[MeasuredRun]
+    #: by the engine, of each row: a prediction, or why there is none
+    said: list[Prediction | str]
+
+    @property
+    def failed(self) -> dict[str, str]:
+        return {
+            row.run: said
+            for row, said in zip(self.rows, self.said, strict=True)
+            if isinstance(said, str)
+        }
+
+    @property
+    def made(self) -> list[tuple[MeasuredRun, Prediction]]:
+        return [
+            (row, said)
+            for row, said in zip(self.rows, self.said, strict=True)
+            if isinstance(said, Prediction)
+        ]
+
+    def published(self, name: str) -> list[Prediction]:
+        return [published_prediction(row, name) for row in self.rows]
+
+    def summary(self) -> dict[str, Any]:
+        rows, said = [row for row, _ in self.made], [said for _, said in self.made]
+        return {self.engine: summarize(rows, said, is_published=False)} | {
+            name: summarize(self.rows, self.published(name), is_published=True)
+            for name in PUBLISHED
+        }
+
+    def draw(self, directory: Path) -> list[Path]:
+        ours = f"{self.engine}, {self.runtime.name}"
+        published = {
+            _SPELLED[name]: list(zip(self.rows, self.published(name), strict=True))
+            for name in PUBLISHED
+        }
+        drawn = {ours: self.made} | published
+        return plot_accuracy(drawn, directory, compared=(ours, _SPELLED["xmem"]))
+
+
+def _read_rows(
+    peaks: Path, capped: Path | None, models: Path | None, limit: int | None
+) -> list[MeasuredRun]:
+    return read_measured_runs(
+        _rows(peaks)[:limit],
+        _rows(capped) if capped else [],
+        json.loads(_read(models or peaks.with_name("models.json"))),
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(_read(path).splitlines()))
+
+
+def _predict_all(
+    rows: list[MeasuredRun], engine: str, runtime: Runtime, *, silent: bool
+) -> list[Prediction | str]:
+    """Predict in as many processes as there are processors, each with a warm engine.
+
+    Rows that differ in their batch size alone go to the same process one after the other: an engine
+    may remember what it ran.
+    """
+    groups: dict[str, list[int]] = {}
+    for position, row in enumerate(rows):
+        key = row.spec.model_dump_json(exclude={"batch_size"})
+        groups.setdefault(key, []).append(position)
+    said: dict[int, Prediction | str] = {}
+    with ProcessPoolExecutor(
+        max_workers=os.cpu_count(), initializer=_start_engine, initargs=(engine, runtime)
+    ) as pool:
+        jobs = {
+            pool.submit(_predict_group, [rows[at] for at in positions]): positions
+            for positions in groups.values()
+        }
+        console = Console(stderr=True)
+        hidden = silent or not console.is_terminal
+        with Progress(console=console, disable=hidden) as progress:
+            task = progress.add_task("predicting", total=len(rows))
+            for job in as_completed(jobs):
+                said.update(zip(jobs[job], job.result(), strict=True))
+                progress.update(task, completed=len(said))
+    return [said[position] for position in range(len(rows))]
+
+
+_engine: Engine | None = None
+
+
+def _start_engine(name: str, runtime: Runtime) -> None:
+    global _engine  # one per process of the pool: its initializer has nowhere else to put it
+    _engine = start_engine(name, runtime)
+
+
+def _predict_group(rows: list[MeasuredRun]) -> list[Prediction | str]:
+    return [_predict(row) for row in rows]
+
+
+def _predict(row: MeasuredRun) -> Prediction | str:
+    """Predict one row, or say why the job could not be run."""
+    assert _engine is not None
+    gpu = gpu_of(row)
+    try:
+        traced = _engine.trace(row.spec, gpu)
+    except MemgateError as error:
+        return error.message
+    said = predict(row, traced.timeline, gpu, traced.seconds)
+    if not row.capped:
+        return said
+    config = parse_alloc_conf("")
+    ample = replay(traced.timeline, config, AMPLE_BYTES)
+    return replace(said, required_bytes=find_min_capacity(traced.timeline, config, ample))
+
+
+def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: dict[str, str]) -> None:
+    table = Table(
+        *("estimator", "rows", "median error", "p90", "beyond 10 %", "first verdict right"),
+        *("capped runs", "right", "false admits", "seconds"),
+        title=f"{engine} with {runtime.name}",
+        title_justify="left",
+    )
+    for name, figures in result.items():
+        capped = figures["capped"]
+        right = capped["right"] / capped["rows"] if capped["rows"] else None
+        table.add_row(
+            name,
+            str(figures["rows"]),
+            *(_percent(figures[key], 2) for key in ("median_relative_error", "p90_relative_error")),
+            *(_percent(figures[key], 1) for key in _SHARES),
+            str(capped["rows"]),
+            _percent(right, 1),
+            str(capped["false_admits"]),
+            "" if figures["seconds_median"] is None else f"{figures['seconds_median']:.2f}",
+        )
+    console = Console(width=120)
+    console.print(table)
+    for name in ("by_kind", "by_gpu", "by_model"):
+        console.print(_group_table(name, result[engine][name]))
+    for run, reason in failed.items():
+        console.print(f"{run} could not be run: {reason}", markup=False)
+
+
+_SHARES = ("share_beyond_10_percent", "first_validation_right")
+
+
+def _group_table(name: str, groups: dict[str, Any]) -> Table:
+    table = Table(name.replace("_", " "), "rows", "median error", "p90", "capped", "right")
+    for value, figures in groups.items():
+        capped = figures["capped"]
+        table.add_row(
+            value,
+            str(figures["rows"]),
+            _percent(figures["median_relative_error"], 2),
+            _percent(figures["p90_relative_error"], 2),
+            str(capped["rows"]),
+            str(capped["right"]),
+        )
+    return table
+
+
+def _percent(share: float | None, digits: int) -> str:
+    return "" if share is None else f"{share * 100:.{digits}f} %"

@@ -1,0 +1,89 @@
+"""``memgate fit``: every GPU of the catalogue, and the smallest on which a job fits."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
+from memgate_worker.engines.registry import start_engine
+from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.verdicts import fit_everywhere
+from rich.console import Console
+from rich.table import Table
+
+from memgate.jobspec import JobSpec
+from memgate.report import Fit, FitEntry
+from memgate.units import format_size
+from memgate_service.cli.commands.estimate import read_spec
+from memgate_service.cli.commands.options import (
+    ApiKey,
+    AsJson,
+    EngineChoice,
+    RuntimeName,
+    Server,
+    Timeout,
+)
+from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
+
+#: no GPU admits it
+_EXIT_NONE = 3
+
+_COLOURS = {"admit": "green", "reject": "red", "uncertain": "yellow", "unknown": "dim"}
+
+
+def fit_command(
+    job: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="Job spec, JSON or YAML ('-': from stdin).")
+    ],
+    engine: EngineChoice = "auto",
+    runtime: RuntimeName = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    server: Server = None,
+    api_key: ApiKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """On which GPUs does this job fit? Exit status: 0 if on any, 3 if on none.
+
+    The job runs once for each generation of GPUs; those that the runtime's PyTorch was not built
+    for are unknown.
+
+    Example: memgate fit deploy/examples/gpt2.yaml
+    """
+    spec = with_runtime(read_spec(job), runtime)
+    if server:
+        with connect(server, api_key, silent=as_json) as client:
+            fit = client.fit(spec, engine=engine_name(engine), wait=timeout)
+    else:
+        fit = _try_all(spec, engine, timeout, silent=as_json)
+    if as_json:
+        typer.echo(fit.model_dump_json())
+    else:
+        _print(fit)
+    raise typer.Exit(_EXIT_NONE if fit.smallest is None else 0)
+
+
+def _try_all(spec: JobSpec, engine: str, timeout: float, *, silent: bool) -> Fit:
+    console = Console(stderr=True, highlight=False, quiet=silent)
+
+    def tell(known: list[FitEntry]) -> None:
+        console.print(f"tried {', '.join(entry.gpu for entry in known)}")
+
+    with start_engine(engine, find_runtime(spec.runtime)) as started:
+        return fit_everywhere(partial(started.trace, timeout_seconds=timeout), spec, tell)
+
+
+def _print(fit: Fit) -> None:
+    console = Console(highlight=False)
+    table = Table("gpu", "memory", "decision", "needs up to")
+    for entry in fit.gpus:
+        needs = "" if entry.upper_bound_bytes is None else format_size(entry.upper_bound_bytes)
+        decision = f"[{_COLOURS[entry.decision]}]{entry.decision}[/]"
+        table.add_row(entry.gpu, format_size(entry.capacity_bytes), decision, needs)
+    console.print(table)
+    unknown = {entry.reason.message for entry in fit.gpus if entry.decision == "unknown"}
+    for message in sorted(unknown):
+        console.print(f"unknown: {message}", markup=False)
+    console.print(f"smallest that fits: {fit.smallest or 'none of the catalogue'}")

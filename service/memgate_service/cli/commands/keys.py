@@ -1,0 +1,165 @@
+"""``memgate keys``: who may ask. Talks to the queue itself, so it works when nobody has a key."""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from memgate_worker.queue.client import QueueClient, QueueError
+from memgate_worker.queue.keys import KeyRing, Role
+from rich.console import Console
+from rich.table import Table
+
+from memgate.errors import InputError, MemgateError
+from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.cluster import Cluster
+from memgate_service.admission.kubernetes.secret import Secret
+from memgate_service.settings import ServiceSettings
+
+keys_app = typer.Typer(
+    name="keys",
+    no_args_is_help=True,
+    help="Make, list and revoke API keys. They are kept where jobs are: MEMGATE_REDIS_URL, or the"
+    " queue of a running `memgate up`.",
+)
+
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="DIR", help="What `memgate up` was given as --data.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+#: where `memgate up` keeps jobs unless told otherwise
+DEFAULT_DATA = Path(".memgate")
+
+
+class QueueAwayError(MemgateError):
+    """The keys cannot be reached."""
+
+    code = "QUEUE_UNREACHABLE"
+
+
+class RoleName(StrEnum):
+    """A role, as it is written on the command line."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    ADMIN = "admin"
+
+
+@keys_app.command("create")
+def create_command(
+    name: Annotated[str, typer.Argument(help="Who it is for; shown by `memgate keys list`.")],
+    role: Annotated[
+        RoleName, typer.Option(help="read: look; submit: ask and cancel as well; admin: all.")
+    ] = RoleName.SUBMIT,
+    data: DataOption = DEFAULT_DATA,
+    json_: JsonOption = False,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECRET",
+            help="Put it into this Kubernetes Secret, under `key`, and print its id only; does"
+            " nothing if a key that is in force is there already.",
+        ),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="Where the Secret is.")] = "default",
+) -> None:
+    """Make a key and print it, once: only a digest of it is kept.
+
+    Example: memgate keys create ci --role submit
+    """
+    if not name.strip() or len(name) > 100 or not name.isprintable():
+        raise InputError(f"NAME is {name!r:.60}: 1 to 100 printable characters")
+    with _Keys(data) as keys:
+        if secret is not None:
+            typer.echo(_keep_in_secret(keys, name.strip(), Role[role.name], secret, namespace))
+            return
+        key = keys.make(name.strip(), Role[role.name])
+    typer.echo(json.dumps({"id": key.split("_")[1], "key": key}) if json_ else key)
+
+
+@keys_app.command("list")
+def list_command(data: DataOption = DEFAULT_DATA, json_: JsonOption = False) -> None:
+    """Show the keys that are in force, without their secrets."""
+    with _Keys(data) as keys:
+        found = keys.list()
+    rows = [
+        {
+            "id": key.key_id,
+            "name": key.name,
+            "role": key.role.name.lower(),
+            "created_at": key.created_at,
+        }
+        for key in found
+    ]
+    if json_:
+        typer.echo(json.dumps(rows))
+        return
+    table = Table("id", "name", "role", "created", box=None)
+    for row in rows:
+        table.add_row(*row.values())
+    Console(markup=False).print(table)
+
+
+@keys_app.command("revoke")
+def revoke_command(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="See `memgate keys list`.")],
+    data: DataOption = DEFAULT_DATA,
+) -> None:
+    """Put a key out of force; running services notice within ten seconds."""
+    with _Keys(data) as keys:
+        keys.revoke(key_id)
+    typer.echo(f"{key_id} is revoked")
+
+
+def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace: str) -> str:
+    """Have a Secret hold a key that is in force and good enough; return what was done."""
+    file = Secret(
+        Cluster.connect(AdmissionSettings.from_environment().kubeconfig), namespace, secret
+    )
+    held = keys.check(file.read().get("key", b"").decode())
+    if held is not None and held.role >= role:
+        return f"{secret} holds {held.key_id}, which is in force"
+    key = keys.make(name, role)
+    key_id = key.split("_")[1]
+    try:
+        file.write({"key": key.encode()})
+    except BaseException:
+        keys.revoke(key_id)  # nobody has it
+        raise
+    return f"{secret} holds {key_id}, which is new"
+
+
+class _Keys:
+    """The keys, as long as a block runs; that they cannot be reached is one sentence."""
+
+    def __init__(self, data: Path) -> None:
+        self._queue = QueueClient(_settings(data))
+
+    def __enter__(self) -> KeyRing:
+        return KeyRing(self._queue.store)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._queue.close()
+        if isinstance(error, QueueError):
+            raise QueueAwayError(
+                f"the queue cannot be reached ({type(error).__name__}): set MEMGATE_REDIS_URL, or"
+                " give --data of a running `memgate up`"
+            ) from None
+
+
+def _settings(data: Path) -> ServiceSettings:
+    settings = ServiceSettings.from_environment()
+    path = data.resolve() / "valkey.sock"
+    if "MEMGATE_REDIS_URL" in os.environ:
+        return settings
+    if not path.exists():
+        raise InputError(
+            f"there is no running `memgate up` in {data}: give its --data, or set"
+            " MEMGATE_REDIS_URL (long paths: the log in DIR/logs/valkey.log names the socket)"
+        )
+    return settings.model_copy(update={"redis_url": f"unix://{path}"})

@@ -1,0 +1,59 @@
+"""``memgate profile``: a training script of your own, on the CPU, into a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.runtimes.runtime import find_runtime
+
+from memgate.errors import InputError
+from memgate.units import GIB, format_size
+from memgate_service.cli.commands.estimate import show_steps
+from memgate_service.cli.commands.options import HostMemory, RuntimeName, Timeout
+
+
+def profile_command(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script (.py).")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS...]", help="Given to the script.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="TRACE", help="Where the trace goes (.json).")
+    ] = Path("trace.json"),
+    steps: Annotated[
+        int, typer.Option(min=1, help="Optimizer steps after which it is stopped.")
+    ] = 3,
+    runtime: RuntimeName = None,
+    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
+) -> None:
+    """Run a training script, unchanged, on the CPU for a few steps and save what a profiler sees.
+
+    Code that says cuda runs on the CPU instead. The trace can be analysed for any GPU.
+
+    Example: memgate profile train.py --batch-size 4 -o trace.json
+    """
+    if not script.is_file():
+        raise InputError(f"{script}: there is no such script")
+    if not output.resolve().parent.is_dir():
+        raise InputError(f"{output}: there is no such folder")
+    with (
+        ProfileEngine(find_runtime(runtime)) as engine,
+        show_steps(script, steps, silent=False) as on_step,
+    ):
+        told = engine.profile_script(
+            script,
+            arguments or [],
+            output,
+            num_steps=steps,
+            timeout_seconds=timeout,
+            host_memory_bytes=int(host_memory * GIB),
+            on_step=on_step,
+        )
+    size = format_size(output.stat().st_size)
+    typer.echo(f"{output}: {told.num_steps} steps of {script.name}, {size}")
+    typer.echo(f"next: memgate analyze {output} --gpu GPU")

@@ -1,0 +1,179 @@
+"""A job -> other questions whose answers say what would make it fit; and those answers, in words.
+
+Nothing is guessed: each is a question like any other, answered by a worker. An id is a digest of
+its question, so what somebody asked before is found without asking again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from memgate_worker.queue.client import QueueClient
+
+from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKind
+from memgate.gpus import parse_gpu
+from memgate.jobspec import JobSpec, Precision
+from memgate_service.dashboard.rendering import write_seconds, write_size
+
+#: from this generation on there is bfloat16 in hardware
+_FIRST_WITH_BF16 = 8
+
+_EXPANDABLE = "expandable_segments:True"
+
+#: optimizers that keep nothing for a parameter, unless they are told to
+_STATELESS = {"SGD"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Something to try."""
+
+    name: str
+    title: str
+    work: Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What is known of a proposal."""
+
+    name: str
+    title: str
+    job: str
+    #: None: nobody has asked
+    state: JobState | None
+    #: admit, uncertain, reject, refused or failed, once it is over
+    outcome: str
+    text: str
+    #: what it took to find that out
+    how: str
+
+
+def propose(record: JobRecord) -> list[Proposal]:
+    """Return what is worth trying for a job."""
+    work = record.work
+    if record.kind is not WorkKind.ESTIMATE or work.gpu is None:
+        return []
+    if work.job is None:  # of a trace only the device and its allocator can be others
+        other = work.model_copy(update={"allocator": _EXPANDABLE})
+        known = [Proposal(name="allocator", title="Expandable segments", work=other)]
+        return [] if _EXPANDABLE in work.allocator else known
+    return list(_propose(work, work.job))
+
+
+def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
+    yield Proposal(
+        name="batch",
+        title="Largest batch",
+        work=work.model_copy(update={"kind": WorkKind.MAX_BATCH}),
+    )
+    changes: list[tuple[str, str, dict[str, Any]]] = []
+    if job.precision in (Precision.FP32, Precision.TF32):
+        assert work.gpu is not None
+        gpu = parse_gpu(work.gpu.model_dump(exclude_none=True)).gpu
+        has_bf16 = gpu.compute_capability[0] >= _FIRST_WITH_BF16
+        amp = Precision.AMP_BF16 if has_bf16 else Precision.AMP_FP16
+        changes.append(("precision", f"Mixed precision ({amp})", {"precision": amp}))
+    if not job.gradient_checkpointing:
+        title = "Gradient checkpointing"
+        changes.append(("checkpointing", title, {"gradient_checkpointing": True}))
+    if job.optimizer.name not in _STATELESS or job.optimizer.kwargs.get("momentum"):
+        plain = job.optimizer.model_copy(update={"name": "SGD", "kwargs": {}})
+        changes.append(("optimizer", "SGD without momentum", {"optimizer": plain}))
+    if _EXPANDABLE not in job.allocator:
+        setting = ",".join(filter(None, [job.allocator, _EXPANDABLE]))
+        changes.append(("allocator", "Expandable segments", {"allocator": setting}))
+    for name, title, change in changes:
+        other = work.model_copy(update={"job": job.model_copy(update=change)})
+        yield Proposal(name=name, title=title, work=other)
+    everywhere = Work(kind=WorkKind.FIT, job=job, engine=work.engine)
+    yield Proposal(name="gpu", title="Smallest GPU", work=everywhere)
+
+
+def ask_all(queue: QueueClient, record: JobRecord) -> None:
+    """Put every proposal to the workers, behind everybody else's questions."""
+    for proposal in propose(record):
+        queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD)
+
+
+def read_advice(queue: QueueClient, record: JobRecord) -> list[Advice]:
+    """Return what is known of each proposal."""
+    proposals = propose(record)
+    found = queue.store.read_many([proposal.work.id() for proposal in proposals])
+    records = {other.id: other for other in found}
+    return [_advice(proposal, records.get(proposal.work.id()), record) for proposal in proposals]
+
+
+def find_fit(queue: QueueClient, record: JobRecord) -> dict[str, Any] | None:
+    """Return the answer for all GPUs, if somebody has asked and it is there."""
+    for proposal in propose(record):
+        if proposal.work.kind is WorkKind.FIT:
+            found = queue.store.read_many([proposal.work.id()])
+            return found[0].result if found else None
+    return None
+
+
+def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> Advice:
+    told = _Told("", "not asked yet", "") if other is None else _tell(other, record)
+    return Advice(
+        name=proposal.name,
+        title=proposal.title,
+        job=proposal.work.id(),
+        state=other.state if other else None,
+        outcome=told.outcome,
+        text=told.text,
+        how=told.how,
+    )
+
+
+class _Told(NamedTuple):
+    outcome: str
+    text: str
+    how: str
+
+
+def _tell(other: JobRecord, record: JobRecord) -> _Told:
+    if other.error is not None:
+        outcome = "refused" if other.error.is_callers else "failed"
+        return _Told(outcome, other.error.message, "")
+    if other.result is None:
+        is_running = other.state is JobState.RUNNING
+        return _Told("", "running" if is_running else "waiting for a worker", "")
+    said = other.result
+    if other.kind is WorkKind.MAX_BATCH:
+        return _tell_batch(said)
+    if other.kind is WorkKind.FIT:
+        return _tell_fit(said)
+    before = (record.result or {}).get("upper_bound_bytes", said["upper_bound_bytes"])
+    saved = before - said["upper_bound_bytes"]
+    change = f"{write_size(abs(saved))} {'less' if saved >= 0 else 'more'}"
+    needs = write_size(said["upper_bound_bytes"])
+    return _Told(said["decision"], f"{needs}, {change}", describe_run(said))
+
+
+def _tell_batch(said: dict[str, Any]) -> _Told:
+    tried = f"{len(said['tried'])} sizes tried"
+    if said["batch_size"] is None:
+        return _Told("reject", "not even one sample fits", tried)
+    needs = write_size(said["estimate"]["upper_bound_bytes"])
+    return _Told("admit", f"{said['batch_size']:,} samples, {needs}", tried)
+
+
+def _tell_fit(said: dict[str, Any]) -> _Told:
+    fitting = sum(entry["decision"] == "admit" for entry in said["gpus"])
+    how = f"fits on {fitting} of {len(said['gpus'])}"
+    if said["smallest"] is None:
+        return _Told("reject", "none of the catalogue is large enough", how)
+    return _Told("admit", str(said["smallest"]), how)
+
+
+def describe_run(said: dict[str, Any]) -> str:
+    """Say whether an estimate needed a run of the job, or only a replay of an earlier one."""
+    timings = said.get("timings_ms", {})
+    if said.get("runtime") and timings.get("run"):
+        return f"a new run, {write_seconds(timings['total'] / 1000)}"
+    if said.get("runtime"):
+        return f"a replay, {write_seconds(timings.get('total', 0) / 1000)}"
+    return f"the trace, {write_seconds(timings.get('total', 0) / 1000)}"

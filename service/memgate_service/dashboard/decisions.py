@@ -1,0 +1,76 @@
+"""The log of decisions -> the page of it that somebody asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from memgate_worker.queue.history import Decision, read_decisions
+from memgate_worker.queue.store import JobStore
+
+PAGE_SIZE = 25
+
+#: how many are read at a time until a page is full: few at first, then many
+_CHUNKS = (100, 5_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """What somebody looks for; empty fields let everything through."""
+
+    outcome: str = ""
+    kind: str = ""
+    gpu: str = ""
+    text: str = ""
+    #: also what pages asked by themselves
+    with_advice: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is looked for: the newest are shown."""
+        return self == Query()
+
+    def matches(self, decision: Decision) -> bool:
+        """Tell whether a decision is looked for."""
+        if decision.is_advice and not self.with_advice:
+            return False
+        wanted = ((self.outcome, decision.outcome), (self.kind, decision.kind))
+        if any(want and want != has for want, has in wanted):
+            return False
+        if self.gpu and self.gpu != decision.gpu:
+            return False
+        return all(word in _words(decision) for word in self.text.lower().split())
+
+    def link(self, offset: int) -> str:
+        """Return the address of a page of it."""
+        given = {
+            "outcome": self.outcome,
+            "kind": self.kind,
+            "gpu": self.gpu,
+            "q": self.text,
+            "advice": "1" if self.with_advice else "",
+            "offset": str(offset) if offset else "",
+        }
+        asked = urlencode({name: value for name, value in given.items() if value})
+        return f"/?{asked}#decisions" if asked else "/#decisions"
+
+
+def _words(decision: Decision) -> str:
+    named = (decision.subject, decision.gpu, decision.message, decision.job, decision.engine)
+    batch = f"batch {decision.batch_size}" if decision.batch_size else ""
+    return " ".join([*named, batch]).lower()
+
+
+def find_decisions(store: JobStore, query: Query, offset: int = 0) -> tuple[list[Decision], bool]:
+    """Return a page of what is looked for, the newest first, and whether there is more."""
+    # By what they are: the log may grow, and move on, between two reads.
+    found: dict[tuple[str, float], Decision] = {}
+    first, size = 0, _CHUNKS[0]
+    while len(found) <= offset + PAGE_SIZE:
+        chunk = read_decisions(store, size, first)
+        found |= {(one.job, one.at): one for one in chunk if query.matches(one)}
+        if len(chunk) < size:
+            break
+        first, size = first + size, _CHUNKS[1]
+    page = list(found.values())[offset : offset + PAGE_SIZE]
+    return page, len(found) > offset + PAGE_SIZE

@@ -1,0 +1,96 @@
+"""``/``, the overview; ``/ui/events`` and ``/ui/watch``, what keeps pages live."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+
+from memgate.contract import WorkKind
+from memgate.gpus import CATALOGUE
+from memgate.schemas import JOB_ID
+from memgate_service.dashboard import decisions
+from memgate_service.dashboard.decisions import PAGE_SIZE, find_decisions
+from memgate_service.dashboard.live import Hub
+from memgate_service.dashboard.overview import OverviewReader, render_decisions
+from memgate_service.dashboard.rendering import render
+from memgate_service.dashboard.viewers import DataViewer, PageViewer
+from memgate_service.http.dependencies import TheParts
+
+front = APIRouter(include_in_schema=False)
+
+#: jobs that a page may wait for
+_MAX_WATCHED = 32
+
+Word = Annotated[str, Query(max_length=100)]
+
+
+@front.get("/")
+def read_overview(
+    request: Request,
+    parts: TheParts,
+    viewer: PageViewer,
+    outcome: Word = "",
+    kind: Word = "",
+    gpu: Word = "",
+    q: Word = "",
+    advice: bool = False,
+    offset: Annotated[int, Query(ge=0, le=20_000)] = 0,
+) -> Response:
+    """Return the overview, with the decisions that are looked for."""
+    reader: OverviewReader = request.app.state.overview
+    seen = reader.read()
+    query = decisions.Query(outcome=outcome, kind=kind, gpu=gpu, text=q, with_advice=advice)
+    is_newest = query.is_plain and offset == 0
+    if is_newest:
+        rows, has_more = seen.parts["decisions"], seen.has_more
+    else:
+        found, has_more = find_decisions(parts.queue.store, query, offset)
+        rows = render_decisions(found, is_search=True)
+    return render(
+        request,
+        "overview.html",
+        viewer,
+        seen=seen,
+        rows=rows,
+        query=query,
+        is_newest=is_newest,
+        older=query.link(offset + PAGE_SIZE) if has_more else None,
+        newer=query.link(max(0, offset - PAGE_SIZE)) if offset else None,
+        gpus=sorted(CATALOGUE),
+        kinds=list(WorkKind),
+    )
+
+
+@front.get("/ui/events")
+async def read_events(request: Request, viewer: DataViewer) -> Response:
+    """Send what changes on the overview."""
+    return _stream(request.app.state.hub, frozenset())
+
+
+@front.get("/ui/watch")
+async def watch_jobs(
+    request: Request,
+    viewer: DataViewer,
+    job: Annotated[
+        list[Annotated[str, Query(pattern=JOB_ID)]], Query(min_length=1, max_length=_MAX_WATCHED)
+    ],
+) -> Response:
+    """Send how far some jobs are."""
+    return _stream(request.app.state.hub, frozenset(job))
+
+
+def _stream(hub: Hub, jobs: frozenset[str]) -> Response:
+    stack = ExitStack()
+    stream = stack.enter_context(hub.stream(jobs))  # refused before anything is sent
+
+    async def pieces() -> AsyncIterator[bytes]:
+        with stack:
+            async for piece in stream.pieces():
+                yield piece
+
+    headers = {"X-Accel-Buffering": "no"}  # proxies pass on what comes, at once
+    return StreamingResponse(pieces(), media_type="text/event-stream", headers=headers)

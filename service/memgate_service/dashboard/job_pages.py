@@ -1,0 +1,156 @@
+"""``/ui/jobs/{id}``: the page of a job, its curve, and what would make it fit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from memgate.contract import JobRecord, JobState, UnknownJobError, WorkKind
+from memgate.views import TimelineView, thin_view
+from memgate_service.dashboard.advice import ask_all, describe_run, find_fit, read_advice
+from memgate_service.dashboard.job_view import (
+    capacity_line,
+    describe_gpu,
+    describe_job,
+    describe_verdict,
+    list_layers,
+    list_phases,
+    list_reasons,
+    prune_layers,
+    slice_breakdown,
+    strip_of,
+)
+from memgate_service.dashboard.mistakes import next_step, whose_mistake
+from memgate_service.dashboard.rendering import render, render_part
+from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
+from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.errors import ProblemError
+from memgate_service.http.questions import is_advice_pending
+from memgate_service.http.routes.jobs import JobId
+
+job_pages = APIRouter(include_in_schema=False, prefix="/ui/jobs")
+
+#: about one for each column of a wide screen's chart
+_POINTS = 2000
+
+Event = Annotated[int, Query(ge=0, le=1 << 40)]
+
+
+@job_pages.get("/{job_id}")
+def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageViewer) -> Response:
+    """Return the page of a job, as far as it has come."""
+    request.state.job = job_id
+    try:
+        record = parts.queue.read(job_id)
+    except UnknownJobError as error:
+        return render(request, "missing.html", viewer, status=404, message=error.message)
+    context: dict[str, Any] = {
+        "record": record,
+        "title": describe_job(record),
+        "gpu": describe_gpu(record),
+    }
+    if record.state.is_open:
+        return render(request, "job_open.html", viewer, **context)
+    if record.error is not None:
+        context |= {
+            "next_step": next_step(record.error.code),
+            "whose": whose_mistake(record.error),
+        }
+        return render(request, "job_failed.html", viewer, **context)
+    if record.kind is not WorkKind.ESTIMATE:
+        cells = strip_of(record, record.result if record.kind is WorkKind.FIT else None)
+        return render(request, "job_answered.html", viewer, cells=cells, **context)
+    context |= _estimate_context(parts, record)
+    return render(request, "job.html", viewer, **context)
+
+
+def _estimate_context(parts: Parts, record: JobRecord) -> dict[str, Any]:
+    assert record.result is not None
+    view = _load_view(parts, record.id)
+    layers = prune_layers(view.layers) if view and view.layers else None
+    return {
+        "sentence": describe_verdict(record),
+        "reasons": list_reasons(record),
+        "is_advice_pending": is_advice_pending(record),
+        "is_above_line": view is not None and max(view.reserved, default=0) > capacity_line(record),
+        "slices": slice_breakdown(record.result["breakdown"]),
+        "how": describe_run(record.result),
+        "view": view,
+        "phases": list_phases(view) if view else [],
+        "layers": layers,
+        "layer_rows": list(list_layers(layers)) if layers else [],
+        "advice": read_advice(parts.queue, record),
+        "cells": strip_of(record, find_fit(parts.queue, record)),
+    }
+
+
+def _load_view(parts: Parts, job_id: str) -> TimelineView | None:
+    packed = parts.queue.store.load_view(job_id)
+    return None if packed is None else TimelineView.model_validate_json(packed)
+
+
+@job_pages.get("/{job_id}/timeline")
+def read_curve(
+    job_id: JobId,
+    parts: TheParts,
+    viewer: DataViewer,
+    begin: Event = 0,
+    end: Event | None = None,
+    points: Annotated[int, Query(ge=16, le=20_000)] = _POINTS,
+) -> Response:
+    """Return the part of a memory curve that is looked at, with as many points as there is room."""
+    record = _answered(parts, job_id)
+    view = _load_view(parts, job_id)
+    if view is None:
+        raise ProblemError(404, "the curve is no longer kept; ask again", code="NO_TIMELINE")
+    shown = thin_view(view, begin=begin, end=end, max_points=points)
+    more = msgspec.json.encode(
+        {"capacity_bytes": capacity_line(record), "gpu": describe_gpu(record)}
+    )
+    body = shown.model_dump_json(exclude={"layers"}).encode()[:-1] + b"," + more[1:]
+    return Response(body, media_type="application/json")
+
+
+@job_pages.get("/{job_id}/advice")
+def read_proposals(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
+    """Return what is known of what would make a job fit."""
+    return _advice(parts, _answered(parts, job_id), viewer)
+
+
+@job_pages.post("/{job_id}/advice")
+def ask_proposals(job_id: JobId, parts: TheParts, viewer: Submitter) -> Response:
+    """Have workers find out what would make a job fit; what is known is not asked again."""
+    record = _answered(parts, job_id)
+    ask_all(parts.queue, record)
+    return _advice(parts, record, viewer)
+
+
+def _advice(parts: Parts, record: JobRecord, viewer: Viewer) -> Response:
+    advice = read_advice(parts.queue, record)
+    cells = strip_of(record, find_fit(parts.queue, record))
+    is_pending = is_advice_pending(record)
+    reasons = list_reasons(record)
+    html = {
+        "reasons": render_part("parts/reasons.html", reasons=reasons, is_advice_pending=is_pending),
+        "advice": render_part("parts/advice.html", advice=advice, viewer=viewer),
+        "strip": render_part("parts/strip.html", cells=cells),
+    }
+    waiting = [one.job for one in advice if one.state is not None and one.state.is_open]
+    return JSONResponse({"html": html, "waiting": waiting, "is_advice_pending": is_pending})
+
+
+@job_pages.get("/{job_id}/state")
+def read_state(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
+    """Return how far a job is, as its page shows it."""
+    record = parts.queue.read(job_id)
+    return HTMLResponse(render_part("parts/progress.html", record=record))
+
+
+def _answered(parts: Parts, job_id: str) -> JobRecord:
+    record = parts.queue.read(job_id)
+    if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
+        raise ProblemError(404, f"job {job_id} is no estimate that is done", code="NO_TIMELINE")
+    return record

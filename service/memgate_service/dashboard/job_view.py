@@ -1,0 +1,253 @@
+"""A job, its answer and its memory curve -> what the page of a job shows."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from memgate_worker.queue.history import describe_subject
+
+from memgate.contract import JobRecord, WorkKind
+from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
+from memgate.units import format_size
+from memgate.verdict import (
+    MIN_CONTEXT_BYTES,
+    USUAL_CONTEXT_BYTES,
+    Decision,
+    decide,
+    left_for_segments,
+)
+from memgate.views import TimelineView
+from memgate_service.dashboard.rendering import CATEGORIES
+
+#: layers that hold less than this share are shown as one
+_MIN_LAYER_SHARE = 0.004
+_MAX_LAYER_DEPTH = 8
+
+#: what the loss, the optimizer and the libraries hold
+NO_LAYER = "in no layer"
+
+#: reasons that the sentence already gives
+_SAID_IN_SENTENCE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
+
+_VERBS = {
+    "admit": "fits on",
+    "uncertain": "may or may not fit on",
+    "reject": "does not fit on",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A part of the memory at the peak."""
+
+    name: str
+    label: str
+    size_bytes: int
+    share: float
+    #: where it begins in the bar, and how wide it is, as percentages
+    begin: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRow:
+    """The most that was held in a phase."""
+
+    phase: str
+    begin: int
+    end: int
+    reserved_bytes: int
+    allocated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCell:
+    """A GPU of the catalogue."""
+
+    name: str
+    capacity_bytes: int
+    decision: str
+    needs_bytes: int | None
+    why: str
+    is_asked: bool
+
+    @property
+    def width(self) -> float:
+        """How much of it the job needs, in percent."""
+        return min(100.0, 100.0 * (self.needs_bytes or 0) / self.capacity_bytes)
+
+
+def describe_job(record: JobRecord) -> str:
+    """Name a question."""
+    batch = f", batch {record.work.job.batch_size:,}" if record.work.job else ""
+    return f"{describe_subject(record)}{batch}"
+
+
+def describe_gpu(record: JobRecord) -> str:
+    """Name the GPU of a question."""
+    if record.work.gpu is None:
+        return "all GPUs"
+    return parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu.name
+
+
+def describe_verdict(record: JobRecord) -> str:
+    """Say what was decided, in one sentence with numbers."""
+    said = record.result
+    assert said is not None
+    least = said["required_bytes"] - USUAL_CONTEXT_BYTES + MIN_CONTEXT_BYTES
+    most = said["upper_bound_bytes"]
+    used = record.work.gpu.already_used_bytes if record.work.gpu else 0
+    has = said["capacity_bytes"] - used
+    job, gpu = describe_job(record), describe_gpu(record)
+    needs = f"it needs {format_size(least)} to {format_size(most)}, and there are "
+    left = said["headroom_bytes"]
+    if said["decision"] == "admit":
+        rest = f"{format_size(has)}: at least {format_size(left)} to spare."
+    elif said["decision"] == "reject":
+        rest = f"{format_size(has)}: at least {format_size(max(0, least - has))} too little."
+    else:
+        rest = f"{format_size(has)}."
+    return f"{job} {_VERBS[said['decision']]} {gpu}: {needs}{rest}"
+
+
+def list_reasons(record: JobRecord) -> list[dict[str, Any]]:
+    """Return what the sentence does not say: doubts, notes and advice."""
+    assert record.result is not None
+    return [one for one in record.result["reasons"] if one["code"] not in _SAID_IN_SENTENCE]
+
+
+def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
+    """Return what held the memory at the peak, in the order in which the chart stacks it."""
+    total = max(1, sum(breakdown.values()))
+    slices: list[Slice] = []
+    begin = 0.0
+    for name, label in CATEGORIES.items():
+        size = breakdown.get(name, 0)
+        if size <= 0:
+            continue
+        width = 100.0 * size / total
+        slices.append(
+            Slice(
+                name=name,
+                label=label,
+                size_bytes=size,
+                share=size / total,
+                begin=round(begin, 3),
+                width=round(width, 3),
+            )
+        )
+        begin += width
+    return slices
+
+
+def list_phases(view: TimelineView) -> list[PhaseRow]:
+    """Return the most that was held in each phase: the curve as a table."""
+    rows = []
+    for span in view.phases:
+        shown = range(bisect_left(view.events, span.begin), bisect_left(view.events, span.end))
+        if shown:
+            rows.append(
+                PhaseRow(
+                    phase=span.phase,
+                    begin=span.begin,
+                    end=span.end,
+                    reserved_bytes=max(view.reserved[at] for at in shown),
+                    allocated_bytes=max(view.allocated[at] for at in shown),
+                )
+            )
+    return rows
+
+
+def prune_layers(node: dict[str, Any], total: int | None = None, depth: int = 0) -> dict[str, Any]:
+    """Return a tree of layers with the small ones of each put together."""
+    total = node["size_bytes"] if total is None else total
+    pruned: dict[str, Any] = {"name": node["name"], "size_bytes": node["size_bytes"]}
+    least = _MIN_LAYER_SHARE * max(1, total)
+    children = node["children"] if depth < _MAX_LAYER_DEPTH else []
+    large = [child for child in children if child["size_bytes"] >= least]
+    small = [child for child in children if child["size_bytes"] < least]
+    pruned["children"] = [prune_layers(child, total, depth + 1) for child in large]
+    if small and (rest := sum(child["size_bytes"] for child in small)):
+        name = f"{len(small)} smaller"
+        pruned["children"].append({"name": name, "size_bytes": rest, "children": []})
+    if depth == 0:  # of a layer, what is in none of those below is its own; here it is nobody's
+        nobodys = node["size_bytes"] - sum(child["size_bytes"] for child in children)
+        if nobodys >= least:
+            pruned["children"].append({"name": NO_LAYER, "size_bytes": nobodys, "children": []})
+    return pruned
+
+
+def list_layers(node: dict[str, Any], depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Return a tree as rows, each with its depth: the same for who cannot see it."""
+    for child in node["children"]:
+        yield {"name": child["name"], "size_bytes": child["size_bytes"], "depth": depth}
+        yield from list_layers(child, depth + 1)
+
+
+def strip_of(record: JobRecord, fit: dict[str, Any] | None) -> list[GpuCell]:
+    """Return every GPU of the catalogue, the smallest first.
+
+    From the answer about all of them where there is one; else as far as this one tells. A trace is
+    the same on all GPUs; a run is, on those of its generation, and of the others nothing is known.
+    """
+    asked = record.work.gpu.name if record.work.gpu else None
+    if fit is not None:
+        return [
+            GpuCell(
+                name=entry["gpu"],
+                capacity_bytes=entry["capacity_bytes"],
+                decision=entry["decision"],
+                needs_bytes=entry["upper_bound_bytes"],
+                why=entry["reason"]["message"],
+                is_asked=entry["gpu"] == asked,
+            )
+            for entry in fit["gpus"]
+        ]
+    said = record.result
+    if said is None or record.kind is not WorkKind.ESTIMATE:
+        return []
+    return [
+        _judge_elsewhere(record, said, gpu)
+        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+    ]
+
+
+def _judge_elsewhere(record: JobRecord, said: dict[str, Any], gpu: GpuSpec) -> GpuCell:
+    """Judge a job on a GPU that was not asked about, by what it needs on the one that was."""
+    assert record.work.gpu is not None
+    asked = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    is_asked = gpu.name == record.work.gpu.name
+    required = said["required_bytes"] - USUAL_CONTEXT_BYTES
+    verdict = decide(required, gpu)
+    decision, why = verdict.decision.name.lower(), verdict.message
+    if is_asked:  # other processes on it, and doubts, have been counted in
+        decision, why = said["decision"], said["reasons"][0]["message"]
+    elif record.work.job is not None and gpu.generation != asked.generation:
+        decision, why = "pending", "another generation, which runs other kernels: not asked yet"
+    elif verdict.decision is Decision.ADMIT and _is_doubted(said, required, record):
+        decision, why = "uncertain", said["reasons"][0]["message"]
+    return GpuCell(
+        name=gpu.name,
+        capacity_bytes=gpu.memory_bytes,
+        decision=decision,
+        needs_bytes=None if decision == "pending" else verdict.upper_bound_bytes,
+        why=why,
+        is_asked=is_asked,
+    )
+
+
+def _is_doubted(said: dict[str, Any], required: int, record: JobRecord) -> bool:
+    """Tell whether what was run or traced is in doubt: then it is admitted nowhere."""
+    assert record.work.gpu is not None
+    target = parse_gpu(record.work.gpu.model_dump(exclude_none=True))
+    verdict = decide(required, target.gpu, already_used_bytes=target.already_used_bytes)
+    return verdict.decision is Decision.ADMIT and said["decision"] != "admit"
+
+
+def capacity_line(record: JobRecord) -> int:
+    """Return what the allocator can take of the GPU: where the chart draws its line."""
+    assert record.work.gpu is not None
+    return left_for_segments(parse_gpu(record.work.gpu.model_dump(exclude_none=True)))

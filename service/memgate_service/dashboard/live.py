@@ -1,0 +1,169 @@
+"""Live pages: one task looks at the store once a second, and tells each browser what changed.
+
+Two kinds of streams: of the overview, and of some jobs that a page waits for. Nobody looks while
+nobody watches. A browser that reads too slowly is let go; it comes back by itself, and then gets
+everything anew. So does one whose stream has become old: its session is checked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import anyio.to_thread
+from memgate_worker.queue.client import QueueError
+
+from memgate.contract import JobState
+from memgate_service.http.errors import ProblemError
+
+_LOOK_SECONDS = 1.0
+_HEARTBEAT_SECONDS = 15.0
+_STREAM_SECONDS = 300.0
+
+#: what a browser may be behind
+_MAX_BEHIND = 64
+
+#: as EventSource reads it: come back after two seconds
+GREETING = b"retry: 2000\n\n"
+_HEARTBEAT = b": still here\n\n"
+
+Sections = Mapping[str, str]
+
+
+def write_event(name: str, data: str) -> bytes:
+    """Write an event; ``data`` is JSON, which has no line breaks."""
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+class Stream:
+    """What one browser is sent."""
+
+    def __init__(self, jobs: frozenset[str]) -> None:
+        #: those that it waits for; if none, it watches the overview
+        self.jobs = jobs
+        self.told: dict[str, str] = {}
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BEHIND)
+        self.is_over = False
+
+    def tell(self, name: str, data: str) -> None:
+        """Send an event, unless it was the last that was said under that name."""
+        if self.told.get(name) == data or self.is_over:
+            return
+        self.told[name] = data
+        try:
+            self._pieces.put_nowait(write_event(name.partition(":")[0], data))
+        except asyncio.QueueFull:
+            self.end()
+
+    def end(self) -> None:
+        """Say nothing more."""
+        self.is_over = True
+        if self._pieces.full():
+            self._pieces.get_nowait()
+        self._pieces.put_nowait(None)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Return what is said, and a sign of life when nothing is."""
+        yield GREETING
+        deadline = asyncio.get_running_loop().time() + _STREAM_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                async with asyncio.timeout(_HEARTBEAT_SECONDS):
+                    piece = await self._pieces.get()
+            except TimeoutError:
+                piece = _HEARTBEAT
+            if piece is None:
+                return
+            yield piece
+
+
+class Hub:
+    """All who watch."""
+
+    def __init__(
+        self,
+        read_overview: Callable[[], Sections],
+        read_states: Callable[[Sequence[str]], Sequence[JobState | None]],
+        max_streams: int,
+    ) -> None:
+        self._read_overview = read_overview
+        self._read_states = read_states
+        self._max_streams = max_streams
+        self._streams: set[Stream] = set()
+        self._somebody = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_over = False
+
+    @property
+    def num_streams(self) -> int:
+        """How many watch."""
+        return len(self._streams)
+
+    @contextmanager
+    def stream(self, jobs: frozenset[str] = frozenset()) -> Iterator[Stream]:
+        """Let a browser watch.
+
+        Raises:
+            ProblemError: 503 if too many watch already, or the service ends.
+        """
+        if self._is_over or len(self._streams) >= self._max_streams:
+            raise ProblemError(
+                503,
+                f"{self._max_streams} pages are live already; this one shows what was there when"
+                " it was loaded",
+                code="TOO_MANY_VIEWERS",
+                headers={"Retry-After": "30"},
+            )
+        stream = Stream(jobs)
+        self._streams.add(stream)
+        self._somebody.set()
+        try:
+            yield stream
+        finally:
+            self._streams.discard(stream)
+            if not self._streams:
+                self._somebody.clear()
+
+    async def run(self) -> None:
+        """Look once a second while somebody watches, as long as the service runs."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            await self._somebody.wait()
+            try:
+                await self._look()
+            except QueueError as error:  # the pages say so until it is back
+                for stream in self._streams:
+                    stream.tell("away", json.dumps(type(error).__name__))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        if any(not stream.jobs for stream in self._streams):
+            sections = await anyio.to_thread.run_sync(self._read_overview)
+            for stream in self._streams:
+                if not stream.jobs:
+                    for name, data in sections.items():
+                        stream.tell(name, data)
+        wanted = sorted(frozenset().union(*(stream.jobs for stream in self._streams)))
+        if wanted:
+            states = await anyio.to_thread.run_sync(self._read_states, wanted)
+            known = dict(zip(wanted, states, strict=True))
+            for stream in self._streams:
+                for job in stream.jobs:
+                    state = known.get(job)
+                    stream.tell(f"job:{job}", json.dumps({"job": job, "state": state}))
+        for stream in self._streams:
+            if stream.told.pop("away", None):
+                stream.told.pop("here", None)
+                stream.tell("here", "true")
+
+    def stop(self) -> None:
+        """Let all streams end; called when the program hears a signal."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._is_over = True
+        for stream in self._streams:
+            stream.end()

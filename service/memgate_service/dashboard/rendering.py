@@ -1,0 +1,132 @@
+"""Values -> pages: the templates, what they are told of every request, and how figures are written.
+
+Everything that a template prints is escaped. Nothing inline runs or styles, so that a policy can
+forbid it: ``POLICY``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from memgate.units import GIB, format_size
+from memgate.version import __version__
+from memgate_service.dashboard.assets import load_assets
+from memgate_service.dashboard.viewers import Viewer
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+#: a form that is sent without any referrer says nothing of its origin, either, and is refused
+_HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
+
+_TIB = 1024 * GIB
+
+#: what outcomes are called, and the mark that tells them apart without colour
+OUTCOMES = {
+    "admit": ("admit", "✓"),
+    "uncertain": ("uncertain", "?"),
+    "reject": ("reject", "✕"),
+    "answered": ("answered", "•"),
+    "refused": ("refused", "!"),
+    "failed": ("failed", "!"),
+    "unknown": ("unknown", "-"),
+    "pending": ("not yet", "…"),
+}
+
+#: what holds memory, in the order in which it is stacked, from the bottom up
+CATEGORIES = {
+    "parameters": "parameters",
+    "optimizer_state": "optimizer state",
+    "workspace": "workspaces",
+    "gradients": "gradients",
+    "batch": "batch",
+    "activations": "activations",
+    "temporary": "temporary",
+    "fragmentation": "fragmentation",
+    "context": "CUDA context",
+}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("memgate_service.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "size": write_size,
+        "percent": write_percent,
+        "seconds": write_seconds,
+        "moment": write_moment,
+    }
+    environment.globals |= {
+        "asset": load_assets().url,
+        "version": __version__,
+        "OUTCOMES": OUTCOMES,
+        "CATEGORIES": CATEGORIES,
+    }
+    return environment
+
+
+def render(
+    request: Request, template: str, viewer: Viewer | None, *, status: int = 200, **context: Any
+) -> HTMLResponse:
+    """Make a page; ``viewer`` is None where nobody has signed in yet."""
+    html = render_part(template, viewer=viewer, path=request.url.path, **context)
+    return HTMLResponse(html, status, headers=_HEADERS)
+
+
+def render_part(template: str, **context: Any) -> str:
+    """Make a page, or a part of one that a script puts in place."""
+    return _environment().get_template(template).render(context)
+
+
+def write_size(size_bytes: int | None) -> str:
+    """Write a size for a person; a minus where there is less than nothing."""
+    if size_bytes is None:
+        return "-"
+    sign = "-" if size_bytes < 0 else ""
+    size = abs(size_bytes)
+    for unit, name in (
+        (_TIB * 1024, "PiB"),
+        (_TIB, "TiB"),
+    ):  # sums of many jobs: no job is so large
+        if size >= unit:
+            return f"{sign}{size / unit:.2f} {name}"
+    return f"{sign}{format_size(size)}"
+
+
+def write_percent(share: float | None, digits: int = 1) -> str:
+    """Write a share."""
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def write_seconds(seconds: float | None) -> str:
+    """Write a time as short as it is."""
+    if seconds is None:
+        return "-"
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h"
+
+
+def write_moment(moment: datetime | float) -> str:
+    """Write a moment as HTML has it; scripts show it in the reader's own time."""
+    if not isinstance(moment, datetime):
+        moment = datetime.fromtimestamp(moment, UTC)
+    return moment.isoformat(timespec="seconds")

@@ -1,0 +1,60 @@
+"""The dashboard, assembled: what its pages share, and what runs while the service does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import anyio.to_thread
+from fastapi import FastAPI
+from memgate_worker.queue.client import QueueError
+
+from memgate_service.dashboard.accuracy_page import accuracy_page
+from memgate_service.dashboard.assets import assets
+from memgate_service.dashboard.front import front
+from memgate_service.dashboard.job_pages import job_pages
+from memgate_service.dashboard.live import Hub
+from memgate_service.dashboard.overview import OverviewReader
+from memgate_service.dashboard.sign_in import sign_in
+from memgate_service.dashboard.tally import CacheTally
+from memgate_service.dashboard.try_it import try_it
+from memgate_service.dashboard.viewers import Viewers, add_sign_in
+from memgate_service.dashboard.what_if import what_if
+from memgate_service.http.dependencies import Parts
+
+ROUTERS = (front, sign_in, assets, job_pages, what_if, try_it, accuracy_page)
+
+
+class Dashboard:
+    """All that pages need beside the parts of the service."""
+
+    def __init__(self, parts: Parts) -> None:
+        store = parts.queue.store
+        self.viewers = Viewers(parts.settings, store, parts.gatekeeper)
+        self.overview = OverviewReader(parts.queue)
+        self.hub = Hub(
+            lambda: self.overview.read().sections(), store.states, parts.settings.max_viewers
+        )
+        self._tally = CacheTally(parts.metrics, store)
+
+    def add_to(self, app: FastAPI) -> None:
+        """Serve the pages."""
+        app.state.viewers = self.viewers
+        app.state.overview = self.overview
+        app.state.hub = self.hub
+        for router in ROUTERS:
+            app.include_router(router)
+        add_sign_in(app)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Keep pages live while the service runs."""
+        tasks = [asyncio.create_task(task) for task in (self.hub.run(), self._tally.run())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            with suppress(QueueError):
+                await anyio.to_thread.run_sync(self._tally.write)

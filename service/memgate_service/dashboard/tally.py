@@ -1,0 +1,51 @@
+"""How often this process knew an answer -> the store, where all processes are added up.
+
+An answer out of memory must cost nothing but itself, so it is counted in the process, and what has
+come together is written now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import anyio.to_thread
+from memgate_worker.queue.client import QueueError
+from memgate_worker.queue.store import JobStore
+
+from memgate_service.http.metrics import Metrics
+
+_WRITE_SECONDS = 5.0
+
+
+class CacheTally:
+    """What was counted and is not written yet."""
+
+    def __init__(self, metrics: Metrics, store: JobStore) -> None:
+        self._metrics = metrics
+        self._store = store
+        self._written: dict[str, int] = {}
+
+    def write(self) -> None:
+        """Write what has come together."""
+        counted = {
+            sample.labels["found"]: int(sample.value)
+            for metric in self._metrics.cache_lookups.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total")
+        }
+        grown = {
+            f"cache:{found}": count - self._written.get(found, 0)
+            for found, count in counted.items()
+            if count > self._written.get(found, 0)
+        }
+        if grown:
+            self._store.note(grown)
+            self._written = counted
+
+    async def run(self) -> None:
+        """Write now and then, as long as the service runs."""
+        while True:
+            await asyncio.sleep(_WRITE_SECONDS)
+            with suppress(QueueError):  # what is not written is written later
+                await anyio.to_thread.run_sync(self.write)

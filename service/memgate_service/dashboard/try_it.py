@@ -1,0 +1,158 @@
+"""``/ui/try``: a job spec or a trace, pasted or dropped, becomes a question."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+import anyio.to_thread
+import yaml
+from fastapi import APIRouter, File, Form, Query, Request, UploadFile
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import ValidationError
+
+from memgate.contract import EngineName, Work
+from memgate.gpus import CATALOGUE
+from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
+from memgate.spec_text import SpecTextError, read_text
+from memgate_service.dashboard.mistakes import Mistake, explain, wrong_gpu
+from memgate_service.dashboard.rendering import render, render_part
+from memgate_service.dashboard.viewers import PageViewer, Submitter
+from memgate_service.http.dependencies import TheParts
+
+try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
+
+#: uploads that are in memory at a time
+_uploads = anyio.CapacityLimiter(2)
+
+_MAX_SPEC = 1 << 20
+
+_EXAMPLE = """\
+model:
+  source: torchvision
+  name: resnet50
+input:
+  shape: [3, 224, 224]
+batch_size: 64
+optimizer:
+  name: AdamW
+"""
+
+_EXAMPLE_GPU = "rtx-3060"
+
+_REFUSED = "Not with this key"
+
+Text = Annotated[str, Form(max_length=500)]
+
+
+@try_it.get("")
+def read_page(
+    request: Request,
+    parts: TheParts,
+    viewer: PageViewer,
+    job: Annotated[str, Query(pattern=f"{JOB_ID}|^$")] = "",
+) -> Response:
+    """Return the form: with an example, or with a job that was asked about before."""
+    if not viewer.may_submit:
+        message = "Try it asks the workers, and your key may only read."
+        return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
+    found = parts.queue.store.read_many([job]) if job else []
+    known = found[0].work if found else None
+    return render(
+        request,
+        "try_it.html",
+        viewer,
+        gpus=sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes),
+        engines=get_args(EngineName),
+        spec=_EXAMPLE if known is None else write_question(known),
+        gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,
+        engine=known.engine if known else "auto",
+    )
+
+
+def write_question(work: Work) -> str:
+    """Write a question as it may be asked again: the job, with a GPU that no list has."""
+    if work.job is None:
+        return _EXAMPLE
+    document = work.job.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    if work.gpu is not None and (work.gpu.name is None or work.gpu.already_used_bytes):
+        gpu = work.gpu.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        document = {"job": document, "gpu": gpu}
+    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=1000)
+    return text
+
+
+@try_it.post("/spec")
+def ask_spec(
+    parts: TheParts,
+    viewer: Submitter,
+    spec: Annotated[str, Form(max_length=_MAX_SPEC)] = "",
+    gpu: Text = "",
+    engine: Text = "auto",
+) -> Response:
+    """Ask about a job spec."""
+    work, mistakes = read_question(spec, gpu, engine)
+    if work is None:
+        return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
+    return JSONResponse({"location": f"/ui/jobs/{parts.queue.submit(work).id}"})
+
+
+@try_it.post("/trace")
+async def ask_trace(
+    parts: TheParts,
+    viewer: Submitter,
+    trace: Annotated[UploadFile, File()],
+    gpu: Text = "",
+    allocator: Text = "",
+) -> Response:
+    """Ask about an uploaded trace."""
+    mistakes = [] if gpu in CATALOGUE else [wrong_gpu(gpu)]
+    try:
+        asked = TraceEstimateCreate.model_validate({"gpu": gpu, "allocator": allocator.strip()})
+    except ValidationError as error:
+        mistakes += explain(error.errors(include_url=False))
+    if mistakes:
+        return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
+    async with _uploads:
+        data = await trace.read()
+        name = await anyio.to_thread.run_sync(parts.queue.save_trace, data)
+    record = await anyio.to_thread.run_sync(parts.queue.submit, asked.work(name))
+    return JSONResponse({"location": f"/ui/jobs/{record.id}"})
+
+
+def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[Mistake]]:
+    """Turn what somebody has typed into a question, or into what is wrong with it.
+
+    It is a job spec, or all that ``POST /estimate`` takes; then its own GPU counts.
+    """
+    document, mistakes = _read_text(text)
+    if mistakes:
+        return None, mistakes
+    whole = document if "job" in document else {"job": document}
+    asked = {"gpu": gpu, "engine": engine} | whole
+    if isinstance(asked["gpu"], str) and asked["gpu"] not in CATALOGUE:
+        mistakes.append(wrong_gpu(asked["gpu"]))
+    try:
+        create = EstimateCreate.model_validate(asked)
+    except ValidationError as error:
+        mistakes += explain(error.errors(include_url=False), inside="job")
+        return None, mistakes
+    return (None, mistakes) if mistakes else (create.work(), [])
+
+
+def _read_text(text: str) -> tuple[dict[str, Any], list[Mistake]]:
+    if not text.strip():
+        return {}, [Mistake("job spec", "empty", "there has to be one", "Paste one, or drop it.")]
+    try:
+        document = read_text(text)
+    except SpecTextError as error:
+        if error.line is None:
+            step = "Paste a job spec as the example shows it."
+            return {}, [Mistake("job spec", "", error.problem[:200], step)]
+        shown = text.splitlines()[error.line - 1 : error.line]
+        where, value = f"line {error.line}", "".join(shown).strip()[:80]
+        return {}, [Mistake(where, value, error.problem, "Look at that line and the one above.")]
+    if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
+        rule = "a job spec is an object with named fields"
+        step = "Begin with 'model:', as the example does."
+        return {}, [Mistake("job spec", repr(document)[:80], rule, step)]
+    return document, []

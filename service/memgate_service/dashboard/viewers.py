@@ -1,0 +1,168 @@
+"""Who looks at a page, and what they may do.
+
+A browser cannot send a key when somebody follows a link. So a person shows a key once, and the
+browser gets a cookie: a random token that stands for the key, and that the store knows a digest of.
+A key that is revoked takes its sessions along. Where no keys are needed, everybody may do all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Annotated, NamedTuple
+from urllib.parse import quote, urlsplit
+
+import anyio.to_thread
+from cachetools import TTLCache
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import RedirectResponse, Response
+from memgate_worker.queue.keys import ApiKey, KeyRing, Role
+from memgate_worker.queue.store import JobStore
+
+from memgate_service.http.access import Gatekeeper
+from memgate_service.http.errors import ProblemError
+from memgate_service.settings import ServiceSettings
+
+COOKIE = "memgate_session"
+
+#: a working day; then the key has to be shown again
+SESSION_SECONDS = 12 * 3600
+
+#: how long a session whose key was revoked may still be good
+_REMEMBERED_SECONDS = 10.0
+
+
+class Viewer(NamedTuple):
+    """Somebody who looks at pages."""
+
+    role: Role
+    #: None where no keys are needed
+    key: ApiKey | None = None
+
+    @property
+    def may_submit(self) -> bool:
+        """Questions may be asked."""
+        return self.role >= Role.SUBMIT
+
+
+class SignInNeededError(Exception):
+    """A page was asked for by nobody we know."""
+
+
+class Viewers:
+    """Sessions: opened with a key, found by a cookie, ended."""
+
+    def __init__(self, settings: ServiceSettings, store: JobStore, gatekeeper: Gatekeeper) -> None:
+        self._needs_keys = settings.needs_keys
+        self._store = store
+        self._keys = KeyRing(store)
+        self.gatekeeper = gatekeeper
+        self._known: TTLCache[str, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
+
+    @property
+    def anybody(self) -> Viewer | None:
+        """Who asks where no keys are needed."""
+        return None if self._needs_keys else Viewer(Role.ADMIN)
+
+    async def find(self, request: Request) -> Viewer | None:
+        """Return who asks, None if it is nobody we know."""
+        if not self._needs_keys:
+            return Viewer(Role.ADMIN)
+        token = request.cookies.get(COOKIE, "")
+        if not token:
+            return None
+        digest = _digest(token)
+        key = self._known.get(digest)
+        if key is None:
+            key = await anyio.to_thread.run_sync(self._look_up, digest)
+            if key is None:
+                return None
+            self._known[digest] = key
+        request.state.key = key.key_id
+        return Viewer(key.role, key)
+
+    def _look_up(self, digest: str) -> ApiKey | None:
+        key_id = self._store.load_session(digest)
+        return None if key_id is None else self._keys.find(key_id)
+
+    def open(self, shown: str) -> str | None:
+        """Open a session with a key; return its token, None if that is no key."""
+        key = self._keys.check(shown.strip())
+        if key is None:
+            return None
+        token = secrets.token_urlsafe(32)
+        self._store.save_session(_digest(token), key.key_id, SESSION_SECONDS)
+        return token
+
+    def close(self, token: str) -> None:
+        """End a session."""
+        digest = _digest(token)
+        self._known.pop(digest, None)
+        self._store.drop_session(digest)
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def _viewers(request: Request) -> Viewers:
+    viewers = request.app.state.viewers
+    assert isinstance(viewers, Viewers)
+    return viewers
+
+
+async def _page(request: Request) -> Viewer:
+    viewer = await _viewers(request).find(request)
+    if viewer is None:
+        raise SignInNeededError
+    request.state.viewer = viewer
+    return viewer
+
+
+def _data(role: Role) -> Callable[[Request], Awaitable[Viewer]]:
+    async def check(request: Request) -> Viewer:
+        viewers = _viewers(request)
+        viewer = await viewers.find(request)
+        if viewer is None:
+            raise ProblemError(401, "sign in again: the session is over")
+        if viewer.key is not None:
+            viewers.gatekeeper.let_in(request, viewer.key, role)
+        return viewer
+
+    return check
+
+
+async def _submits(request: Request) -> Viewer:
+    refuse_other_origins(request)
+    return await _data(Role.SUBMIT)(request)
+
+
+def refuse_other_origins(request: Request) -> None:
+    """Refuse what a page of somebody else's has a browser send.
+
+    Raises:
+        ProblemError: 403 unless the browser says that one of our own pages sent it.
+    """
+    origin = request.headers.get("origin", "")
+    if urlsplit(origin).netloc != request.headers.get("host", ""):
+        detail = "this was not sent by a page of this service; programs use the API: see /docs"
+        raise ProblemError(403, detail, code="OTHER_ORIGIN")
+
+
+#: whoever may see a page; others are asked for a key
+PageViewer = Annotated[Viewer, Depends(_page)]
+#: the same for what pages fetch: others are refused
+DataViewer = Annotated[Viewer, Depends(_data(Role.READ))]
+#: whoever may ask questions, from a page of ours
+Submitter = Annotated[Viewer, Depends(_submits)]
+
+
+def add_sign_in(app: FastAPI) -> None:
+    """Send those whom nobody knows to where they can show a key."""
+
+    def ask_for_key(request: Request, _: Exception) -> Response:
+        asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        return RedirectResponse(f"/ui/sign-in?next={quote(asked, safe='')}", 303)
+
+    app.add_exception_handler(SignInNeededError, ask_for_key)

@@ -1,0 +1,109 @@
+"""Who may do what: API keys, roles and rates. Off only where the service listens on loopback."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+
+import anyio.to_thread
+from cachetools import TTLCache
+from fastapi import Request
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter
+from memgate_worker.queue.keys import ApiKey, KeyRing, Role
+
+from memgate_service.http.errors import ProblemError
+from memgate_service.settings import ServiceSettings
+
+#: how long a key that was revoked may still be good
+_REMEMBERED_SECONDS = 10.0
+
+
+class Gatekeeper:
+    """Checks keys; remembers them for a moment."""
+
+    def __init__(self, settings: ServiceSettings, keys: KeyRing) -> None:
+        self._needs_keys = settings.needs_keys
+        self._rate = settings.rate
+        self._keys = keys
+        self._known: TTLCache[bytes, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
+        self._limiter = FixedWindowRateLimiter(MemoryStorage())
+
+    def admits_at_once(self, request: Request, role: Role) -> bool:
+        """Let a request in if its key is remembered; if it is not let in, ``admit`` says why."""
+        if not self._needs_keys:
+            return True
+        key = self._known.get(digest_of(_shown_key(request)))
+        if key is None or key.role < role or not self._limiter.hit(self._rate, key.key_id):
+            return False
+        request.state.key = key.key_id
+        return True
+
+    async def admit(self, request: Request, role: Role) -> None:
+        """Let a request in, or refuse it.
+
+        Raises:
+            ProblemError: 401 without a key, 403 with one that may not, 429 if it asks too often.
+        """
+        if not self._needs_keys:
+            return
+        key = await self._find(_shown_key(request))
+        if key is None:
+            raise ProblemError(
+                401,
+                "show a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        self.let_in(request, key, role)
+
+    def let_in(self, request: Request, key: ApiKey, role: Role) -> None:
+        """Let a request in whose key is known, or refuse it.
+
+        Raises:
+            ProblemError: 403 if the key may not, 429 if it asks too often.
+        """
+        request.state.key = key.key_id
+        if key.role < role:
+            needed, has = role.name.lower(), key.role.name.lower()
+            raise ProblemError(403, f"this needs a key with the role {needed}, and yours is {has}")
+        if not self._limiter.hit(self._rate, key.key_id):
+            reset = self._limiter.get_window_stats(self._rate, key.key_id).reset_time
+            raise ProblemError(
+                429,
+                f"key {key.key_id} may ask {self._rate} at most",
+                headers={"Retry-After": str(max(1, round(reset - time.time())))},
+            )
+
+    async def _find(self, shown: str) -> ApiKey | None:
+        if not shown:
+            return None
+        digest = digest_of(shown)
+        key = self._known.get(digest)
+        if key is None:
+            key = await anyio.to_thread.run_sync(self._keys.check, shown)
+            if key is not None:  # and only now: each use would else put its end off
+                self._known[digest] = key
+        return key
+
+
+def digest_of(shown: str) -> bytes:
+    """Return what a key is remembered under: not the key."""
+    return hashlib.sha256(shown.encode()).digest()
+
+
+def _shown_key(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return token.strip()
+    return request.headers.get("x-api-key", "")
+
+
+def needs(role: Role) -> Callable[[Request], object]:
+    """Make a dependency that lets only a role in."""
+
+    async def check(request: Request) -> None:
+        gatekeeper: Gatekeeper = request.app.state.parts.gatekeeper
+        await gatekeeper.admit(request, role)
+
+    return check

@@ -1,0 +1,102 @@
+"""The HTTP service, assembled. START READING HERE for a request's way through memgate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from anyio import CapacityLimiter
+from cachetools import LRUCache
+from fastapi import FastAPI
+from memgate_worker.queue.client import Listener, QueueClient
+from memgate_worker.queue.keys import KeyRing
+from memgate_worker.queue.watchdog import Watchdog
+
+from memgate.version import __version__
+from memgate_service.admission.kubernetes.config_maps import ConfigMaps
+from memgate_service.dashboard.error_pages import add_error_pages
+from memgate_service.dashboard.routes import Dashboard
+from memgate_service.http.access import Gatekeeper
+from memgate_service.http.dependencies import Parts
+from memgate_service.http.errors import add_error_handlers
+from memgate_service.http.metrics import Metrics
+from memgate_service.http.middleware import Envelope
+from memgate_service.http.openapi import describe
+from memgate_service.http.response_cache import Remembered
+from memgate_service.http.routes.catalogue import catalogue
+from memgate_service.http.routes.docs import docs
+from memgate_service.http.routes.estimates import estimates
+from memgate_service.http.routes.jobs import jobs
+from memgate_service.http.routes.outcomes import outcomes
+from memgate_service.http.routes.probes import probes
+from memgate_service.http.routes.webhooks import webhooks
+from memgate_service.http.waiting import Waiters
+from memgate_service.settings import ServiceSettings
+
+#: answers kept in this process; one is about a kilobyte
+_NUM_ANSWERS = 20_000
+
+#: a new question takes milliseconds of computing in a thread: with more of them at a time, answers
+#: that are known would wait for Python's lock behind them all
+_MAX_SUBMITTING = 4
+
+
+def create_app(settings: ServiceSettings) -> FastAPI:
+    """Assemble the service from its settings; nothing is read from the environment here."""
+    queue = QueueClient(settings)
+    waiters = Waiters(settings.max_waiting)
+    parts = Parts(
+        settings=settings,
+        queue=queue,
+        waiters=waiters,
+        gatekeeper=Gatekeeper(settings, KeyRing(queue.store)),
+        metrics=Metrics(queue),
+        answers=LRUCache(_NUM_ANSWERS),
+        submitting=CapacityLimiter(_MAX_SUBMITTING),
+        config_maps=ConfigMaps(settings.kubeconfig),
+    )
+    app = FastAPI(
+        title="memgate",
+        version=__version__,
+        description="Will this training job fit on that GPU? Errors are problem documents"
+        " (RFC 9457) with a stable `code`.",
+        lifespan=_lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.parts = parts
+    everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs)
+    for router in everything if settings.serve == "all" else (webhooks, probes):
+        app.include_router(router)
+    dashboard = app.state.dashboard = Dashboard(parts)
+    if settings.serve == "all":
+        dashboard.add_to(app)
+    add_error_handlers(app)
+    if settings.serve == "all":
+        add_error_pages(app)
+    describe(app, settings)
+    # The one that is added last comes first.
+    app.add_middleware(
+        Remembered, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics
+    )
+    app.add_middleware(Envelope, settings=settings, metrics=parts.metrics)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    parts: Parts = app.state.parts
+    parts.waiters.use_loop(asyncio.get_running_loop())
+    listener = Listener(parts.settings, parts.waiters.tell_over)
+    watchdog = Watchdog(parts.queue.store, parts.settings)
+    listener.start()
+    watchdog.start()
+    looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
+    async with app.state.dashboard.running():
+        yield
+    looking.cancel()
+    watchdog.stop()
+    listener.stop()
+    parts.queue.close()

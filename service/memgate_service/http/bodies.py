@@ -1,0 +1,63 @@
+"""The bytes of a request -> a checked document; and refusals of what is none.
+
+Every body is read here, not by the framework: its limits are answered with their own status, and
+what is stored later is what was checked.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from memgate_service.http.errors import ProblemError, wrong_fields
+
+JSON = "application/json"
+MULTIPART = "multipart/form-data"
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def content_type(request: Request) -> str:
+    """Return what a body is said to be.
+
+    Raises:
+        ProblemError: 415 if it is packed, or not in UTF-8.
+    """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ProblemError(415, "a request may not be packed; a trace in it may, as .json.gz")
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    name, _, charset = rest.partition("=")
+    if name.strip().lower() == "charset" and charset.strip(' "').lower() not in ("utf-8", "utf8"):
+        raise ProblemError(415, "send a request in UTF-8")
+    return kind.strip().lower()
+
+
+async def json_body(request: Request) -> bytes:
+    """Return the body of a request that must be JSON; not looked at yet.
+
+    Raises:
+        ProblemError: 415 if it is said to be something else.
+    """
+    if content_type(request) != JSON:
+        raise ProblemError(415, f"send a request as {JSON}")
+    return await request.body()
+
+
+def read_json(model: type[_Model], body: bytes | str) -> _Model:
+    """Check a body.
+
+    Raises:
+        ProblemError: 422 if it is no JSON, or another document; names each field.
+    """
+    try:
+        # pydantic alone takes NaN and 1e999 for numbers, and stores them as null
+        msgspec.json.decode(body, type=dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ProblemError(422, f"the request is not a JSON object: {error}") from None
+    try:
+        return model.model_validate_json(body, strict=True)  # true is no number, nor is "1"
+    except ValidationError as error:
+        raise wrong_fields(error.errors(include_url=False, include_context=False)) from None

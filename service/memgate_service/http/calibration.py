@@ -1,0 +1,57 @@
+"""Outcomes -> how right we were, over all, by GPU and by model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from memgate_worker.queue.store import JobStore, Outcome
+
+from memgate.schemas import AccuracyGroup, AccuracyRead
+
+
+def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:
+    """Make the figures; jobs that ran out of memory tell nothing about their peak."""
+    return AccuracyRead(
+        all=_group(outcomes),
+        by_gpu=_groups(outcomes, lambda outcome: outcome.gpu),
+        by_model=_groups(outcomes, lambda outcome: outcome.model),
+    )
+
+
+def count_outcome(store: JobStore, outcome: Outcome, decision: str) -> None:
+    """Have Prometheus see an outcome; admitted jobs that ran out of memory are what hurts."""
+    if outcome.ran_out:
+        store.count("outcomes", f"{decision}:ran_out")
+        return
+    store.count("outcomes", f"{decision}:{'within' if outcome.is_within else 'beyond'}")
+    store.count("error_ratio", decision, _relative_error(outcome))
+    store.count("error_count", decision)
+
+
+def _relative_error(outcome: Outcome) -> float:
+    off_by = abs(outcome.predicted_peak_bytes - outcome.measured_peak_bytes)
+    return off_by / outcome.measured_peak_bytes
+
+
+def _groups(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, AccuracyGroup]:
+    names = sorted({key(outcome) for outcome in outcomes})
+    return {
+        name: _group([outcome for outcome in outcomes if key(outcome) == name]) for name in names
+    }
+
+
+def _group(outcomes: Sequence[Outcome]) -> AccuracyGroup:
+    lived = [outcome for outcome in outcomes if not outcome.ran_out]
+    errors = [_relative_error(outcome) for outcome in lived]
+    within = [outcome.is_within for outcome in lived]
+    return AccuracyGroup(
+        num_outcomes=len(outcomes),
+        median_relative_error=median(errors) if errors else None,
+        share_beyond_10_percent=_share([error > 0.1 for error in errors]),
+        share_within_bound=_share(within),
+    )
+
+
+def _share(outcomes: Sequence[bool]) -> float | None:
+    return sum(outcomes) / len(outcomes) if outcomes else None

@@ -1,0 +1,45 @@
+"""What the routes of one service share. Made by ``app``, found through ``request.app.state``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from anyio import CapacityLimiter
+from cachetools import LRUCache
+from fastapi import Depends, Request
+from memgate_worker.queue.client import QueueClient
+
+from memgate_service.admission.kubernetes.config_maps import ConfigMaps
+from memgate_service.http.access import Gatekeeper
+from memgate_service.http.metrics import Metrics
+from memgate_service.http.response_cache import Answer
+from memgate_service.http.waiting import Waiters
+from memgate_service.settings import ServiceSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """All that a handler may need."""
+
+    settings: ServiceSettings
+    queue: QueueClient
+    waiters: Waiters
+    gatekeeper: Gatekeeper
+    metrics: Metrics
+    #: answers by the digest of the very bytes that asked; they never change
+    answers: LRUCache[bytes, Answer]
+    #: how many new questions are put to the queue at a time
+    submitting: CapacityLimiter
+    #: where Kubernetes' objects may have their job specs
+    config_maps: ConfigMaps
+
+
+async def _parts(request: Request) -> Parts:
+    # async: FastAPI would send anything else through a thread, for every request
+    parts = request.app.state.parts
+    assert isinstance(parts, Parts)
+    return parts
+
+
+TheParts = Annotated[Parts, Depends(_parts)]

@@ -1,0 +1,181 @@
+"""What Prometheus sees: counts of this process, and what the store counts for all of them.
+
+Every name is explained in docs/operations.md. Figures of the store are the same whichever service
+is asked: a query takes their maximum over the services, not their sum.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import defaultdict
+from collections.abc import Iterator
+
+from memgate_worker.queue.client import QueueClient, QueueError
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from memgate.version import __version__
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+#: counters that all programs keep in the store: name there, name here, labels, what it counts
+_COUNTERS = {
+    "jobs": (
+        "memgate_jobs",
+        ("kind", "outcome"),
+        "Jobs that are over: done, refused (the caller's mistake) or failed (not the caller's).",
+    ),
+    "failures": ("memgate_job_failures", ("code",), "Jobs without an answer, by the error's code."),
+    "verdicts": ("memgate_verdicts", ("decision", "gpu"), "Estimates, by decision and GPU."),
+    "lost": (
+        "memgate_workers_lost",
+        ("what",),
+        "Deaths over jobs: of a worker, or of the process in which it ran the job.",
+    ),
+    "timelines": (
+        "memgate_timeline_lookups",
+        ("found",),
+        "Runs looked up before they are made: yes if an earlier one is there.",
+    ),
+    "outcomes": (
+        "memgate_outcomes",
+        ("decision", "result"),
+        "Finished jobs that were reported: within the bound, beyond it, or out of memory.",
+    ),
+}
+
+#: the same for pairs of a sum and a count: names there, name here, labels, what it measures
+_SUMMARIES = {
+    ("stage_seconds", "stage_jobs"): (
+        "memgate_stage_duration_seconds",
+        ("engine", "stage"),
+        "Time of estimates: waiting in the queue, tracing, replaying.",
+    ),
+    ("error_ratio", "error_count"): (
+        "memgate_estimate_error_ratio",
+        ("decision",),
+        "How far predicted peaks were from reported ones, as a share of the reported one.",
+    ),
+}
+
+
+class Metrics:
+    """The registry of one service."""
+
+    def __init__(self, queue: QueueClient) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "memgate_requests",
+            "Requests that were answered.",
+            ("method", "route", "status"),
+            registry=self.registry,
+        )
+        self.request_seconds = Histogram(
+            "memgate_request_duration_seconds",
+            "Time to answer a request, waiting included.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.cache_lookups = Counter(
+            "memgate_cache_lookups",
+            "Questions, by where their answer was found: memory, store or nowhere.",
+            ("found",),
+            registry=self.registry,
+        )
+        self.admissions = Counter(
+            "memgate_admissions",
+            "Kubernetes objects with our annotation: what is known of them, whether they got in.",
+            ("outcome", "allowed"),
+            registry=self.registry,
+        )
+        self.waiting = Gauge(
+            "memgate_waiting_clients", "Clients that wait for a job.", registry=self.registry
+        )
+        build = Info("memgate_build", "What is running.", registry=self.registry)
+        build.info({"version": __version__, "python": platform.python_version()})
+        ProcessCollector(registry=self.registry)
+        self.registry.register(_StoreCollector(queue))
+        #: looking a child up by its labels costs more than counting
+        self._of_request: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+
+    def note_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered."""
+        key = (method, route, status)
+        children = self._of_request.get(key)
+        if children is None:
+            count = self.requests.labels(method, route, str(status))
+            children = self._of_request[key] = (count, self.request_seconds.labels(route))
+        children[0].inc()
+        children[1].observe(seconds)
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+class _StoreCollector:
+    """Asks the store when Prometheus asks us."""
+
+    def __init__(self, queue: QueueClient) -> None:
+        self._queue = queue
+
+    def collect(self) -> Iterator[Metric]:
+        """Return what is known now; that the store is away is a figure, too."""
+        up = GaugeMetricFamily("memgate_queue_up", "Whether the queue can be reached.")
+        try:
+            found = [*self._gauges(), *_counted(self._queue.store.counters())]
+        except QueueError:
+            up.add_metric((), 0)
+            yield up
+            return
+        up.add_metric((), 1)
+        yield up
+        yield from found
+
+    def _gauges(self) -> Iterator[Metric]:
+        depth = GaugeMetricFamily("memgate_queue_depth", "Jobs that wait.", labels=["queue"])
+        for name, count in self._queue.depths().items():
+            depth.add_metric([name], count)
+        yield depth
+        yield GaugeMetricFamily(
+            "memgate_open_jobs", "Jobs that are not over.", self._queue.store.num_open()
+        )
+        yield GaugeMetricFamily(
+            "memgate_queue_oldest_age_seconds",
+            "For how long the oldest job that is not over has waited.",
+            self._queue.oldest_age_seconds(),
+        )
+        yield GaugeMetricFamily(
+            "memgate_workers", "Workers that run jobs and reported in.", self._queue.num_workers()
+        )
+
+
+def _counted(counters: dict[str, float]) -> Iterator[Metric]:
+    by_name: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for key, value in counters.items():
+        name, _, label = key.partition("/")
+        by_name[name][label] = value
+    for name, (here, labels, text) in _COUNTERS.items():
+        counter = CounterMetricFamily(here, text, labels=labels)
+        for label, value in by_name[name].items():
+            counter.add_metric(label.split(":"), value)
+        yield counter
+    for (sums, counts), (here, labels, text) in _SUMMARIES.items():
+        summary = SummaryMetricFamily(here, text, labels=labels)
+        for label, count in by_name[counts].items():
+            summary.add_metric(label.split(":"), int(count), by_name[sums].get(label, 0.0))
+        yield summary

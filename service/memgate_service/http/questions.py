@@ -1,0 +1,106 @@
+"""Work -> an HTTP answer: from the store, or by waiting for a worker.
+
+What was answered before, byte for byte, does not come here: see ``remembered``.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import Header, Request
+from fastapi.responses import JSONResponse, Response
+
+from memgate.contract import JobRecord, JobState, Priority, Work
+from memgate.schemas import ADVICE_HEADER, PENDING
+from memgate_service.http.dependencies import Parts
+from memgate_service.http.errors import problem_of_job
+from memgate_service.http.response_cache import Answer
+
+_WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6})"?(?:$|[,;\s])""", re.IGNORECASE)
+
+Prefer = Annotated[
+    str | None,
+    Header(description="`wait=N`: wait up to N seconds for the answer.", examples=["wait=10"]),
+]
+
+
+async def ask(
+    request: Request,
+    parts: Parts,
+    work: Work,
+    priority: Priority,
+    *,
+    prefer: str | None,
+    key: bytes | None = None,
+) -> Response:
+    """Put a question to the workers, or find that it was answered."""
+    record = await anyio.to_thread.run_sync(
+        parts.queue.submit, work, priority, limiter=parts.submitting
+    )
+    request.state.job = record.id
+    found = "store" if not record.state.is_open else "nowhere"
+    parts.metrics.cache_lookups.labels(found).inc()
+    seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
+    record = await wait_for(parts, record, seconds)
+    if record.state is JobState.DONE:
+        body = JSONResponse(record.result).body
+        assert isinstance(body, bytes)
+        if key is not None and not is_advice_pending(record):
+            parts.answers[key] = Answer(record.id, body)
+        headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
+        headers |= applied(seconds) | pending_advice(record)
+        return Response(body, media_type="application/json", headers=headers)
+    if record.error is not None:
+        return problem_of_job(record.id, record.error)
+    return accepted(record, seconds)
+
+
+async def wait_for(
+    parts: Parts, record: JobRecord, seconds: float, *, with_advice: bool = False
+) -> JobRecord:
+    """Return a job when it is over, and if need be has its advice; or when the time is up."""
+
+    def is_awaited(record: JobRecord) -> bool:
+        return record.state.is_open or (with_advice and is_advice_pending(record))
+
+    if not is_awaited(record) or seconds <= 0:
+        return record
+    deadline = anyio.current_time() + seconds
+    with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
+        while True:
+            # Looked at after the bell was hung up: it may have been over before.
+            record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
+            left = deadline - anyio.current_time()
+            if not is_awaited(record) or left <= 0 or parts.waiters.is_over:
+                return record
+            await bell.wait(left)
+
+
+def is_advice_pending(record: JobRecord) -> bool:
+    """Tell whether an answer may still be given advice: until then nobody may remember it."""
+    return record.is_advice_pending(datetime.now(UTC))
+
+
+def pending_advice(record: JobRecord) -> dict[str, str]:
+    """Say that more is to come, if it is; where to wait for it is the job's own address."""
+    return {ADVICE_HEADER: PENDING} if is_advice_pending(record) else {}
+
+
+def wait_seconds(prefer: str | None, most: float) -> float:
+    """Read how long a caller wants to wait (RFC 7240); not at all unless it says so."""
+    found = _WAIT.search(prefer or "")
+    return min(float(found.group(1)), most) if found else 0.0
+
+
+def applied(seconds: float) -> dict[str, str]:
+    """Say for how long a caller was ready to wait, as we understood it."""
+    return {"Preference-Applied": f"wait={seconds:g}"} if seconds else {}
+
+
+def accepted(record: JobRecord, seconds: float) -> Response:
+    """Say that there is no answer yet, and where it will be."""
+    headers = {"Location": f"/jobs/{record.id}", "Retry-After": "1"} | applied(seconds)
+    return JSONResponse({"id": record.id, "state": record.state}, 202, headers=headers)

@@ -1,0 +1,30 @@
+"""``GET /gpus``: what a job can be asked to fit on."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Depends
+from memgate_worker.queue.keys import Role
+
+from memgate.gpus import CATALOGUE
+from memgate.schemas import GpuRead
+from memgate_service.http.access import needs
+from memgate_service.http.openapi import PROBLEMS
+
+catalogue = APIRouter(
+    tags=["catalogue"], responses=PROBLEMS, dependencies=[Depends(needs(Role.READ))]
+)
+
+
+@catalogue.get("/gpus")
+async def list_gpus() -> list[GpuRead]:
+    """Return the catalogue, the smallest memory first."""
+    return [
+        GpuRead(
+            name=gpu.name,
+            product=gpu.product,
+            memory_bytes=gpu.memory_bytes,
+            compute_capability=".".join(map(str, gpu.compute_capability)),
+            multiprocessors=gpu.multiprocessors,
+        )
+        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+    ]

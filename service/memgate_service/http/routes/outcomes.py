@@ -1,0 +1,93 @@
+"""``POST /outcomes`` and ``GET /accuracy``: what jobs really took, and how right we were."""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Depends, Request
+from memgate_worker.queue.keys import Role
+from memgate_worker.queue.store import Outcome
+
+from memgate.contract import JobRecord, JobState, WorkKind
+from memgate.gpus import parse_gpu
+from memgate.schemas import AccuracyRead, OutcomeCreate
+from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
+from memgate_service.http.access import needs
+from memgate_service.http.bodies import json_body, read_json
+from memgate_service.http.calibration import compare_outcomes, count_outcome
+from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.errors import ProblemError
+from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+
+outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
+
+
+@outcomes.post(
+    "/outcomes",
+    status_code=201,
+    dependencies=[Depends(needs(Role.SUBMIT))],
+    responses=NOT_FOUND | WRONG_TYPE,
+    openapi_extra=body_of(OutcomeCreate),
+)
+async def create_outcome(request: Request, parts: TheParts) -> Outcome:
+    """Tell what a job that was estimated really took."""
+    outcome = read_json(OutcomeCreate, await json_body(request))
+    return await anyio.to_thread.run_sync(_store, parts, outcome)
+
+
+def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
+    record = parts.queue.read(outcome.job)
+    if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
+        detail = f"job {record.id} is no estimate that was answered: there is nothing to compare"
+        raise ProblemError(422, detail)
+    assert record.result is not None
+    gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
+    predicted = record.result["peak_reserved_bytes" if outcome.is_reserved_only else "peak_bytes"]
+    stored = Outcome(
+        job=record.id,
+        model=_family(record.work.model_dump(mode="json", by_alias=True)),
+        gpu=gpu or "described",
+        predicted_peak_bytes=predicted,
+        upper_bound_bytes=record.result["upper_bound_bytes"],
+        measured_peak_bytes=outcome.measured_peak_bytes,
+        ran_out=outcome.ran_out,
+        peak_bound_bytes=_peak_bound(record.result, is_reserved_only=outcome.is_reserved_only),
+        decision=record.result["decision"] if _is_the_same(record, outcome) else None,
+        capacity_bytes=record.result.get("capacity_bytes"),
+    )
+    parts.queue.store.add_outcome(stored)
+    count_outcome(parts.queue.store, stored, record.result["decision"])
+    return stored
+
+
+def _peak_bound(said: dict[str, Any], *, is_reserved_only: bool) -> int:
+    """Return the most that should be measured: the margin, and the largest context known of.
+
+    What the allocator reserved may be above its prediction by as much as the whole process may.
+    """
+    beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
+    return ceil(int(said["peak_reserved_bytes"]) * (1 + MARGIN)) + beside
+
+
+def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
+    """Tell whether a job ran on the GPU that it was estimated for."""
+    if outcome.gpu_product is None or record.work.gpu is None:
+        return True
+    gpu = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    return outcome.gpu_product in (gpu.name, gpu.product)
+
+
+def _family(work: dict[str, object]) -> str:
+    job = work.get("job")
+    if not isinstance(job, dict):
+        return "trace"
+    model = job["model"]
+    return str(model.get("name") or model.get("class"))
+
+
+@outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
+def read_accuracy(parts: TheParts) -> AccuracyRead:
+    """Compare what was predicted with what was measured."""
+    return compare_outcomes(parts.queue.store.outcomes())

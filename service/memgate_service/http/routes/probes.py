@@ -1,0 +1,42 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``: is it alive, can it do its work, how much?"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+
+from memgate.schemas import Problem
+from memgate_service.http.dependencies import TheParts
+from memgate_service.http.errors import problem
+
+probes = APIRouter(tags=["probes"])
+
+_SOON = {"Retry-After": "5"}
+
+
+@probes.get("/healthz")
+async def read_health() -> dict[str, str]:
+    """Answer as long as the process lives."""
+    return {"status": "ok"}
+
+
+@probes.get(
+    "/readyz",
+    response_model=dict[str, str],
+    responses={503: {"model": Problem, "description": "Something is missing; says what."}},
+)
+def read_readiness(parts: TheParts) -> Response:
+    """Answer 200 if requests can be served, else 503 and what is missing."""
+    if (missing := parts.queue.unreachable_because()) is not None:
+        detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
+        return problem(503, "QUEUE_UNREACHABLE", detail, headers=_SOON)
+    if not parts.queue.num_workers():
+        detail = "no worker is there; start one with: python -m memgate_worker"
+        return problem(503, "NO_WORKER", detail, headers=_SOON)
+    return JSONResponse({"status": "ready"})
+
+
+@probes.get("/metrics", response_class=PlainTextResponse)
+def read_metrics(parts: TheParts) -> Response:
+    """Answer Prometheus."""
+    return Response(parts.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

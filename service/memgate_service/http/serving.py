@@ -1,0 +1,90 @@
+"""An app -> a process that listens: how uvicorn is run, in one place."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from memgate_worker.logs import write_line
+from starlette.types import ASGIApp
+
+from memgate_service.http.protocol import bounded_protocol
+from memgate_service.settings import ServiceSettings
+
+#: how long a service that is told to stop waits for its open requests
+GRACE_SECONDS = 30
+
+
+#: a renewed certificate is seen after two seconds
+_TICKS_BETWEEN_LOOKS = 20
+
+
+def serve(
+    app: ASGIApp, settings: ServiceSettings, on_stop: Callable[[], None] = lambda: None
+) -> None:
+    """Answer requests until told to stop; that calls ``on_stop``, while requests are still open."""
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http=bounded_protocol(settings.body_timeout_seconds),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ssl_certfile=settings.tls_certificate,
+        ssl_keyfile=settings.tls_key,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    _Server(config, on_stop).run()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it is told to stop: the app's own end comes only after its last request.
+
+    A certificate that was renewed is taken up by new connections, without a restart.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+        self._certificate = _stamp(config)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after things; uvicorn calls this ten times a second."""
+        if self.config.ssl is not None and counter % _TICKS_BETWEEN_LOOKS == 0:
+            self._renew(self.config.ssl)
+        return await super().on_tick(counter)
+
+    def _renew(self, context: ssl.SSLContext) -> None:
+        found = _stamp(self.config)
+        if found == self._certificate:
+            return
+        pair = str(self.config.ssl_certfile), self.config.ssl_keyfile
+        try:
+            # tried apart first: a key of another certificate leaves a context without any
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
+            context.load_cert_chain(*pair)
+        except (OSError, ssl.SSLError) as error:  # half of it is written: look again
+            write_line("certificate", {"error": str(error)})
+            return
+        self._certificate = found
+        write_line("certificate", {"renewed": True})
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Hear a signal."""
+        self._on_stop()
+        super().handle_exit(sig, frame)
+
+
+def _stamp(config: uvicorn.Config) -> tuple[int, ...]:
+    """Return what changes when the files of a certificate do; nothing if one is missing."""
+    names = [name for name in (config.ssl_certfile, config.ssl_keyfile) if name is not None]
+    try:
+        return tuple(Path(name).stat().st_mtime_ns for name in names)
+    except OSError:
+        return ()

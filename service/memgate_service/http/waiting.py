@@ -1,0 +1,113 @@
+"""Clients that wait for jobs: an event each, set when the queue says that there is news of a job.
+
+A job has news when it is over, and again when advice was added to its answer.
+
+That message may be lost with the server's connection, so now and then somebody looks: one for all
+who wait. If each looked for itself, sixty would hold up everybody else's answers for half a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import anyio.to_thread
+from memgate_worker.queue.client import QueueClient, QueueError
+
+from memgate_service.http.errors import ProblemError
+
+_LOOK_SECONDS = 2.0
+
+#: how long those who wait may still do so once the service is told to stop
+_STOP_SECONDS = 5.0
+
+
+class Bell:
+    """Rings when there is news."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake who waits."""
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it rings, or has rung since the last time; at most for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._event.wait()
+        self._event.clear()
+
+
+class Waiters:
+    """Everybody who waits, by job."""
+
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
+        self.num_waiting = 0
+        #: nobody waits any longer: the service ends
+        self.is_over = False
+
+    def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say where those who wait live."""
+        self._loop = loop
+
+    def tell_over(self, job_id: str) -> None:
+        """A job is over, or was given advice; called from the thread that listens."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, job_id)
+
+    def _wake(self, job_id: str) -> None:
+        for bell in self._waiting.get(job_id, ()):
+            bell.ring()
+
+    def stop(self) -> None:
+        """Let nobody wait for much longer; called when the program hears a signal."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.call_later, _STOP_SECONDS, self._end)
+
+    def _end(self) -> None:
+        self.is_over = True
+        for job_id in self._waiting:
+            self._wake(job_id)
+
+    async def keep_looking(self, queue: QueueClient) -> None:
+        """Look now and then which jobs are over, as long as the service runs."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._waiting:
+                continue
+            with suppress(QueueError):  # it may be back when we look again
+                for job_id in await anyio.to_thread.run_sync(queue.over, list(self._waiting)):
+                    self._wake(job_id)
+
+    @contextmanager
+    def waiting(self, job_id: str) -> Iterator[Bell]:
+        """Hang up a bell that rings when there is news of a job.
+
+        Raises:
+            ProblemError: if too many wait already.
+        """
+        if self.num_waiting >= self._max_waiting:
+            raise ProblemError(
+                503,
+                f"{self._max_waiting} clients wait already; ask without 'Prefer: wait'",
+                code="TOO_MANY_WAITING",
+                headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
+                job=job_id,
+            )
+        bell = Bell()
+        self._waiting[job_id].add(bell)
+        self.num_waiting += 1
+        try:
+            yield bell
+        finally:
+            self.num_waiting -= 1
+            self._waiting[job_id].discard(bell)
+            if not self._waiting[job_id]:
+                del self._waiting[job_id]

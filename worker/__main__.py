@@ -1,5 +1,0 @@
-"""``python -m worker``."""
-
-from worker.main import main
-
-main()

@@ -1,0 +1,125 @@
+"""A process of its own for each job, with a limit on time and on memory.
+
+It is forked, so it starts with everything imported. When it is over, whatever it started is over
+too. No torch here.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import psutil
+
+from memgate.units import format_size
+from memgate_worker.engines.lifeline import die_with_parent
+
+#: how often limits are looked at
+_LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a job's process may take."""
+
+    seconds: float
+    memory_bytes: int
+
+
+class LimitError(Exception):
+    """The process was ended because it took too much; the message says of what."""
+
+
+class MemoryLimitError(LimitError):
+    """It took too much memory."""
+
+
+def run_in_child(
+    work: Callable[[], None], limits: Limits, *, told: int, on_told: Callable[[bytes], None]
+) -> int:
+    """Fork, do the work there, and wait for it.
+
+    Args:
+        work: done in the child, which ends with it: with status 1 if it raises, or with the one
+            that it exits with.
+        limits: what the child, and what it starts, may take.
+        told: end of a pipe from which ``on_told`` is given what the child writes meanwhile.
+        on_told: hears it.
+
+    Returns:
+        The exit status; below zero if a signal ended the child.
+
+    Raises:
+        LimitError: if a limit was passed.
+    """
+    child = os.fork()
+    if child == 0:
+        _be_the_child(work)
+    watched = os.pidfd_open(child)
+    try:
+        return _wait(child, watched, limits, told, on_told)
+    finally:
+        os.close(watched)
+        _end_group(child)
+
+
+def _be_the_child(work: Callable[[], None]) -> None:
+    code = 1
+    try:
+        die_with_parent()
+        os.setsid()  # so that what it starts can be ended with it
+        work()
+        code = 0
+    except SystemExit as exited:
+        code = exited.code if isinstance(exited.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _wait(
+    child: int, watched: int, limits: Limits, told: int, on_told: Callable[[bytes], None]
+) -> int:
+    deadline = time.monotonic() + limits.seconds
+    while True:
+        ready, _, _ = select.select([watched, told], [], [], _LOOK_SECONDS)
+        if told in ready:
+            on_told(os.read(told, 4096))
+        if watched in ready:
+            _, status = os.waitpid(child, 0)
+            return os.waitstatus_to_exitcode(status)
+        try:
+            _check(child, limits, deadline)
+        except LimitError:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
+
+
+def _check(child: int, limits: Limits, deadline: float) -> None:
+    if time.monotonic() > deadline:
+        raise LimitError(f"it did not end in time ({limits.seconds:g} s)")
+    if _memory_bytes(child) > limits.memory_bytes:
+        limit = format_size(limits.memory_bytes)
+        raise MemoryLimitError(f"it took more memory of this machine than it may ({limit})")
+
+
+def _memory_bytes(child: int) -> int:
+    try:
+        process = psutil.Process(child)
+        family = [process, *process.children(recursive=True)]
+        return sum(member.memory_info().rss for member in family)
+    except psutil.NoSuchProcess:  # one of them ended while we looked
+        return 0
+
+
+def _end_group(child: int) -> None:
+    with suppress(ProcessLookupError):  # it started nobody, or they are gone
+        os.killpg(child, signal.SIGKILL)

@@ -1,0 +1,190 @@
+"""The process that has torch imported and forks for each job: no job pays for the import.
+
+``python -m memgate_worker.engines.host``, started by ``client`` inside a runtime: a request a line
+on standard input, an answer a line on standard output, lines of progress before it. A job that
+crashes or hangs takes its own process with it and nothing else. The parent never touches CUDA and
+runs no operator: a process that has started threads cannot be forked safely.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import resource
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from memgate.errors import InputError
+from memgate.jobspec import JobSpec, ModelSource
+from memgate_worker.engines.child import LimitError, Limits, MemoryLimitError, run_in_child
+from memgate_worker.engines.lifeline import die_with_parent
+from memgate_worker.engines.messages import (
+    Answer,
+    BadJob,
+    Crash,
+    Profiled,
+    ProfileRun,
+    ProfileScriptRun,
+    Progress,
+    Request,
+    ScriptRun,
+)
+from memgate_worker.engines.phantom.control import Phantom
+
+#: how torch begins to say that there is no memory for a tensor on the CPU
+_NO_MEMORY = "DefaultCPUAllocator: "
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
+    """Answer requests until there are no more."""
+    for line in requests:
+        request = msgspec.json.decode(line, type=Request)
+        _preload(request)
+        with _Job(request, answers, phantom) as job:
+            answers.write(job.run() + b"\n")
+        answers.flush()
+
+
+class _Job:
+    """One request: what its process says, tells and answers."""
+
+    def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
+        self._request = request
+        self._answers = answers
+        self._phantom = phantom
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the job
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115
+        self._told, self._tell = os.pipe()
+        self._num_steps = 0
+
+    def __enter__(self) -> _Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._told)
+        os.close(self._tell)
+        self._said.close()
+        self._answer.close()
+
+    def run(self) -> bytes:
+        """Return the answer, encoded."""
+        limits = Limits(
+            seconds=self._request.timeout_seconds, memory_bytes=self._request.host_memory_bytes
+        )
+        try:
+            code = run_in_child(self._work, limits, told=self._told, on_told=self._pass_on)
+        except LimitError as error:
+            ran_out = isinstance(error, MemoryLimitError)
+            return msgspec.json.encode(Crash(message=str(error), out_of_memory=ran_out))
+        if code != 0:
+            message = f"{_ended(code)}: {self._last_line_said()}"
+            return msgspec.json.encode(Crash(message=message, was_killed=code == -signal.SIGKILL))
+        self._answer.seek(0)
+        return self._answer.read()
+
+    def _pass_on(self, told: bytes) -> None:
+        """A byte for each step; the caller hears how many there were."""
+        self._num_steps += len(told)
+        progress = Progress(num_steps=self._num_steps)
+        self._answers.write(msgspec.json.encode(progress) + b"\n")
+        self._answers.flush()
+
+    def _work(self) -> None:
+        """Done in the child: run, and write the answer."""
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the requests are not the job's to read
+        os.dup2(self._said.fileno(), 1)
+        os.dup2(self._said.fileno(), 2)
+        os.environ.update(self._request.environment)
+        try:
+            self._write(self._run())
+        except InputError as error:
+            self._write(BadJob(message=error.message))
+        except Exception as error:  # the job's own code: anything may come out of it
+            message = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._write(
+                Crash(
+                    message=message,
+                    unmodelled=self._phantom.counters().unmodelled,
+                    out_of_memory=isinstance(error, MemoryError) or _NO_MEMORY in message,
+                )
+            )
+
+    def _run(self) -> Answer | Profiled:
+        from memgate_worker.engines.phantom.run import run_job
+        from memgate_worker.engines.phantom.script import run_script
+        from memgate_worker.engines.profile.run import be_frugal, profile_job
+        from memgate_worker.engines.profile.script import profile_script
+
+        work = self._request.work
+        if isinstance(work, ScriptRun):
+            return run_script(work, self._phantom, on_step=self._tell_step, finish=self._finish)
+        if isinstance(work, ProfileScriptRun):
+            return profile_script(work, on_step=self._tell_step, finish=self._finish)
+        if isinstance(work, ProfileRun):
+            if work.frugal:
+                be_frugal()
+            return profile_job(JobSpec.model_validate_json(work.spec), Path(work.trace_path))
+        return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
+
+    def _tell_step(self) -> None:
+        os.write(self._tell, b".")
+
+    def _finish(self, answer: Answer | Profiled) -> None:
+        """End a script where it stands: nothing in it can catch this, or go on."""
+        self._write(answer)
+        os._exit(0)
+
+    def _write(self, answer: Answer | Profiled | BadJob | Crash) -> None:
+        self._answer.write(msgspec.json.encode(answer))
+        self._answer.flush()
+
+    def _last_line_said(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+
+def _ended(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def _preload(request: Request) -> None:
+    """Import what the job will import, so that later jobs find it there."""
+    importlib.import_module("memgate_worker.engines.phantom.run")
+    importlib.import_module("memgate_worker.engines.phantom.script")
+    importlib.import_module("memgate_worker.engines.profile.script")
+    if isinstance(request.work, ScriptRun | ProfileScriptRun):
+        return
+    spec = JobSpec.model_validate_json(request.work.spec)
+    importlib.import_module(spec.model.source)
+    if spec.model.source is ModelSource.TRANSFORMERS:
+        transformers = importlib.import_module("transformers")
+        with suppress(InputError):  # told by the job itself
+            class_name, _ = importlib.import_module("memgate_worker.jobs.models").find_config(
+                spec.model
+            )
+            getattr(transformers, class_name, None)  # it imports the model's module on first use
+
+
+def main() -> None:
+    """Serve standard input."""
+    die_with_parent()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Answers go out on a channel of their own: libraries print to standard output.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    # Before anything imports torch: it then finds our libraries, whatever else is installed.
+    cudnn = os.environ.get("MEMGATE_PHANTOM_CUDNN")
+    libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
+    phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
+    serve(sys.stdin.buffer, answers, phantom)
+
+
+if __name__ == "__main__":
+    main()

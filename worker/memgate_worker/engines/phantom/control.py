@@ -1,0 +1,115 @@
+"""Loads the stub libraries into this process, describes the phantom device and reads its counters.
+
+Turns a directory made by `build.py` into a `Phantom`. Must run before `import torch`: the dynamic
+loader looks for an already loaded library of the same name before it searches any path, so torch
+then finds ours, whatever is installed and without LD_LIBRARY_PATH.
+
+It does not import torch and does not touch CUDA, so a process that has loaded the stubs and
+imported torch may fork children that each configure and use their own device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memgate.timeline import Category
+from memgate_worker.engines.phantom.build import CORE_NAME
+from memgate_worker.engines.phantom.marks import TensorMark
+from memgate_worker.engines.phantom.tracker import Tracker
+
+_MARK = struct.Struct("=qq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhantomCounters:
+    """What happened on the device of this process so far."""
+
+    used_bytes: int
+    """Handed out by cudaMalloc and cuMemCreate now, without the context."""
+    peak_bytes: int
+    num_launches: int
+    num_scalar_reads: int
+    """Copies to the host of at most 16 bytes; they read zero unless surely known."""
+    num_data_reads: int
+    """Larger copies to the host of memory whose content is not known: sizes may depend on data."""
+    num_data_sized_results: int
+    """Results whose size depends on data (nonzero, unique, boolean masks): wrong here."""
+    unmodelled: tuple[str, ...]
+    """Calls that were refused, in order."""
+
+
+class Phantom:
+    """The phantom device of this process."""
+
+    def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
+        """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` beside them.
+
+        Raises:
+            OSError: a library cannot be loaded.
+        """
+        # Lets torch.cuda.is_available() ask NVML. The other way of asking counts as using CUDA, and
+        # then torch refuses to work in a forked child; many libraries ask while being imported.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        self._core = ctypes.CDLL(str(library_dir / CORE_NAME))
+        for path in sorted(library_dir.glob("lib*.so.*")):
+            ctypes.CDLL(str(path))
+        for name in ("used_bytes", "peak_bytes"):
+            self._function(name).restype = ctypes.c_size_t
+        self._function("num_workspaces").restype = ctypes.c_int64
+        self._function("workspaces").restype = ctypes.c_void_p
+        for name in ("launches", "scalar_reads", "data_reads", "data_sized_results"):
+            self._function(name).restype = ctypes.c_ulonglong
+        self._function("unmodelled").restype = ctypes.c_char_p
+        self._function("configure").argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        self._function("open_cudnn").restype = ctypes.c_char_p
+        if cudnn_dir is not None:
+            problem: bytes = self._function("open_cudnn")(str(cudnn_dir).encode())
+            if problem:
+                raise OSError(f"the real cuDNN cannot be used: {problem.decode()}")
+
+    def configure(self, **fields: int | str) -> None:
+        """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
+
+        Raises:
+            ValueError: there is no such field, or the value is not a non-negative number.
+        """
+        for name, value in fields.items():
+            if self._function("configure")(name.encode(), str(value).encode()) != 0:
+                raise ValueError(f"the phantom device has no field {name!r} that can be {value!r}")
+
+    def watch_workspaces(self, tracker: Tracker) -> None:
+        """From now on note which memory cuDNN is lent."""
+        self._function("watch_workspaces")(tracker.position_function)
+
+    def workspaces(self) -> list[TensorMark]:
+        """Return what cuDNN was lent so far, a mark for each use."""
+        count = int(self._function("num_workspaces")())
+        if not count:
+            return []
+        data = ctypes.string_at(self._function("workspaces")(), count * _MARK.size)
+        return [
+            TensorMark(position, address, Category.WORKSPACE, "")
+            for position, address in _MARK.iter_unpack(data)
+        ]
+
+    def counters(self) -> PhantomCounters:
+        """Read all counters."""
+        refused: bytes = self._function("unmodelled")()
+        return PhantomCounters(
+            used_bytes=self._function("used_bytes")(),
+            peak_bytes=self._function("peak_bytes")(),
+            num_launches=self._function("launches")(),
+            num_scalar_reads=self._function("scalar_reads")(),
+            num_data_reads=self._function("data_reads")(),
+            num_data_sized_results=self._function("data_sized_results")(),
+            unmodelled=tuple(refused.decode().split("\n")) if refused else (),
+        )
+
+    def _function(self, name: str) -> Any:
+        # ctypes makes a function on first access and keeps it, with the types set on it.
+        return getattr(self._core, f"memgate_phantom_{name}")

@@ -1,0 +1,190 @@
+"""JobSpec or script -> Timeline: the job runs on a GPU that is not there.
+
+A host process of the job's runtime runs it (``host``); this side asks, reads what it says, and
+checks the simulator against it: a replay on the device of the run must show the very peaks that the
+real allocator had. Other capacities, GPUs and settings need no other run, only other replays.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.errors import NoKernelsError, SimulationError
+from memgate.gpus import GpuSpec
+from memgate.jobspec import JobSpec
+from memgate.report import Reason
+from memgate.timeline import Timeline
+from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.messages import Answer, JobRun, Request, ScriptRun
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+
+#: memory of the device that the job runs on: ample, so that nothing the job does depends on it
+TRACE_CAPACITY_BYTES = 1 << 43
+
+#: traces that an engine keeps; one takes a few megabytes
+_NUM_REMEMBERED = 16
+
+
+class PhantomEngine:
+    """A host process of one runtime, kept warm for many jobs. A context manager."""
+
+    name = "phantom"
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Start the host; it imports torch when the first job comes."""
+        self._runtime = runtime
+        self._traced: OrderedDict[str, TracedJob] = OrderedDict()
+        self._host = Host(runtime)
+
+    def __enter__(self) -> PhantomEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the host."""
+        self._host.close()
+
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+    ) -> TracedJob:
+        """Run a job on the phantom, or remember that it was run.
+
+        What a job asks for does not depend on the allocator's settings or on how much memory there
+        is, so the same job for another setting or another GPU of the same kind is not run again.
+
+        Raises:
+            InputError: if the job cannot be run as it is written, or needs what the phantom lacks.
+            NoKernelsError: if the runtime's PyTorch was not built for the GPU.
+            SimulationError: if the simulator and the real allocator disagree.
+            EngineError: if the job fails for another reason.
+        """
+        key = _what_decides(spec, gpu)
+        if key in self._traced:
+            self._traced.move_to_end(key)
+            return replace(self._traced[key], alloc_conf=spec.allocator, seconds=0.0)
+        request = Request(
+            work=JobRun(spec=spec.model_dump_json(by_alias=True)),
+            environment=_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
+            timeout_seconds=timeout_seconds,
+            host_memory_bytes=host_memory_bytes,
+        )
+        self._traced[key] = self._trace(request, gpu, lambda _: None)
+        if len(self._traced) > _NUM_REMEMBERED:
+            self._traced.popitem(last=False)
+        return self._traced[key]
+
+    def trace_script(
+        self,
+        path: Path,
+        arguments: Sequence[str],
+        gpu: GpuSpec,
+        *,
+        num_steps: int,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> TracedJob:
+        """Run a person's own script on the phantom until its optimizer has made some steps.
+
+        It is started in this process's working directory and sees its environment; ``on_step``
+        hears how many steps there were. Raises what ``trace`` raises.
+        """
+        request = Request(
+            work=ScriptRun(
+                path=str(path.resolve()),
+                arguments=tuple(arguments),
+                directory=str(Path.cwd()),
+                num_steps=num_steps,
+            ),
+            environment=dict(os.environ) | _device(gpu),
+            timeout_seconds=timeout_seconds,
+            host_memory_bytes=host_memory_bytes,
+        )
+        return self._trace(request, gpu, on_step)
+
+    def _trace(self, request: Request, gpu: GpuSpec, on_step: Callable[[int], None]) -> TracedJob:
+        start = time.perf_counter()
+        try:
+            answer = self._host.ask(request, on_step)
+        except NoKernelsError:
+            raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
+        assert isinstance(answer, Answer)
+        timeline = Timeline(
+            events=answer.events,
+            labels=answer.labels,
+            dispensable=answer.dispensable,
+            phases=answer.phases,
+        )
+        check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
+        return TracedJob(
+            timeline=timeline,
+            engine=self.name,
+            runtime=self._runtime.name,
+            versions=answer.versions,
+            alloc_conf=answer.alloc_conf,
+            num_parameters=answer.num_parameters,
+            notes=tuple(_notes(request, answer)),
+            architectures=answer.architectures,
+            seconds=time.perf_counter() - start,
+        )
+
+
+def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:
+    """Return a text that is the same for jobs that ask for the same memory in the same order."""
+    job = spec.model_dump_json(by_alias=True, exclude={"allocator", "runtime"})
+    # With cudnn.benchmark, plans are tried as far as there is memory for their workspaces.
+    memory_bytes = gpu.memory_bytes if spec.cudnn_benchmark else 0
+    return repr((job, gpu.compute_capability, gpu.multiprocessors, memory_bytes))
+
+
+def _notes(request: Request, answer: Answer) -> Iterator[Reason]:
+    if answer.num_data_sized_results:
+        yield Reason(
+            code="SIZES_DEPEND_ON_DATA",
+            message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
+            " masks); there is no data here, so the true figure may differ",
+        )
+    if isinstance(request.work, ScriptRun) and answer.num_steps < request.work.num_steps:
+        yield Reason(
+            code="FEWER_STEPS",
+            message=f"the script ended after {answer.num_steps} of {request.work.num_steps}"
+            " optimizer steps; memory often grows until the third",
+        )
+
+
+def check_against_the_real_allocator(
+    timeline: Timeline, alloc_conf: str, memory_stats: dict[str, int]
+) -> None:
+    """Replay on the device of the run and require the peaks that the real allocator had."""
+    ours = replay(timeline, parse_alloc_conf(alloc_conf), TRACE_CAPACITY_BYTES).stats.memory_stats()
+    for name, theirs in memory_stats.items():
+        if ours[name] != theirs:
+            raise SimulationError(
+                f"self-check failed: {name} was {theirs} in the real allocator,"
+                f" {ours[name]} in the simulator"
+            )
+
+
+def _device(gpu: GpuSpec) -> dict[str, str]:
+    """Describe the GPU to the stand-ins; the fields are those of ``native/device.h``."""
+    major, minor = gpu.compute_capability
+    return {
+        "MEMGATE_PHANTOM_NAME": gpu.product,
+        "MEMGATE_PHANTOM_TOTAL_BYTES": str(TRACE_CAPACITY_BYTES),
+        "MEMGATE_PHANTOM_SHOWN_BYTES": str(gpu.memory_bytes),
+        "MEMGATE_PHANTOM_COMPUTE_MAJOR": str(major),
+        "MEMGATE_PHANTOM_COMPUTE_MINOR": str(minor),
+        "MEMGATE_PHANTOM_MULTIPROCESSORS": str(gpu.multiprocessors),
+    }

@@ -1,0 +1,104 @@
+"""Blocks of a run, marks of its observer -> a label for each block, and where phases begin.
+
+A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
+the phase tells: what was put on the device before a forward pass and used in it is batch; what the
+forward pass allocated and left behind is kept for the backward pass; what cuDNN was lent, or nobody
+ever freed, is a library's workspace; all else is temporary.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from memgate.timeline import Category, Label, Phase, PhaseStart, make_phases
+from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from memgate_worker.engines.phantom.tracker import Allocation
+
+
+def label_blocks(
+    blocks: Sequence[Allocation],
+    *,
+    phases: Sequence[PhaseMark],
+    layers: Sequence[LayerMark],
+    tensors: Sequence[TensorMark],
+    workspaces: frozenset[int] = frozenset(),
+) -> tuple[Label, ...]:
+    """Return a label per block, by id; ``workspaces`` are those that cuDNN was lent."""
+    seen = blocks_seen_as(blocks, tensors)
+    spans = _LayerSpans(layers)
+    starts = [mark.position for mark in phases]
+    first_step = next((mark.position for mark in phases if mark.phase is Phase.OPTIMIZER), None)
+    labels = []
+    for block in blocks:
+        if block.block_id in seen:
+            labels.append(seen[block.block_id])
+            continue
+        if block.block_id in workspaces:
+            labels.append(Label(Category.WORKSPACE, spans.innermost(block.begin)))
+            continue
+        at = bisect_right(starts, block.begin) - 1
+        phase_end = starts[at + 1] if at < len(starts) - 1 else None
+        is_early = first_step is None or block.begin < first_step
+        category = _category(block, phases[at].phase, phase_end, is_early=is_early)
+        labels.append(Label(category, spans.innermost(block.begin)))
+    return tuple(labels)
+
+
+def _category(
+    block: Allocation, phase: Phase, phase_end: int | None, *, is_early: bool
+) -> Category:
+    outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
+    if phase is Phase.BETWEEN and outlives_its_phase:
+        return Category.BATCH
+    # Later on, what was never freed is what the loop still held when it was stopped.
+    if block.end is None and is_early:
+        return Category.WORKSPACE
+    if phase is Phase.FORWARD and outlives_its_phase:
+        return Category.ACTIVATIONS
+    return Category.TEMPORARY
+
+
+def locate_phases(phases: Sequence[PhaseMark], num_before: Sequence[int]) -> tuple[PhaseStart, ...]:
+    """Return where phases begin among events; ``num_before`` is that of ``tracker.Events``."""
+    starts = (PhaseStart(num_before[mark.position], mark.phase) for mark in phases)
+    return make_phases(starts, num_before[-1])
+
+
+def blocks_seen_as(blocks: Sequence[Allocation], tensors: Sequence[TensorMark]) -> dict[int, Label]:
+    """Find the block that lay at each mark's address when it was made; the first mark counts."""
+    at_address: dict[int, list[Allocation]] = {}
+    for block in blocks:
+        at_address.setdefault(block.address, []).append(block)
+    seen: dict[int, Label] = {}
+    for mark in tensors:
+        candidates = at_address.get(mark.address, [])
+        at = bisect_right(candidates, mark.position - 1, key=lambda block: block.begin) - 1
+        if at < 0:
+            continue
+        block = candidates[at]
+        if block.end is None or block.end >= mark.position:
+            seen.setdefault(block.block_id, Label(mark.category, mark.layer))
+    return seen
+
+
+class _LayerSpans:
+    """Which module was running at a position."""
+
+    def __init__(self, marks: Sequence[LayerMark]) -> None:
+        self._positions: list[int] = []
+        self._layers: list[str] = []
+        running: list[str] = []
+        for mark in marks:
+            if mark.begins:
+                running.append(mark.layer)
+            elif mark.layer in running:
+                while running.pop() != mark.layer:
+                    pass  # a module that raised never said that it ended
+            self._positions.append(mark.position)
+            self._layers.append(running[-1] if running else "")
+
+    def innermost(self, position: int) -> str:
+        """Return the innermost module running at a position, or nothing."""
+        at = bisect_right(self._positions, position) - 1
+        return self._layers[at] if at >= 0 else ""

@@ -1,0 +1,22 @@
+// Which memory cuDNN was lent as a workspace. PyTorch can do without most of it: when there is none to be had it takes
+// the next plan, which wants less. So it matters which blocks these were.
+#pragma once
+
+#include <cstdint>
+
+namespace memgate::phantom {
+
+// Read by worker/memgate_worker/engines/phantom/control.py: keep the two alike.
+struct WorkspaceMark {
+  int64_t position;  // among the events of the allocator
+  int64_t address;
+};
+
+// From now on workspaces are noted, each with what `position` says at that moment.
+void watch_workspaces(int64_t (*position)());
+void note_workspace(uint64_t address);  // nothing happens unless they are watched
+
+int64_t num_workspaces();
+const WorkspaceMark* workspaces();  // valid until the next is noted
+
+}  // namespace memgate::phantom

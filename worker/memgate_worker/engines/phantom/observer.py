@@ -1,0 +1,131 @@
+"""Watches a training job: which rows of the tracker belong to which phase, layer and tensor.
+
+It listens at the places that every training loop passes, whoever wrote it: calls of modules, the
+start of the backward pass, steps of optimizers. Positions only, taken while the job runs; what they
+mean is worked out afterwards in ``labels``. It holds no tensor and no module, so that nothing lives
+longer than it would on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils.weak import WeakIdKeyDictionary
+
+from memgate.timeline import Category, Phase
+from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+
+_Seen = tuple[torch.Tensor, Category, str]
+
+
+class Observer:
+    """Collects marks while a job runs."""
+
+    def __init__(
+        self, position: Callable[[], int], on_step: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Listen from now on.
+
+        Args:
+            position: tells how many rows there are.
+            on_step: hears after each optimizer step how many the busiest optimizer has made.
+        """
+        self._position = position
+        self._on_step = on_step
+        self.phases: list[PhaseMark] = [PhaseMark(0, Phase.BETWEEN)]
+        self.layers: list[LayerMark] = []
+        self.tensors: list[TensorMark] = []
+        self.num_parameters = 0
+        self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
+        self._layer_of_parameter: Any = WeakIdKeyDictionary()
+        self._num_steps: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
+        self._is_stepping = False
+        self._listen()
+
+    def _listen(self) -> None:
+        register_module_forward_pre_hook(self._module_begins)
+        register_module_forward_hook(self._module_ends, always_call=True)
+        register_optimizer_step_pre_hook(self._step_begins)
+        register_optimizer_step_post_hook(self._step_ends)
+        backward = torch.autograd.backward
+
+        def marked_backward(*args: Any, **kwargs: Any) -> Any:
+            self._begin(Phase.BACKWARD)
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                self._begin(Phase.OPTIMIZER if self._is_stepping else Phase.BETWEEN)
+
+        # There is no hook for it; Tensor.backward looks this name up when it is called.
+        torch.autograd.backward = marked_backward
+
+    def _begin(self, phase: Phase) -> None:
+        self.phases.append(PhaseMark(self._position(), phase))
+
+    def _module_begins(self, module: nn.Module, _: Any) -> None:
+        if module not in self._layer_of_module:
+            self._note(self._parameters(module))
+        # Not while checkpoints are recomputed. A closure that an optimizer calls is a forward pass.
+        if self.phases[-1].phase in (Phase.BETWEEN, Phase.OPTIMIZER):
+            self._begin(Phase.FORWARD)
+        layer = self._layer_of_module[module]
+        self.layers.append(LayerMark(self._position(), layer, True))
+
+    def _module_ends(self, module: nn.Module, *_: Any) -> None:
+        layer = self._layer_of_module[module]
+        self.layers.append(LayerMark(self._position(), layer, False))
+
+    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._is_stepping = True
+        self._begin(Phase.OPTIMIZER)
+        self._note(self._gradients(optimizer))
+
+    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._is_stepping = False
+        self._note(self._gradients(optimizer))  # those that a closure made
+        self._note(self._optimizer_state(optimizer))
+        self._begin(Phase.BETWEEN)
+        self._num_steps[optimizer] = self._num_steps.get(optimizer, 0) + 1
+        self._on_step(max(self._num_steps.values()))
+
+    def _note(self, tensors: Iterator[_Seen]) -> None:
+        position = self._position()
+        for tensor, category, layer in tensors:
+            if tensor.is_cuda:
+                address = tensor.untyped_storage().data_ptr()
+                self.tensors.append(TensorMark(position, address, category, layer))
+
+    def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
+        """Tell the parameters and buffers of a module that is called for the first time."""
+        for name, module in root.named_modules():
+            self._layer_of_module.setdefault(module, name)
+            for parameter in module.parameters(recurse=False):
+                if parameter not in self._layer_of_parameter:
+                    self._layer_of_parameter[parameter] = name
+                    self.num_parameters += parameter.numel()
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                yield tensor, Category.PARAMETERS, name
+
+    def _gradients(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                layer = self._layer_of_parameter.get(parameter, "")
+                yield parameter, Category.PARAMETERS, layer
+                if parameter.grad is not None:
+                    yield parameter.grad, Category.GRADIENTS, layer
+
+    def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
+        for parameter, state in optimizer.state.items():
+            layer = self._layer_of_parameter.get(parameter, "")
+            for value in state.values():
+                if isinstance(value, torch.Tensor):
+                    yield value, Category.OPTIMIZER_STATE, layer

@@ -1,0 +1,137 @@
+"""Runs a person's own training script, unchanged, on the phantom. Needs torch.
+
+Called by ``host`` in a process of the script's own, which is ended as soon as the optimizer has
+made enough steps. The script sees a CUDA device and the memory of the GPU that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from memgate.errors import InputError
+from memgate_worker.engines.messages import Answer, ScriptRun
+from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.engines.phantom.run import Recording
+from memgate_worker.jobs.script import run_as_main
+
+#: fills of at least this many elements are of weights, whose values never matter
+_WEIGHT_ELEMENTS = 4096
+
+
+def run_script(
+    script: ScriptRun,
+    phantom: Phantom,
+    *,
+    on_step: Callable[[], None],
+    finish: Callable[[Answer], None],
+) -> Answer:
+    """Run a script until its optimizer has made enough steps.
+
+    Args:
+        script: which, and how it is started.
+        phantom: the device.
+        on_step: called after each optimizer step.
+        finish: called after the last one, and does not return.
+
+    Returns:
+        The answer, if the script ended before that.
+
+    Raises:
+        InputError: if the script failed, or made no step at all.
+    """
+
+    def after_step(num_steps: int) -> None:
+        on_step()
+        if num_steps >= script.num_steps:
+            finish(recording.answer())
+
+    recording = Recording(phantom, after_step)
+    _leave_weights_unfilled()
+    _refuse_compilation()
+    _show_the_memory_of_the_gpu()
+    _note_fractions(recording.tracker.note_fraction)
+    run_as_main(
+        Path(script.path),
+        script.arguments,
+        Path(script.directory),
+        # a refusal of ours: the caller knows how to tell it
+        is_not_the_scripts_fault=lambda: bool(phantom.counters().unmodelled),
+    )
+    answer = recording.answer() if torch.cuda.is_initialized() else None
+    if answer is None or answer.num_steps == 0:
+        raise InputError(
+            f"{script.path} ended without a step of an optimizer of torch.optim"
+            f"{'' if answer else ', and never used CUDA'}: nothing was trained"
+        )
+    return answer
+
+
+def _leave_weights_unfilled() -> None:
+    """Skip random fills of large tensors on the CPU, so that their pages are never touched."""
+    for name in ("normal_", "uniform_"):
+        setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name)))
+    nn.init.trunc_normal_ = _unless_large(nn.init.trunc_normal_)
+
+
+def _unless_large(fill: Any) -> Any:
+    def fill_unless_large(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS:
+            return tensor
+        return fill(tensor, *args, **kwargs)
+
+    return fill_unless_large
+
+
+def _refuse_compilation() -> None:
+    """A compiled model allocates otherwise; running it uncompiled would be a wrong answer."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise InputError("torch.compile is not supported yet; run the script without it")
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        if isinstance(model, nn.Module):
+            refuse()
+        # Libraries compile functions that are never called: refused when they are.
+        return refuse if model is not None else lambda _: refuse
+
+    torch.compile = compile
+
+
+def _show_the_memory_of_the_gpu() -> None:
+    """Let the device's properties tell what ``torch.cuda.mem_get_info`` does.
+
+    The device itself has ample memory, or a job that does not fit could not be seen to its end.
+    """
+    get_properties = torch.cuda.get_device_properties
+
+    def get_device_properties(*args: Any, **kwargs: Any) -> Any:
+        return _Properties(get_properties(*args, **kwargs))
+
+    torch.cuda.get_device_properties = get_device_properties
+
+
+class _Properties:
+    def __init__(self, properties: Any) -> None:
+        self._properties = properties
+        self.total_memory = torch.cuda.mem_get_info()[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._properties, name)
+
+
+def _note_fractions(note: Callable[[float], None]) -> None:
+    """Hear of limits that the script sets; they hold on whatever GPU it is judged for."""
+
+    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+        del device
+        if not torch.cuda.is_initialized():
+            torch.cuda.init()
+        note(fraction)
+
+    torch.cuda.set_per_process_memory_fraction = set_per_process_memory_fraction
+    torch.cuda.memory.set_per_process_memory_fraction = set_per_process_memory_fraction

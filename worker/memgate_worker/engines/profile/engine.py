@@ -1,0 +1,210 @@
+"""JobSpec -> Timeline: the job runs on the CPU under the profiler, at small batch sizes.
+
+What it leaves behind is affine in the batch size, so two small runs tell any other, and a third
+checks that they do. Runs are remembered: the same job at another batch size or for another GPU
+costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from memgate.blocks import pair_blocks
+from memgate.errors import ExtrapolationError, HostMemoryError, NoKernelsError
+from memgate.extrapolation import compare, extrapolate
+from memgate.gpus import GpuSpec
+from memgate.jobspec import JobSpec
+from memgate.links import LinkedSet, link_blocks
+from memgate.orchestration import orchestrate
+from memgate.residents import find_model_bytes
+from memgate.rules import Device
+from memgate.trace import read_trace
+from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.messages import (
+    Profiled,
+    ProfileRun,
+    ProfileScriptRun,
+    Request,
+    ScriptRun,
+)
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+
+#: the batch sizes that are run, and the one in between that checks them
+_BATCHES = (3, 5)
+_CHECKED_BATCH = 4
+
+#: peaks may grow until the fourth iteration; more would only repeat it
+_MAX_ITERATIONS = 4
+
+_NUM_REMEMBERED = 16
+
+#: seconds, and bytes of host memory
+_DEFAULT_LIMITS = (DEFAULT_TIMEOUT_SECONDS, DEFAULT_HOST_MEMORY_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """A job at one batch size."""
+
+    linked: LinkedSet
+    model_bytes: tuple[int, ...]
+    told: Profiled
+
+
+class ProfileEngine:
+    """A host process of one runtime, kept warm for many jobs. A context manager."""
+
+    name = "profile"
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Start the host; it imports torch when the first job comes."""
+        self._runtime = runtime
+        self._host = Host(runtime)
+        self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
+        #: run frugally, since they took too much memory of this machine before
+        self._large_models: set[str] = set()
+
+    def __enter__(self) -> ProfileEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the host."""
+        self._host.close()
+
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        without: Sequence[str] = (),
+    ) -> TracedJob:
+        """Run a job at small batch sizes and return its timeline at its own.
+
+        ``without`` names rules of the orchestration that are left out.
+
+        Raises:
+            InputError: if the job cannot be run as it is written.
+            NoKernelsError: if the runtime's PyTorch was not built for the GPU.
+            ExtrapolationError: if the small runs do not tell the large one.
+            HostMemoryError: if this machine has too little memory for the small runs.
+            EngineError: if it fails for another reason.
+        """
+        start = time.perf_counter()
+        limits = (timeout_seconds, host_memory_bytes)
+        first, second = self._small_runs(spec, limits)
+        if not gpu.has_kernels(first.told.architectures):
+            raise NoKernelsError(why_no_kernels(self._runtime, gpu))
+        linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
+        major, minor, *_ = first.told.versions["torch"].split(".")
+        device = Device(
+            compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
+        )
+        return TracedJob(
+            timeline=orchestrate(linked, first.model_bytes, device, without=without),
+            engine=self.name,
+            runtime=self._runtime.name,
+            versions=first.told.versions,
+            alloc_conf=spec.allocator,
+            num_parameters=first.told.num_parameters,
+            notes=(),
+            architectures=first.told.architectures,
+            seconds=time.perf_counter() - start,
+        )
+
+    def profile_script(
+        self,
+        path: Path,
+        arguments: Sequence[str],
+        trace_path: Path,
+        *,
+        num_steps: int,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        on_step: Callable[[int], None] = lambda _: None,
+    ) -> Profiled:
+        """Run a person's own script on the CPU under the profiler, and save the trace.
+
+        It is started in this process's working directory and sees its environment; ``on_step``
+        hears how many optimizer steps there were. Raises what ``trace`` raises.
+        """
+        script = ScriptRun(
+            path=str(path.resolve()),
+            arguments=tuple(arguments),
+            directory=str(Path.cwd()),
+            num_steps=num_steps,
+        )
+        told = self._host.ask(
+            Request(
+                work=ProfileScriptRun(script=script, trace_path=str(trace_path.resolve())),
+                environment=dict(os.environ),
+                timeout_seconds=timeout_seconds,
+                host_memory_bytes=host_memory_bytes,
+            ),
+            on_step,
+        )
+        assert isinstance(told, Profiled)
+        return told
+
+    def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[Profile, Profile]:
+        key = spec.model_dump_json(by_alias=True, exclude={"batch_size", "allocator", "runtime"})
+        if key not in self._pairs:
+            first, second, between = (
+                self.profile(spec, batch, limits) for batch in (*_BATCHES, _CHECKED_BATCH)
+            )
+            expected = extrapolate(first.linked, second.linked, _BATCHES, _CHECKED_BATCH)
+            if different := compare(expected, between.linked).num_differences:
+                raise ExtrapolationError(
+                    f"{different} calls or blocks at batch size {_CHECKED_BATCH} are not what"
+                    f" batch sizes {_BATCHES[0]} and {_BATCHES[1]} tell; use the phantom engine"
+                )
+            self._pairs[key] = (first, second)
+            if len(self._pairs) > _NUM_REMEMBERED:
+                self._pairs.popitem(last=False)
+        self._pairs.move_to_end(key)
+        return self._pairs[key]
+
+    def profile(
+        self, spec: JobSpec, batch: int, limits: tuple[float, int] = _DEFAULT_LIMITS
+    ) -> Profile:
+        """Run a job on the CPU at one batch size. Raises what ``trace`` raises."""
+        model = spec.model.model_dump_json()
+        if model not in self._large_models:
+            try:
+                return self._run(spec, batch, limits, frugal=False)
+            except HostMemoryError:
+                self._large_models.add(model)
+        return self._run(spec, batch, limits, frugal=True)
+
+    def _run(
+        self, spec: JobSpec, batch: int, limits: tuple[float, int], *, frugal: bool
+    ) -> Profile:
+        small = spec.model_copy(
+            update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
+        )
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "trace.json"
+            work = ProfileRun(
+                spec=small.model_dump_json(by_alias=True), trace_path=str(path), frugal=frugal
+            )
+            told = self._host.ask(
+                Request(
+                    work=work,
+                    environment={},
+                    timeout_seconds=limits[0],
+                    host_memory_bytes=limits[1],
+                )
+            )
+            assert isinstance(told, Profiled)
+            with path.open("rb") as stream:
+                trace = read_trace(stream)
+        linked = link_blocks(pair_blocks(trace), trace)
+        return Profile(linked=linked, model_bytes=find_model_bytes(trace, linked), told=told)

@@ -1,0 +1,82 @@
+"""Runs a job on the CPU under ``torch.profiler`` and writes the trace. Needs torch.
+
+Called by ``host`` in a process of the job's own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+from memgate.jobspec import JobSpec
+from memgate.residents import MODEL_NOTE
+from memgate.units import MIB
+from memgate_worker.engines.messages import Profiled
+from memgate_worker.engines.profile.arithmetic import leave_out_arithmetic
+from memgate_worker.engines.profile.as_on_cuda import choose_as_on_cuda
+from memgate_worker.engines.profile.autocast import cast_as_on_cuda
+from memgate_worker.engines.profile.modules import ModuleMarks
+from memgate_worker.engines.versions import library_versions
+from memgate_worker.jobs.loop import TrainingLoop
+from memgate_worker.jobs.models import build_model
+
+#: of the C library's malloc.h
+_M_MMAP_THRESHOLD = -3
+
+
+def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
+    """Run a job's iterations under the profiler, without computing anything large."""
+    choose_as_on_cuda()
+    cast_as_on_cuda()
+    leave_out_arithmetic()
+    loop = TrainingLoop(spec, build_model(spec.model), "cpu")
+    ModuleMarks()
+    with profile(
+        activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True
+    ) as profiler:
+        profiler.add_metadata_json(
+            "memgate", json.dumps({MODEL_NOTE: list(model_bytes(loop.model))})
+        )
+        loop.run()
+    profiler.export_chrome_trace(str(trace_path))
+    return Profiled(
+        num_parameters=sum(parameter.numel() for parameter in loop.model.parameters()),
+        versions=library_versions(),
+        architectures=tuple(torch.cuda.get_arch_list()),
+    )
+
+
+def be_frugal() -> None:
+    """Let the C library give large blocks back as soon as they are free; before torch has any.
+
+    Pages that nobody writes to cost nothing: weights, gradients, most of an optimizer's state. But
+    the C library keeps freed memory, written to, between what the profiler notes, and puts them
+    there: gigabytes more with each iteration. Giving it back costs the kernel's time, less of it
+    in huge pages.
+    """
+    os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
+    ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MIB)
+
+
+def model_bytes(model: nn.Module) -> Iterator[int]:
+    """Return the sizes of parameters and buffers, in the order in which ``to`` goes over them."""
+    seen: set[int] = set()
+    for tensor in _in_loading_order(model):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in seen:
+            seen.add(storage.data_ptr())
+            yield tensor.numel() * tensor.element_size()
+
+
+def _in_loading_order(module: nn.Module) -> Iterator[torch.Tensor]:
+    for child in module.children():
+        yield from _in_loading_order(child)
+    yield from module.parameters(recurse=False)
+    yield from module.buffers(recurse=False)

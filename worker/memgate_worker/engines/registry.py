@@ -1,0 +1,125 @@
+"""Engines by name. No torch is imported here: engines run jobs in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Protocol
+
+from memgate.errors import InputError, NotModelledError
+from memgate.gpus import GpuSpec
+from memgate.jobspec import JobSpec
+from memgate.report import Reason
+from memgate_worker.engines.client import (
+    DEFAULT_HOST_MEMORY_BYTES,
+    DEFAULT_TIMEOUT_SECONDS,
+    Limits,
+)
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import Runtime
+
+
+class Engine(Protocol):
+    """What turns a job into a timeline; a context manager."""
+
+    #: as people name it
+    name: str
+
+    def __enter__(self) -> Engine: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = ...,
+        host_memory_bytes: int = ...,
+    ) -> TracedJob:
+        """Run a job and return its timeline on a GPU."""
+
+
+class AutoEngine:
+    """The phantom engine, and for a job that it refuses the profile engine. A context manager.
+
+    The phantom refuses a job that calls one of NVIDIA's libraries for which it has no stand-in, and
+    a CPU does without them. There is no other ground to fall back on: both engines run jobs in the
+    same runtimes, so where the one cannot be had the other cannot.
+    """
+
+    name = "auto"
+
+    def __init__(self, runtime: Runtime) -> None:
+        """Start the phantom; the other is started when it is needed."""
+        self._runtime = runtime
+        self._engines = ExitStack()
+        self._phantom: Engine = self._engines.enter_context(PhantomEngine(runtime))
+        self._profile: Engine | None = None
+
+    def __enter__(self) -> AutoEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End what was started."""
+        self._engines.close()
+
+    def trace(
+        self,
+        spec: JobSpec,
+        gpu: GpuSpec,
+        *,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+    ) -> TracedJob:
+        """Run a job; the answer says by which engine, and why if not by the phantom.
+
+        Raises what the ``trace`` of those engines raises.
+        """
+        limits: Limits = {
+            "timeout_seconds": timeout_seconds,
+            "host_memory_bytes": host_memory_bytes,
+        }
+        try:
+            return self._phantom.trace(spec, gpu, **limits)
+        except NotModelledError as error:
+            refusal = error.message
+        if self._profile is None:
+            self._profile = self._engines.enter_context(ProfileEngine(self._runtime))
+        traced = self._profile.trace(spec, gpu, **limits)
+        doubt = Reason(
+            code="PROFILE_INSTEAD",
+            message=f"{refusal}; the profile engine answers instead, and does not know what those"
+            " calls take",
+        )
+        return replace(traced, doubts=(doubt, *traced.doubts))
+
+
+_ENGINES: dict[str, Callable[[Runtime], Engine]] = {
+    "auto": AutoEngine,
+    "phantom": PhantomEngine,
+    "profile": ProfileEngine,
+}
+
+
+def start_engine(name: str, runtime: Runtime) -> Engine:
+    """Start an engine; the caller closes it.
+
+    Raises:
+        InputError: if there is no such engine.
+    """
+    check_engine(name)
+    return _ENGINES[name](runtime)
+
+
+def check_engine(name: str) -> None:
+    """Refuse a name that no engine has.
+
+    Raises:
+        InputError: with the names there are.
+    """
+    if name not in _ENGINES:
+        raise InputError(f"engine {name!r} is unknown; there are: {', '.join(_ENGINES)}")

@@ -1,0 +1,37 @@
+"""Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR MEMGATE_WORKER_DIR``.
+
+A runtime has its own packages, and sees exactly two of ours: nothing else that happens to be
+installed beside memgate, and nothing in the working directory. Run by path, so it imports nothing
+of memgate before it has said where memgate is.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+
+class TwoPackages(MetaPathFinder):
+    """Finds the packages it was given by name, and nothing beside them."""
+
+    def __init__(self, *directories: Path) -> None:
+        self._parents = {directory.name: str(directory.parent) for directory in directories}
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find a package; what is inside it is found by the usual way."""
+        parent = self._parents.get(name)
+        return None if parent is None else PathFinder.find_spec(name, [parent])
+
+
+def main() -> None:
+    """Serve standard input."""
+    sys.meta_path.insert(0, TwoPackages(*map(Path, sys.argv[1:])))
+    from memgate_worker.engines.host import main as serve
+
+    serve()
+
+
+if __name__ == "__main__":
+    main()

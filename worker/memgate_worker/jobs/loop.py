@@ -1,0 +1,158 @@
+"""JobSpec, model -> the training loop, run iteration by iteration.
+
+It is the plain loop that the truth was measured with: a batch is copied to the device at the start
+of each iteration, and what a script's variables hold (outputs, loss) lives until they are set
+again.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+
+from memgate.errors import InputError
+from memgate.jobspec import JobSpec, Precision, ZeroGrad
+from memgate_worker.jobs.models import convert, own_input_shape
+
+_LOW_PRECISION = {
+    Precision.AMP_FP16: torch.float16,
+    Precision.FP16: torch.float16,
+    Precision.AMP_BF16: torch.bfloat16,
+    Precision.BF16: torch.bfloat16,
+}
+_AUTOCAST = {Precision.AMP_FP16, Precision.AMP_BF16}
+
+
+class TrainingLoop:
+    """A job, ready to run on a device."""
+
+    def __init__(self, spec: JobSpec, model: nn.Module, device: str) -> None:
+        """Move the model to the device and make the optimizer."""
+        if spec.input.is_empty:
+            shape = own_input_shape(model)
+            spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
+        self._spec = spec
+        self._device = device
+        if spec.precision in (Precision.FP16, Precision.BF16):
+            model = convert(model, _LOW_PRECISION[spec.precision])
+        if spec.gradient_checkpointing:
+            _enable_checkpointing(model)
+        memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
+        self.model = model.to(device, **memory_format)
+        self.optimizer = _make_optimizer(spec, self.model)
+        scales = spec.precision is Precision.AMP_FP16
+        self._scaler = torch.amp.GradScaler(device) if scales else None
+        self._batch = _host_batch(spec)
+
+    def run(self) -> None:
+        """Run all iterations."""
+        spec = self._spec
+        for _ in range(spec.iterations):
+            if spec.zero_grad is ZeroGrad.ITERATION_START:
+                self.optimizer.zero_grad()
+            for _ in range(spec.gradient_accumulation_steps):
+                batch = {
+                    name: tensor.to(self._device, copy=True) for name, tensor in self._batch.items()
+                }
+                with self._autocast():
+                    # named, though never read: a script's variables hold them until the next turn
+                    outputs = self._forward(batch)
+                    loss = self._loss(outputs, batch)
+                if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
+                    self.optimizer.zero_grad()
+                self._backward(loss)
+            self._step()
+            if spec.zero_grad is ZeroGrad.AFTER_STEP:
+                self.optimizer.zero_grad()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        precision = self._spec.precision
+        if precision not in _AUTOCAST:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=_LOW_PRECISION[precision])
+
+    def _forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        if self._spec.input.shape is not None:
+            images = batch["inputs"]
+            if self._spec.channels_last:
+                images = images.to(memory_format=torch.channels_last)
+            return self.model(images)
+        return self.model(**batch)
+
+    def _loss(self, outputs: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        if self._spec.input.shape is None:
+            loss: torch.Tensor = outputs.loss
+            return loss
+        return nn.functional.cross_entropy(outputs, batch["labels"])
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        loss = loss / self._spec.gradient_accumulation_steps if self._accumulates else loss
+        if self._scaler is not None:
+            loss = self._scaler.scale(loss)
+        loss.backward()
+
+    @property
+    def _accumulates(self) -> bool:
+        return self._spec.gradient_accumulation_steps > 1
+
+    def _step(self) -> None:
+        if self._spec.clip_grad_norm is not None:
+            if self._scaler is not None:
+                self._scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._spec.clip_grad_norm)
+        if self._scaler is not None:
+            self._scaler.step(self.optimizer)
+            self._scaler.update()
+        else:
+            self.optimizer.step()
+
+
+def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
+    chosen = getattr(torch.optim, spec.optimizer.name, None)
+    if chosen is None:
+        raise InputError(
+            f"optimizer.name is {spec.optimizer.name!r}: torch.optim has no such class"
+        )
+    kwargs = {"lr": 1e-3} | spec.optimizer.kwargs
+    try:
+        optimizer: torch.optim.Optimizer = chosen(model.parameters(), **kwargs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"optimizer.kwargs is {spec.optimizer.kwargs}: {error}") from error
+    return optimizer
+
+
+def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
+    """Make a batch on the host; what is in it does not matter, so its pages are never touched."""
+    size = spec.batch_size
+    if spec.input.shape is not None:
+        dtype = getattr(torch, spec.input.dtype)
+        dtype = _LOW_PRECISION.get(spec.precision, dtype) if _is_pure_low(spec) else dtype
+        return {
+            "inputs": torch.zeros((size, *spec.input.shape), dtype=dtype),
+            "labels": torch.zeros(size, dtype=torch.int64),
+        }
+    assert spec.input.sequence_length is not None
+    shape = (size, spec.input.sequence_length)
+    tokens = torch.zeros(shape, dtype=torch.int64)
+    mask = torch.ones_like(tokens)
+    # Batches of text are padded, and transformers looks: for a full mask it makes none of its own.
+    mask[:, -1] = 0
+    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
+
+
+def _is_pure_low(spec: JobSpec) -> bool:
+    return spec.precision in (Precision.FP16, Precision.BF16)
+
+
+def _enable_checkpointing(model: nn.Module) -> None:
+    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing"):
+        if hasattr(model, enable):
+            getattr(model, enable)()
+            return
+    raise InputError(
+        f"gradient_checkpointing: {type(model).__name__} has no switch for it;"
+        " transformers' and timm's models have"
+    )

@@ -1,0 +1,147 @@
+"""The worker program: takes jobs off the queue, one at a time, until it is told to stop.
+
+``python -P -m memgate_worker`` runs it. It stays one process: what a job runs, an engine's process
+runs, warm and under limits, so there is nothing left to fork for (rq forks a process for each task
+otherwise, and no engine would stay warm). SIGTERM lets the job at hand end first; a second one does
+not wait.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+from redis import Redis
+from redis.backoff import ExponentialBackoff
+from redis.client import Pipeline
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from rq import SimpleWorker
+from rq.serializers import JSONSerializer
+from rq.worker_registration import register
+
+from memgate.errors import MemgateError
+from memgate.jobspec import parse_job_spec
+from memgate_worker.answers import Answerer
+from memgate_worker.health import WORKER_TTL_SECONDS
+from memgate_worker.logs import set_up_logs
+from memgate_worker.queue.queues import Speed, make_queue, queue_names
+from memgate_worker.queue.store import JobStore
+from memgate_worker.queue.watchdog import Watchdog
+from memgate_worker.settings import WorkerSettings
+from memgate_worker.tasks import Desk, take_seat
+
+_WARM_UP = {
+    "model": {"source": "torchvision", "name": "resnet18"},
+    "input": {"shape": [3, 32, 32]},
+    "batch_size": 2,  # its batch norm refuses one
+    "iterations": 1,
+}
+
+
+class SteadyWorker(SimpleWorker):
+    """A worker that reports in all the time, at work or not, and is forgotten soon after its end.
+
+    rq's own forgets to while a task runs: its entry is valid for as long as the task may take, a
+    day, even if the worker is killed the next moment.
+    """
+
+    #: rq would wait up to a minute after the server is back
+    max_connection_wait_time = 1.0
+
+    def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
+        """Report in; whatever rq says, for the usual time."""
+        del timeout
+        super().heartbeat(WORKER_TTL_SECONDS, pipeline)
+
+    def subscribe(self) -> None:
+        """Take no orders over the queue: signals are enough, and end us a second sooner."""
+
+    def unsubscribe(self) -> None:
+        """Nothing was subscribed to."""
+
+    def report_in(self) -> None:
+        """Report in from a thread of its own, also after the server has forgotten us.
+
+        Everything is written each time, and nothing is asked: an entry that expired while we were
+        paused, or the server away, is there again after rq's next heartbeat, but only as a stub
+        without queues or host; and other workers and services strike expired ones off the list.
+        """
+        if self.birth_date is not None:  # rq refuses to begin if there is an entry before that
+            self.connection.transaction(self._write_entry, self.key)
+
+    def _write_entry(self, pipeline: Pipeline) -> None:
+        """Write our whole entry, unless we have signed off; starts anew if rq writes meanwhile."""
+        is_over = pipeline.hexists(self.key, "death")
+        pipeline.multi()
+        if is_over:
+            return
+        pipeline.hset(self.key, mapping=self.serialize())
+        pipeline.hsetnx(self.key, "state", self.get_state())
+        if (execution := self.execution) is not None:
+            pipeline.hsetnx(self.key, "current_job", execution.job_id)
+        register(self, pipeline)
+        self.heartbeat(pipeline=pipeline)
+
+
+def make_worker(settings: WorkerSettings) -> SteadyWorker:
+    """Make a worker on its queues. Payloads are JSON: nothing off the queue is ever unpickled."""
+    # A server that is away for a moment is waited for: an answer that was worked out must not be
+    # lost. rq sets the time-out of the socket to a little more than it waits for work.
+    connection = Redis.from_url(
+        settings.redis_url,
+        socket_timeout=None,
+        retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), retries=30),
+    )
+    speeds = [Speed(name.strip()) for name in settings.queues.split(",")]
+    queues = [make_queue(name, connection) for name in queue_names(speeds)]
+    name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+    return SteadyWorker(
+        queues,
+        name=name,
+        connection=connection,
+        serializer=JSONSerializer,
+        worker_ttl=WORKER_TTL_SECONDS,
+    )
+
+
+def main() -> None:
+    """Work until told to stop."""
+    settings = WorkerSettings.from_environment()
+    set_up_logs()
+    worker = make_worker(settings)
+    store = JobStore(worker.connection, settings)
+    answerer = Answerer(store, settings)
+    take_seat(Desk(store, settings, answerer))
+    watchdog = Watchdog(store, settings)
+    over = threading.Event()
+    try:
+        if Speed.SLOW in settings.queues:
+            _warm_up(answerer)
+        watchdog.start()
+        threading.Thread(target=_report_in, args=(worker, over), daemon=True).start()
+        worker.work(logging_level="WARNING")
+    except RedisError as error:
+        sys.exit(f"the queue cannot be reached ({type(error).__name__}); check MEMGATE_REDIS_URL")
+    finally:
+        over.set()
+        answerer.__exit__()
+
+
+def _report_in(worker: SteadyWorker, over: threading.Event) -> None:
+    while not over.wait(WORKER_TTL_SECONDS / 4):
+        with suppress(RedisError):
+            worker.report_in()
+
+
+def _warm_up(answerer: Answerer) -> None:
+    try:
+        answerer.warm_up(parse_job_spec(_WARM_UP))
+    except MemgateError as error:  # jobs that need it are told the same; traces need no engine
+        sys.stderr.write(f"memgate worker: {error.message}\n")
+        answerer.__exit__()  # a host that was lost is not kept

@@ -1,0 +1,1 @@
+"""The queue and what is kept in it."""

@@ -1,0 +1,195 @@
+"""What the service may ask of the queue. Imports no torch and runs no job."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from redis import Redis
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
+from rq import SimpleWorker
+from rq.serializers import JSONSerializer
+
+from memgate.contract import (
+    Asker,
+    JobRecord,
+    JobState,
+    Priority,
+    Work,
+    WorkKind,
+)
+from memgate.gpus import parse_gpu
+from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
+from memgate_worker.queue.roster import WorkerSeen, read_roster
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.queue.store import DONE_CHANNEL, JobStore
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
+from memgate_worker.timelines import run_name
+
+#: what every call may raise: the queue cannot be reached
+QueueError = RedisError
+
+#: short: whoever asks waits for the answer. Long enough for a server that is started again
+_TIMEOUT_SECONDS = 2.0
+_NUM_RETRIES = 4
+
+#: how many records are looked at to fill a page of a filtered list
+_MAX_SCANNED = 5_000
+
+
+class QueueClient:
+    """A connection to the queue, opened when it is first used."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._redis: Redis = Redis.from_url(
+            settings.redis_url,
+            socket_connect_timeout=_TIMEOUT_SECONDS,
+            socket_timeout=_TIMEOUT_SECONDS,
+            retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
+        )
+        self.store = JobStore(self._redis, settings)
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._redis.close()
+
+    def unreachable_because(self) -> str | None:
+        """Return why the queue cannot be reached, None if it can. Never shows the password."""
+        try:
+            self._redis.ping()
+        except RedisError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def submit(
+        self,
+        work: Work,
+        priority: Priority = Priority.NORMAL,
+        asked_by: Asker = Asker.CALLER,
+    ) -> JobRecord:
+        """Ask a question; one that was asked before is joined, or answered already.
+
+        Raises:
+            QueueFullError: if too much is waiting.
+        """
+        job_id = work.id()
+        if self.store.create(job_id, work, priority, asked_by):
+            enqueue(self._redis, job_id, self._speed(work), priority)
+        return self.store.read(job_id)
+
+    def save_trace(self, data: bytes) -> str:
+        """Keep a trace that a question will be about; return the digest that names it.
+
+        Raises:
+            QueueFullError: if too much is waiting: nobody would ask.
+        """
+        self.store.refuse_if_full()
+        return self.store.save_trace(data)
+
+    def needs_run(self, work: Work) -> bool:
+        """Tell whether a question has to wait for a run, or a known one is replayed."""
+        return self._speed(work) is Speed.SLOW
+
+    def _speed(self, work: Work) -> Speed:
+        """Fast is what needs no run: its timeline is there."""
+        if work.kind is not WorkKind.ESTIMATE or work.job is None or work.gpu is None:
+            return Speed.SLOW
+        gpu = parse_gpu(work.gpu.model_dump(exclude_none=True)).gpu
+        name = run_name(work.job, gpu, work.engine, work.job.runtime or DEFAULT_RUNTIME)
+        return Speed.FAST if self.store.has_timeline(name) else Speed.SLOW
+
+    def read(self, job_id: str) -> JobRecord:
+        """Return a job. Raises UnknownJobError."""
+        return self.store.read(job_id)
+
+    def over(self, job_ids: Sequence[str]) -> builtins.list[str]:
+        """Return those of these jobs that are over, or that there are not."""
+        states = self.store.states(job_ids)
+        pairs = zip(job_ids, states, strict=True)
+        return [job_id for job_id, state in pairs if state is None or not state.is_open]
+
+    def cancel(self, job_id: str) -> JobRecord:
+        """End a job unless it is over. Raises UnknownJobError."""
+        self.store.read(job_id)
+        self.store.cancel(job_id)
+        return self.store.read(job_id)
+
+    def list(
+        self,
+        *,
+        offset: int,
+        count: int,
+        state: JobState | None = None,
+        kind: WorkKind | None = None,
+    ) -> list[JobRecord]:
+        """Return jobs, the newest first; with filters, of the newest few thousand."""
+        if state is None and kind is None:
+            return self.store.read_many(self.store.newest(offset, count))
+        found = [
+            record
+            for record in self.store.read_many(self.store.newest(0, _MAX_SCANNED))
+            if (state is None or record.state is state) and (kind is None or record.kind is kind)
+        ]
+        return found[offset : offset + count]
+
+    def depths(self) -> dict[str, int]:
+        """Return how many jobs wait in each queue."""
+        return queue_depths(self._redis)
+
+    def num_workers(self, speed: Speed = Speed.SLOW) -> int:
+        """Return how many workers that do such work have reported in lately."""
+        names = set(queue_names([speed]))
+        workers = SimpleWorker.all(connection=self._redis, serializer=JSONSerializer)
+        return sum(bool(names & set(worker.queue_names())) for worker in workers)
+
+    def oldest_age_seconds(self) -> float:
+        """Return for how long the oldest job that is not over has waited."""
+        oldest = self.store.oldest_open()
+        return 0.0 if oldest is None else max(0.0, datetime.now(UTC).timestamp() - oldest)
+
+    def roster(self) -> builtins.list[WorkerSeen]:
+        """Return the workers that have reported in lately, and what each is doing."""
+        return read_roster(self._redis)
+
+
+class Listener:
+    """Hears when jobs are over, on a thread of its own."""
+
+    def __init__(self, settings: QueueSettings, on_over: Callable[[str], None]) -> None:
+        self._url = settings.redis_url
+        self._on_over = on_over
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
+
+    def start(self) -> None:
+        """Listen from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Listen no more."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _listen(self) -> None:
+        while not self._stopped.is_set():
+            with suppress(RedisError):  # the server is away: waiting callers look for themselves
+                self._hear()
+            self._stopped.wait(0.5)
+
+    def _hear(self) -> None:
+        # No retries: we come back ourselves, and stop() waits for us.
+        no_retry = Retry(NoBackoff(), 0)
+        with (
+            Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,
+            redis.pubsub() as channel,
+        ):
+            channel.subscribe(DONE_CHANNEL)
+            while not self._stopped.is_set():
+                message = channel.get_message(ignore_subscribe_messages=True, timeout=0.5)
+                if message is not None:
+                    self._on_over(message["data"].decode())

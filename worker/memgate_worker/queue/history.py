@@ -1,0 +1,145 @@
+"""Jobs that are over -> what who watches is shown: counts by the minute, and a log of decisions.
+
+Both are bounded and outlive every program; a job costs a handful of increments and a line. What
+pages and refusals ask by themselves, to tell what would make a job fit, is in no count.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import ceil, exp2, log2
+from typing import Literal
+
+import msgspec
+
+from memgate.contract import Asker, JobError, JobRecord
+from memgate.max_batch import MaxBatch
+from memgate.report import Estimate, Fit
+from memgate.savings import memory_saved
+from memgate.units import format_size
+from memgate_worker.queue.store import JobStore
+
+Outcome = Literal["admit", "uncertain", "reject", "answered", "refused", "failed"]
+
+#: of a message in the log
+_MAX_MESSAGE = 200
+
+#: steps of the scale on which times are counted, for each doubling
+_STEPS = 4
+
+
+class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job that is over, in a line."""
+
+    job: str
+    at: float
+    kind: str
+    outcome: Outcome
+    subject: str
+    """The model, or that it was a trace."""
+    message: str
+    gpu: str = ""
+    batch_size: int = 0
+    engine: str = ""
+    needs_bytes: int = 0
+    """The upper bound."""
+    capacity_bytes: int = 0
+    seconds: float = 0.0
+    """From asking to the answer."""
+    is_advice: bool = False
+    """A page or a refusal asked, to tell what would make another job fit."""
+
+
+_decoder = msgspec.json.Decoder(Decision)
+
+
+def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | MaxBatch) -> None:
+    """Remember that a job was answered."""
+    if isinstance(result, Fit):
+        fitting = sum(entry.decision == "admit" for entry in result.gpus)
+        smallest = f", the smallest is {result.smallest}" if result.smallest else ""
+        message = f"fits on {fitting} of {len(result.gpus)} GPUs{smallest}"
+        _note(store, record, _decision(record, "answered", message))
+    elif isinstance(result, MaxBatch):
+        size = result.batch_size
+        message = "not even one sample fits" if size is None else f"largest batch: {size:,}"
+        _note(store, record, _decision(record, "answered", message))
+    else:
+        _note(store, record, _decision(record, result.decision, "", result), result)
+
+
+def note_failure(store: JobStore, record: JobRecord, error: JobError) -> None:
+    """Remember that a job has no answer."""
+    outcome: Outcome = "refused" if error.is_callers else "failed"
+    _note(store, record, _decision(record, outcome, f"{error.code}: {error.message}"))
+
+
+def read_decisions(store: JobStore, count: int, first: int = 0) -> list[Decision]:
+    """Return decisions by their place in the log, the newest first."""
+    return [_decoder.decode(packed) for packed in store.decisions(first, count)]
+
+
+def _decision(
+    record: JobRecord, outcome: Outcome, message: str, said: Estimate | None = None
+) -> Decision:
+    now = datetime.now(UTC)
+    work = record.work
+    gpu = "" if work.gpu is None else work.gpu.name or format_size(work.gpu.memory_bytes or 0)
+    text = said.reasons[0].message if said else message
+    return Decision(
+        job=record.id,
+        at=now.timestamp(),
+        kind=record.kind,
+        outcome=outcome,
+        subject=describe_subject(record),
+        message=text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}...",
+        gpu=gpu,
+        batch_size=work.job.batch_size if work.job else 0,
+        engine=said.engine if said else "",
+        needs_bytes=said.upper_bound_bytes if said else 0,
+        capacity_bytes=said.capacity_bytes if said else 0,
+        seconds=round((now - record.created_at).total_seconds(), 3),
+        is_advice=record.asked_by is not Asker.CALLER,
+    )
+
+
+def describe_subject(record: JobRecord) -> str:
+    """Say in a word or two what a question is about."""
+    job = record.work.job
+    if job is None:
+        return f"trace {(record.work.trace or '')[:8]}"
+    return job.model.name or job.model.class_name or "?"
+
+
+def _note(
+    store: JobStore, record: JobRecord, decision: Decision, said: Estimate | None = None
+) -> None:
+    counts = count_decision(decision)
+    if said is not None and record.work.job is not None:
+        counts[f"runs:{'made' if said.timings_ms.get('run') else 'known'}"] = 1
+    store.note(counts, msgspec.json.encode(decision))
+
+
+def count_decision(decision: Decision) -> dict[str, int]:
+    """Return what a decision adds to the counts of its minute."""
+    if decision.is_advice:
+        return {}
+    counts = {f"outcome:{decision.outcome}": 1}
+    if decision.capacity_bytes:
+        counts["saved_bytes"] = memory_saved(
+            decision.outcome,
+            capacity_bytes=decision.capacity_bytes,
+            upper_bound_bytes=decision.needs_bytes,
+        )
+        counts[f"time:{decision.engine}:{time_step(decision.seconds)}"] = 1
+    return counts
+
+
+def time_step(seconds: float) -> int:
+    """Return where a time lies on the scale of times, each step a fifth above the one before."""
+    return max(0, ceil(_STEPS * log2(max(seconds, 0.001) / 0.001)))
+
+
+def step_seconds(step: int) -> float:
+    """Return the longest time that lies on a step."""
+    return 0.001 * exp2(step / _STEPS)

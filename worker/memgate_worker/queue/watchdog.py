@@ -1,0 +1,91 @@
+"""Gives jobs that nobody is at to somebody: after a worker, a queue entry or a server was lost.
+
+A job that is not over is either in a queue or held by a worker. One that is neither, for longer
+than a lease, was lost, whatever the reason, and is put on the queue again. Every worker and every
+service has a watchdog, so that there is one as long as anything is there; one of them looks, and
+another if that one is lost. A rescue too many does no harm: only one worker can hold a job.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from secrets import token_hex
+
+import structlog
+from redis.exceptions import RedisError
+
+from memgate.contract import JobError, UnknownJobError
+from memgate_worker.queue.history import note_failure
+from memgate_worker.queue.queues import Speed, enqueue, queue_keys
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.queue.store import JobStore
+
+_log = structlog.get_logger("memgate.watchdog")
+
+
+class Watchdog:
+    """A thread that looks again and again."""
+
+    def __init__(self, store: JobStore, settings: QueueSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._name = token_hex(8)
+        self._over = threading.Event()
+        #: jobs that nobody was at when we last looked, and since when
+        self._missing: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def start(self) -> None:
+        """Look now and then from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._settings.lease_seconds / 4):
+            try:
+                if self._store.lead(self._name):
+                    self.sweep(time.monotonic())
+                else:
+                    self._missing.clear()
+            except RedisError as error:  # it comes back, or the probes tell
+                # Workers could not renew their leases meanwhile; they need a moment to do so.
+                self._missing.clear()
+                _log.warning("watchdog", error=type(error).__name__)
+
+    def sweep(self, now: float) -> int:
+        """Look once; return how many jobs were given to somebody."""
+        missing = self._store.missing(queue_keys(self._store.redis))
+        # Between queue and worker a job is in neither for a moment: it must be missing for a while.
+        self._missing = {job_id: self._missing.get(job_id, now) for job_id in missing}
+        lost = [
+            job_id
+            for job_id, since in self._missing.items()
+            if now - since >= self._settings.lease_seconds / 2
+        ]
+        return sum(self._rescue(job_id) for job_id in lost)
+
+    def _rescue(self, job_id: str) -> bool:
+        del self._missing[job_id]
+        try:
+            record = self._store.read(job_id)
+        except UnknownJobError:
+            self._store.forget_open(job_id)
+            return False
+        if not record.state.is_open or not self._store.claim_rescue(job_id):
+            return False
+        self._store.count("lost", "worker")
+        if record.attempts >= self._settings.max_attempts:
+            message = f"{record.attempts} workers were lost over this job"
+            error = JobError(code="WORKERS_LOST", message=message, is_callers=False)
+            self._store.count("jobs", f"{record.kind}:failed")
+            self._store.count("failures", error.code)
+            note_failure(self._store, record, error)
+            return self._store.fail(job_id, error)
+        enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)
+        _log.info("rescued", job=job_id, attempts=record.attempts)
+        return True

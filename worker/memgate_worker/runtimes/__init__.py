@@ -1,0 +1,1 @@
+"""Runtimes: the library versions that jobs run with."""

@@ -1,0 +1,37 @@
+"""What the operator sets for a worker: ``MEMGATE_*`` environment variables."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from memgate.units import GIB, MIB
+from memgate_worker.queue.settings import QueueSettings
+
+
+class WorkerSettings(QueueSettings):
+    """What a worker may take of its machine."""
+
+    queues: str = "fast,slow"
+    """What it works on, ``fast``, ``slow`` or both; ``MEMGATE_QUEUES``."""
+
+    @field_validator("queues")
+    @classmethod
+    def _are_queues(cls, names: str) -> str:
+        if not {name.strip() for name in names.split(",")} <= {"fast", "slow"}:
+            raise ValueError("write 'fast', 'slow' or 'fast,slow'")
+        return names
+
+    job_timeout_seconds: Annotated[float, Field(ge=1)] = 600.0
+    """Longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
+
+    job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8 * GIB
+    """Most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
+
+    max_trace_bytes: Annotated[int, Field(ge=MIB)] = GIB
+    """Longest uploaded trace, unpacked; ``MEMGATE_MAX_TRACE_BYTES``."""
+
+    advice_seconds: Annotated[float, Field(ge=0)] = 2.0
+    """How long to look for a batch size that fits when a job is rejected;
+    ``MEMGATE_ADVICE_SECONDS``."""
