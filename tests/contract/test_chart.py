@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from memgate.version import __version__
 from tests.chart import CHART, MANIFESTS, ROOT, helm, render, render_manifests, render_text
 from tests.contract.chart_cases import (
     CUSTOM,
@@ -65,7 +65,7 @@ def test_no_name_is_used_twice(name: str) -> None:
 
 def test_images_are_of_this_version() -> None:
     """And of the operator's registry."""
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    version = __version__
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert chart["appVersion"] == chart["version"] == version
