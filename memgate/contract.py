@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memgate.errors import InputError
+from memgate.errors import Fault, InputError, MemgateError, PassingError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.version import __version__
@@ -93,15 +93,20 @@ class Work(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 
 
-class JobError(BaseModel):
+class Failure(BaseModel):
     """Why there is no answer."""
 
     model_config = ConfigDict(frozen=True)
 
     code: str
     message: str
-    is_callers: bool
-    """The caller can fix it; asking again without a change is of no use."""
+    fault: Fault
+    """Whose it is, and so what to do about it."""
+
+    @classmethod
+    def of(cls, error: MemgateError) -> Failure:
+        """Keep of an error what outlives the process."""
+        return cls(code=error.code, message=error.message, fault=error.fault)
 
 
 class JobRecord(BaseModel):
@@ -122,7 +127,7 @@ class JobRecord(BaseModel):
     worker: str | None = None
     work: Work
     result: dict[str, Any] | None = None
-    error: JobError | None = None
+    error: Failure | None = None
     advice_until: datetime | None = None
     """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
     then; it says so again while it looks, so what is in the past is a worker that was lost."""
@@ -138,7 +143,7 @@ class UnknownJobError(InputError):
     code = "UNKNOWN_JOB"
 
 
-class QueueFullError(InputError):
+class QueueFullError(PassingError):
     """More is waiting than the operator allows."""
 
     code = "QUEUE_FULL"

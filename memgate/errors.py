@@ -1,34 +1,58 @@
-"""Every exception memgate raises on purpose.
+"""Every exception memgate raises on purpose, and whose fault each of them is.
 
     MemgateError(code, message)
-    |- InputError               the caller can fix it: exit 2 on the command line, 422 over HTTP
+    |- InputError               CALLER: something in the question is wrong; the message says what
     |  |- AllocatorConfigError    a PYTORCH_ALLOC_CONF string that PyTorch would refuse too
     |  |- VectorFormatError       not a file of allocator vectors, or a broken one
     |  |- TraceFormatError        not a profiler trace, or a broken one
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
-    |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
-    |  |- NotModelledError        a job that calls what the phantom engine has no stand-in for
-    |  |- NoKernelsError          a GPU that the runtime's PyTorch has no kernels for
-    |  |- NotInCatalogueError     a GPU name that the catalogue does not have
-    |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
-    |  |- ExtrapolationError      a job whose memory at other batch sizes cannot be told
-    |  |- HostMemoryError         a job that needs more memory of this machine than it may take
+    |  |- UnknownGpuError         a GPU name that the catalogue does not have
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
-    |- EngineError              a job could not be run to its end, for reasons of its own
-    |  `- ProcessLostError        its process was killed: another try may do
-    `- SimulationError          the replay contradicts itself: our bug, never the caller's
+    |- JobFailedError           JOB: the job itself would fail like this on a GPU
+    |  `- NoKernelsError          its PyTorch has no kernels for that GPU
+    |- UnsupportedError         UNSUPPORTED: we cannot run this kind of job; ours, never the job's
+    |  |- UnsupportedJobError     memgate's own training loop does not know how to train the model
+    |  |- NotModelledError        it calls what the phantom engine has no stand-in for
+    |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
+    |  |- ExtrapolationError      its memory at other batch sizes cannot be predicted
+    |  |- HostMemoryError         its run needs more memory of this machine than our limit
+    |  |- TimeLimitError          its run takes longer than our limit
+    |  `- SimulationError         the replay contradicts itself: our bug
+    |- OperatorError            OPERATOR: something is not installed or not configured
+    |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
+    |  `- MissingExtraError       a package that an extra of memgate brings
+    `- PassingError             PASSING: ask again
+       `- ProcessLostError        the process that ran the job was killed from outside
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
-Where an error becomes an exit status or an HTTP status is the business of the doors.
+Doors decide by ``fault`` alone: exit status, HTTP status, what is remembered, what a gate does.
 """
 
 from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Fault(StrEnum):
+    """Whose fault it is that there is no answer, and so what to do about it."""
+
+    CALLER = "caller"
+    """Mend the question."""
+    JOB = "job"
+    """Mend the job: it would fail on a GPU, too."""
+    UNSUPPORTED = "unsupported"
+    """Nothing to mend: memgate cannot run this kind of job."""
+    OPERATOR = "operator"
+    """The operator must install or configure something."""
+    PASSING = "passing"
+    """Ask again."""
 
 
 class MemgateError(Exception):
     """Base of all errors raised on purpose; ``code`` is stable and meant for machines."""
 
     code = "MEMGATE_ERROR"
+    fault = Fault.PASSING
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -39,6 +63,7 @@ class InputError(MemgateError):
     """Something the caller gave is wrong; the message names it, the rule and the next step."""
 
     code = "BAD_INPUT"
+    fault = Fault.CALLER
 
 
 class AllocatorConfigError(InputError):
@@ -54,7 +79,7 @@ class VectorFormatError(InputError):
 
 
 class TraceFormatError(InputError):
-    """A file that is no profiler trace, or a broken one."""
+    """A file that is not a profiler trace, or a broken one."""
 
     code = "BAD_TRACE"
 
@@ -65,46 +90,10 @@ class TraceIncompleteError(InputError):
     code = "INCOMPLETE_TRACE"
 
 
-class UnsupportedTraceError(InputError):
-    """A trace of a kind that is not analysed."""
-
-    code = "UNSUPPORTED_TRACE"
-
-
-class NotModelledError(InputError):
-    """A job that calls what the phantom engine has no stand-in for."""
-
-    code = "NOT_MODELLED"
-
-
-class NoKernelsError(InputError):
-    """A GPU that the PyTorch of a runtime was not built for: the job would fail there, too."""
-
-    code = "NO_KERNELS"
-
-
-class NotInCatalogueError(InputError):
+class UnknownGpuError(InputError):
     """A GPU name that the catalogue does not have."""
 
     code = "UNKNOWN_GPU"
-
-
-class RuntimeMissingError(InputError):
-    """A runtime that the operator has not installed, or that cannot run on this platform."""
-
-    code = "RUNTIME_MISSING"
-
-
-class ExtrapolationError(InputError):
-    """Runs at two batch sizes that do not match."""
-
-    code = "NOT_EXTRAPOLATED"
-
-
-class HostMemoryError(InputError):
-    """A job that needs more memory of this machine than there is, or than it may take."""
-
-    code = "HOST_MEMORY_EXCEEDED"
 
 
 class TimelineError(InputError):
@@ -113,19 +102,95 @@ class TimelineError(InputError):
     code = "BAD_TIMELINE"
 
 
-class EngineError(MemgateError):
-    """A job failed while an engine ran it."""
+class JobFailedError(MemgateError):
+    """The job itself failed, and would fail on a GPU."""
 
     code = "JOB_FAILED"
+    fault = Fault.JOB
 
 
-class ProcessLostError(EngineError):
-    """The process that ran a job was killed from outside; the job may do better another time."""
+class NoKernelsError(JobFailedError):
+    """A GPU that the PyTorch of a runtime was not built for: the job would fail there, too."""
 
-    code = "PROCESS_LOST"
+    code = "NO_KERNELS"
 
 
-class SimulationError(MemgateError):
+class UnsupportedError(MemgateError):
+    """We cannot answer for this kind of job."""
+
+    code = "UNSUPPORTED"
+    fault = Fault.UNSUPPORTED
+
+
+class UnsupportedJobError(UnsupportedError):
+    """Our own training loop failed: it does not know how this model is trained."""
+
+    code = "UNSUPPORTED_JOB"
+
+
+class NotModelledError(UnsupportedError):
+    """A job that calls what the phantom engine has no stand-in for."""
+
+    code = "NOT_MODELLED"
+
+
+class UnsupportedTraceError(UnsupportedError):
+    """A trace of a kind that is not analysed."""
+
+    code = "UNSUPPORTED_TRACE"
+
+
+class ExtrapolationError(UnsupportedError):
+    """Runs at two batch sizes that do not match."""
+
+    code = "NOT_EXTRAPOLATED"
+
+
+class HostMemoryError(UnsupportedError):
+    """A job whose run needs more memory of this machine than it may take; names the limit."""
+
+    code = "HOST_MEMORY_EXCEEDED"
+
+
+class TimeLimitError(UnsupportedError):
+    """A job whose run takes longer than it may; names the limit."""
+
+    code = "TIME_LIMIT_EXCEEDED"
+
+
+class SimulationError(UnsupportedError):
     """The simulator broke one of its own rules."""
 
     code = "SIMULATION_BROKEN"
+
+
+class OperatorError(MemgateError):
+    """Something is not installed or not configured; the message says what installs it."""
+
+    code = "NOT_CONFIGURED"
+    fault = Fault.OPERATOR
+
+
+class RuntimeMissingError(OperatorError):
+    """A runtime that the operator has not installed, or that cannot run on this platform."""
+
+    code = "RUNTIME_MISSING"
+
+
+class MissingExtraError(OperatorError):
+    """A package that is not installed; the message has the command that installs it."""
+
+    code = "EXTRA_MISSING"
+
+
+class PassingError(MemgateError):
+    """There is no answer now; there may be one when asked again."""
+
+    code = "TRY_AGAIN"
+    fault = Fault.PASSING
+
+
+class ProcessLostError(PassingError):
+    """The process that ran a job was killed from outside; the job may do better another time."""
+
+    code = "PROCESS_LOST"

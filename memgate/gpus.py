@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from memgate.errors import NotInCatalogueError
+from memgate.errors import UnknownGpuError
 from memgate.units import GIB, MIB
 from memgate.validation import validate
 
@@ -129,10 +129,10 @@ def find_gpu(name: str) -> GpuSpec:
     """Return a GPU of the catalogue.
 
     Raises:
-        NotInCatalogueError: with the names there are.
+        UnknownGpuError: with the names there are.
     """
     if name not in CATALOGUE:
-        raise NotInCatalogueError(
+        raise UnknownGpuError(
             f"gpu {name!r} is not in the catalogue; there are: {', '.join(CATALOGUE)}"
         )
     return CATALOGUE[name]

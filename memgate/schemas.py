@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
-from memgate.errors import AllocatorConfigError
+from memgate.errors import AllocatorConfigError, Fault
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
 
@@ -165,6 +165,8 @@ class Problem(BaseModel):
     code: str
     """Stable; docs/errors.md lists all."""
     detail: str
+    fault: Fault
+    """Whose it is: mend the question (caller) or the job (job), or neither."""
     job: str | None = None
     """The job that has no answer, if there is one."""
     errors: list[WrongField] = []

@@ -9,8 +9,8 @@ from typing import Any
 
 import hypothesis
 import pytest
-from memgate_service.cli import main as cli
 
+from memgate_service.cli import main as cli
 from tests.builders import Bench
 
 # No deadline: a busy machine is no bug.

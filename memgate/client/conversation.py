@@ -25,7 +25,7 @@ import httpx2
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
-from memgate.errors import InputError, MemgateError
+from memgate.errors import Fault, InputError, MemgateError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.report import Estimate
@@ -41,9 +41,6 @@ _FIRST_PAUSE_SECONDS = 0.25
 _SLACK_SECONDS = 30.0
 
 _NOTHING_WAS_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
-
-#: problems that come as a 4xx and that no other request would mend
-_NOT_CALLERS = {"JOB_FAILED", "CANCELED", "TOO_SLOW", "TOO_MANY_REQUESTS", "QUEUE_FULL"}
 
 T = TypeVar("T")
 Job = JobSpec | Mapping[str, Any]
@@ -200,8 +197,7 @@ def _read_problem(response: httpx2.Response) -> ClientError:
             f"HTTP {response.status_code} from {response.url.host}, not in memgate's form: is there"
             " another program, or a proxy, at this address?"
         )
-    is_callers = 400 <= problem.status < 500 and problem.code not in _NOT_CALLERS
-    kind = RefusedError if is_callers else AnswerError
+    kind = RefusedError if problem.fault is Fault.CALLER else AnswerError
     return kind(problem.detail, code=problem.code, status=problem.status, job=job)
 
 
@@ -299,7 +295,7 @@ def _with_id(kind: type[BaseModel], known: _Known, job_id: str) -> Any:
 def _failure(record: JobRecord) -> AnswerError:
     if record.error is None:
         return AnswerError(f"job {record.id} is {record.state}", code="CANCELED", job=record.id)
-    kind = RefusedError if record.error.is_callers else AnswerError
+    kind = RefusedError if record.error.fault is Fault.CALLER else AnswerError
     return kind(record.error.message, code=record.error.code, job=record.id)
 
 

@@ -1,12 +1,11 @@
 """``python -m memgate_service``: the HTTP service on its own."""
 
-from memgate_worker.logs import set_up_logs
-
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.app import create_app
 from memgate_service.http.dependencies import Parts
 from memgate_service.http.serving import serve
 from memgate_service.settings import ServiceSettings
+from memgate_worker.logs import set_up_logs
 
 settings = ServiceSettings.from_environment()
 set_up_logs()

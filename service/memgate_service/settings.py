@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from limits import RateLimitItem, parse
-from memgate_worker.queue.settings import QueueSettings
 from pydantic import Field, field_validator, model_validator
 
 from memgate.units import MIB
 from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_worker.queue.settings import QueueSettings
 
 
 class ServiceSettings(AdmissionSettings, QueueSettings):

@@ -12,9 +12,6 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from memgate_service.cli.commands.estimate import read_spec
-from memgate_worker.engines.registry import start_engine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
@@ -25,6 +22,9 @@ from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.timeline import Alloc, Free, Timeline
 from memgate.units import format_size
+from memgate_service.cli.commands.estimate import read_spec
+from memgate_worker.engines.registry import start_engine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
 #: blocks are multiples of it
 _ROUND = 512

@@ -19,8 +19,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -31,6 +29,8 @@ from memgate.errors import InputError, MemgateError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.units import MIB
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from tests.bench.gaps import Gaps, Kind, Row, percentile, sort_out
 
 GPU = find_gpu("a100-40")

@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from memgate_worker.engines.client import host_environment
-from memgate_worker.engines.phantom.engine import TRACE_CAPACITY_BYTES, PhantomEngine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +24,9 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.units import MIB
+from memgate_worker.engines.client import host_environment
+from memgate_worker.engines.phantom.engine import TRACE_CAPACITY_BYTES, PhantomEngine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
 GPU = find_gpu("a100-40")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+
 from memgate_service.http.serving import serve
 from memgate_service.settings import ServiceSettings
 

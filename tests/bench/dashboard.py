@@ -16,9 +16,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import note_answer
-from memgate_worker.queue.settings import QueueSettings
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 from rich.table import Table
@@ -26,6 +23,9 @@ from rich.table import Table
 from memgate.contract import Priority
 from memgate.report import Estimate
 from memgate.schemas import EstimateCreate
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import note_answer
+from memgate_worker.queue.settings import QueueSettings
 from tests.browser.site import JOB, Site, open_browser, serve_site
 
 _LONG_JOB: dict[str, Any] = {

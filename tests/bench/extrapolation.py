@@ -18,9 +18,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.profile.engine import ProfileEngine
-from memgate_worker.runtimes.runtime import find_runtime
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +30,9 @@ from memgate.orchestration import orchestrate
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from memgate.units import GIB
+from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.runtimes.runtime import find_runtime
 
 BATCHES = (3, 5)
 TOLD = (4, 9)

@@ -19,12 +19,12 @@ from memgate_worker.engines.phantom.control import Phantom
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 
 import torch  # noqa: E402
-from memgate_worker.jobs.loop import TrainingLoop  # noqa: E402
-from memgate_worker.jobs.models import build_model  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.distributed._tools.mem_tracker import MemTracker  # noqa: E402
 
 from memgate.jobspec import JobSpec  # noqa: E402
+from memgate_worker.jobs.loop import TrainingLoop  # noqa: E402
+from memgate_worker.jobs.models import build_model  # noqa: E402
 
 DEVICE = "cuda"
 

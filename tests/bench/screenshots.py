@@ -23,16 +23,16 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import count_decision, read_decisions
-from memgate_worker.queue.settings import QueueSettings
-from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from rich.console import Console
 
 from memgate.accuracy import MeasuredRun, read_measured_runs
 from memgate.gpus import CATALOGUE
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import count_decision, read_decisions
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.browser.site import Site, open_browser, serve_site
 
 ROOT = Path(__file__).parents[2]

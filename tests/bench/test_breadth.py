@@ -6,11 +6,11 @@ import csv
 from pathlib import Path
 
 import pytest
-from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 
 from memgate.errors import InputError
 from memgate.jobspec import ZeroGrad
 from memgate.units import MIB
+from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from tests.bench import breadth
 
 HEADER = "model,batch_size,max_gpu_memory_mib\n"

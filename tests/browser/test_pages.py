@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from memgate_service.dashboard.rendering import render_part
 from playwright.sync_api import Page, expect
 
 from memgate.gpus import CATALOGUE
+from memgate_service.dashboard.rendering import render_part
 from tests.browser.conftest import Watched
 from tests.browser.site import JOB, PATIENCE, Site
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.keys import KeyRing, Role
-from memgate_worker.queue.settings import QueueSettings
 from playwright.sync_api import Page, expect
 from redis import Redis
 
 from memgate.schemas import EstimateCreate
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.queue.settings import QueueSettings
 from tests.browser.conftest import Watched
 from tests.browser.site import JOB, Site, serve_site
 from tests.browser.test_accessibility import check

@@ -9,13 +9,13 @@ from typing import Any
 
 import cel
 import pytest
+
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.cli import main as cli
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.settings import Settings
 from memgate_worker.settings import WorkerSettings
-
 from tests.chart import ROOT, render
 from tests.contract.chart_cases import (
     HOLDING,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from memgate_worker.queue.queues import Speed, queue_names
 from rq import Queue
 
 from memgate.units import GIB
+from memgate_worker.queue.queues import Speed, queue_names
 from tests.chart import ALARMS, ALARMS_IN_CHART, ROOT, render
 from tests.contract.chart_cases import (
     HOLDING,

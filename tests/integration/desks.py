@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from redis import Redis
+
+from memgate.contract import JobRecord, Priority, Work, WorkKind
+from memgate.report import Estimate, Fit
 from memgate_worker.answers import Answer
 from memgate_worker.main import SteadyWorker, make_worker
 from memgate_worker.queue.client import QueueClient
@@ -12,10 +16,6 @@ from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.tasks import Desk, take_seat
-from redis import Redis
-
-from memgate.contract import JobRecord, Priority, Work, WorkKind
-from memgate.report import Estimate, Fit
 
 
 class Stub:

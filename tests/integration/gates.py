@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 from fastapi.testclient import TestClient
-from memgate_worker.queue.store import JobStore
 
+from memgate_worker.queue.store import JobStore
 from tests.admission import answer_work, read_patch
 
 

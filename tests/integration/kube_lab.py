@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from kubernetes import client as kube
 from kubernetes.config.kube_config import new_client_from_config
-from memgate_service.admission.kubernetes.issuing import Issued, issue
 
+from memgate_service.admission.kubernetes.issuing import Issued, issue
 from tests.kube_apiserver import find_apiserver
 from tests.parts import find_part, part_environment
 from tests.running import free_port, wait_until

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rq import SimpleWorker
+
 from memgate_service.settings import ServiceSettings
 from memgate_worker.main import make_worker
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.settings import WorkerSettings
-from rq import SimpleWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

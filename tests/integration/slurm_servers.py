@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate_worker.queue.keys import Role
-
 from tests.integration.running import make_key
 from tests.running import answers, free_port, running, wait_until
 

@@ -16,6 +16,10 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+from pydantic import ValidationError
+from redis import Redis
+from structlog.testing import capture_logs
+
 from memgate_service.http import access
 from memgate_service.http.app import create_app
 from memgate_service.http.routes.docs import docs
@@ -23,10 +27,6 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.queue.store import JobStore
-from pydantic import ValidationError
-from redis import Redis
-from structlog.testing import capture_logs
-
 from tests.integration.running import make_key, running, trusting
 
 _ID = "0" * 32

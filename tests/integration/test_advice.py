@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+
+from memgate.contract import JobRecord, JobState
+from memgate.errors import JobFailedError, ProcessLostError
+from memgate.report import Estimate
+from memgate.units import GIB
 from memgate_service.http import waiting
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.engines.client import HostLostError
 from memgate_worker.queue.history import read_decisions
-
-from memgate.contract import JobRecord, JobState
-from memgate.errors import EngineError, ProcessLostError
-from memgate.report import Estimate
-from memgate.units import GIB
 from tests.admission import T4, make_estimate, make_pod, make_review
 from tests.integration.desks import Place, Stub, make_work
 from tests.integration.gates import Gate
@@ -83,7 +83,7 @@ def test_a_decision_is_there_while_its_advice_is_looked_for(make_place: MakePlac
 @pytest.mark.parametrize(
     ("error", "want_num_closed"),
     [
-        (EngineError("no kernel"), 0),
+        (JobFailedError("no kernel"), 0),
         (ProcessLostError("killed"), 0),
         (HostLostError("gone"), 1),
         (KeyError("ours"), 0),

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+
+from memgate.contract import Failure
+from memgate.errors import Fault
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
-
-from memgate.contract import JobError
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -107,21 +108,26 @@ def test_a_job_is_canceled_once_and_can_be_asked_for_again(client: TestClient) -
 
 
 @pytest.mark.parametrize(
-    ("code", "is_callers", "want"),
-    [("BAD_TRACE", True, 422), ("JOB_FAILED", True, 422), ("SIMULATION_BROKEN", True, 500)],
+    ("code", "fault", "want"),
+    [
+        ("BAD_TRACE", "caller", 422),
+        ("JOB_FAILED", "job", 422),
+        ("NOT_MODELLED", "unsupported", 422),
+    ],
 )
 def test_a_job_that_failed_is_a_problem_with_its_own_code(
-    client: TestClient, code: str, is_callers: bool, want: int
+    client: TestClient, code: str, fault: str, want: int
 ) -> None:
     """The job has the same reason as the answer."""
     job = client.post("/max-batch", json=ASKED).json()["id"]
-    error = JobError(code=code, message="because", is_callers=is_callers)
+    error = Failure(code=code, message="because", fault=Fault(fault))
     assert _store(client).fail(job, error)
 
     answer = client.post("/max-batch", json=ASKED)
 
     assert (answer.status_code, answer.json()["code"]) == (want, code)
     assert (answer.json()["detail"], answer.json()["job"]) == ("because", job)
+    assert answer.json()["fault"] == fault
     assert client.get(f"/jobs/{job}").json()["error"]["code"] == code
 
 

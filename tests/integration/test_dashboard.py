@@ -14,10 +14,9 @@ from urllib.request import urlopen
 
 import pytest
 from fastapi.testclient import TestClient
-from memgate_worker.queue.history import note_answer, note_failure, read_decisions
-from memgate_worker.queue.store import JobStore
 
-from memgate.contract import Asker, JobError, JobRecord, Priority, Work
+from memgate.contract import Asker, Failure, JobRecord, Priority, Work
+from memgate.errors import Fault
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate
 from memgate.report import Estimate
@@ -25,6 +24,8 @@ from memgate.schemas import EstimateCreate
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
 from memgate.views import view_timeline
+from memgate_worker.queue.history import note_answer, note_failure, read_decisions
+from memgate_worker.queue.store import JobStore
 from tests.builders import make_replay, mib
 from tests.integration.desks import Place
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
@@ -77,7 +78,7 @@ def test_decisions_are_counted_by_the_minute_and_logged(client: TestClient) -> N
     _answer(store, _work(batch_size=3), Asker.DASHBOARD)
     failed = _work(batch_size=4)
     store.create(failed.id(), failed, Priority.NORMAL)
-    error = JobError(code="BAD_INPUT", message="x" * 500, is_callers=True)
+    error = Failure(code="BAD_INPUT", message="x" * 500, fault=Fault.CALLER)
     note_failure(store, store.read(failed.id()), error)
 
     (counts,) = store.minutes([int(time.time()) // 60])

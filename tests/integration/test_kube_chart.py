@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from memgate.client.clients import MemgateClient
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.certificates import (
     CertificateKeeper,
@@ -25,8 +27,6 @@ from memgate_service.admission.kubernetes.secret import Secret
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.queue.settings import QueueSettings
-
-from memgate.client.clients import MemgateClient
 from tests.chart import render
 from tests.integration.kube_lab import Lab
 from tests.integration.refuser import refuser

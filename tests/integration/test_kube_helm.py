@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from memgate_service.admission.kubernetes.certificates import CertificateKeeper, Place
 from memgate_service.admission.kubernetes.cluster import Cluster
-
 from tests.chart import CHART, MANIFEST_VALUES, helm
 from tests.integration.kube_lab import Lab
 from tests.parts import find_part

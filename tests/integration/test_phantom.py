@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
+from memgate.errors import InputError, JobFailedError, NoKernelsError, SimulationError
+from memgate.gpus import GpuTarget, find_gpu
+from memgate.jobspec import parse_job_spec
+from memgate.timeline import Category
+from memgate.units import MIB
 from memgate_worker.engines.phantom.engine import (
     TRACE_CAPACITY_BYTES,
     PhantomEngine,
@@ -18,14 +26,6 @@ from memgate_worker.engines.phantom.engine import (
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.runtimes.runtime import read_runtimes
 from memgate_worker.verdicts import judge
-
-from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.allocator.replay import replay
-from memgate.errors import EngineError, InputError, NoKernelsError, SimulationError
-from memgate.gpus import GpuTarget, find_gpu
-from memgate.jobspec import parse_job_spec
-from memgate.timeline import Category
-from memgate.units import MIB
 from tests.conftest import DATA
 
 RUNTIME = read_runtimes()["torch-2.14"]
@@ -196,7 +196,7 @@ def test_a_cudnn_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
     with (
         PhantomEngine(broken) as engine,
-        pytest.raises(EngineError, match=r"the real cuDNN cannot be used: .*libcudnn_graph"),
+        pytest.raises(JobFailedError, match=r"the real cuDNN cannot be used: .*libcudnn_graph"),
     ):
         _trace(engine, RESNET)
 
@@ -253,7 +253,7 @@ def test_a_job_that_cannot_be_built_is_the_callers(
 
 def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None:
     """The engine goes on with the next job."""
-    with pytest.raises(EngineError, match="RuntimeError"):
+    with pytest.raises(JobFailedError, match="RuntimeError"):
         _trace(engine, RESNET | {"input": {"shape": [5, 64, 64]}})
 
     assert _trace(engine, GPT2 | {"batch_size": 6}).seconds > 0
@@ -263,7 +263,7 @@ def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:
     """A time limit is a limit."""
     slow = RESNET | {"iterations": 64, "model": {"source": "torchvision", "name": "resnet152"}}
 
-    with pytest.raises(EngineError, match="did not end in time"):
+    with pytest.raises(JobFailedError, match="did not end in time"):
         engine.trace(parse_job_spec(slow), find_gpu("a100-40"), timeout_seconds=1)
 
 
@@ -273,7 +273,7 @@ def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
 
     with (
         PhantomEngine(replace(RUNTIME, home=tmp_path)) as broken,
-        pytest.raises(EngineError, match=r"libmemgate_phantom.*make runtime RUNTIME=torch"),
+        pytest.raises(JobFailedError, match=r"libmemgate_phantom.*make runtime RUNTIME=torch"),
     ):
         _trace(broken, GPT2)
 

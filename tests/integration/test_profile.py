@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.engines.profile.engine import ProfileEngine
-from memgate_worker.engines.registry import Engine, start_engine
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
@@ -20,6 +16,10 @@ from memgate.errors import HostMemoryError, InputError, NoKernelsError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.engines.registry import Engine, start_engine
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.bench.extrapolation import measure
 from tests.conftest import DATA
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+
+from memgate.contract import JobState, Work
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker import health
 from memgate_worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
-
-from memgate.contract import JobState, Work
 from tests.integration.desks import Place, Stub
 from tests.integration.whole import Whole, wait_until
 

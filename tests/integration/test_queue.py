@@ -7,15 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from memgate_worker.answers import Answerer
-from memgate_worker.engines.client import HostLostError
-from memgate_worker.queue.client import Listener
-from memgate_worker.queue.queues import Speed, enqueue
-from memgate_worker.queue.store import JobStore
-from memgate_worker.tasks import Desk, take_seat
 
 from memgate.contract import (
-    JobError,
+    Failure,
     JobState,
     Priority,
     QueueFullError,
@@ -23,9 +17,15 @@ from memgate.contract import (
     Work,
     WorkKind,
 )
-from memgate.errors import EngineError, InputError, ProcessLostError
+from memgate.errors import Fault, InputError, JobFailedError, ProcessLostError, RuntimeMissingError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
+from memgate_worker.answers import Answerer
+from memgate_worker.engines.client import HostLostError
+from memgate_worker.queue.client import Listener
+from memgate_worker.queue.queues import Speed, enqueue
+from memgate_worker.queue.store import JobStore
+from memgate_worker.tasks import Desk, take_seat
 from tests.integration.desks import Place, Stub, make_work
 
 MakePlace = Callable[..., Place]
@@ -116,14 +116,14 @@ def test_a_failure_of_the_callers_is_remembered(make_place: MakePlace) -> None:
     place.work()
 
     assert again.state is JobState.FAILED
-    assert again.error == JobError(code="BAD_INPUT", message="batch_size is 0", is_callers=True)
+    assert again.error == Failure(code="BAD_INPUT", message="batch_size is 0", fault=Fault.CALLER)
     assert len(place.stub.asked) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "want_code"),
-    [(EngineError("no kernel"), "JOB_FAILED"), (KeyError("ours"), "INTERNAL")],
-    ids=["the engine's", "unknown"],
+    [(RuntimeMissingError("no torch"), "RUNTIME_MISSING"), (KeyError("ours"), "INTERNAL")],
+    ids=["the operator's", "unknown"],
 )
 def test_another_failure_is_begun_anew(
     make_place: MakePlace, error: Exception, want_code: str
@@ -138,7 +138,7 @@ def test_another_failure_is_begun_anew(
     place.work()
 
     assert failed.error is not None
-    assert (failed.error.code, failed.error.is_callers) == (want_code, False)
+    assert failed.error.code == want_code
     assert (again.state, again.error, again.attempts) == (JobState.QUEUED, None, 0)
     assert len(place.stub.asked) == 2
 
@@ -228,7 +228,7 @@ def test_canceling_stops_a_job_that_runs(make_place: MakePlace) -> None:
 def test_the_first_answer_counts(place: Place) -> None:
     """What was said once is not taken back: not by another answer, a failure or a cancel."""
     job_id = place.submit().id
-    error = JobError(code="X", message="", is_callers=False)
+    error = Failure(code="X", message="", fault=Fault.PASSING)
 
     ends = [
         place.store.finish(job_id, '{"answer": 1}'),
@@ -353,7 +353,7 @@ def test_traces_expire(make_place: MakePlace) -> None:
 
 def test_every_key_expires_or_is_an_index(make_place: MakePlace) -> None:
     """Nothing is left behind for ever."""
-    place = make_place(_raise(EngineError("no")))
+    place = make_place(_raise(JobFailedError("no")))
     place.submit(0)
     place.work()
     place.client.cancel(place.submit(1).id)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from memgate_worker.runtimes.runtime import read_runtimes
 
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.gates import Gate
 from tests.running import ROOT, answers, free_port, running, wait_until
 

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from memgate_worker.queue.keys import Role
 
+from memgate_worker.queue.keys import Role
 from tests.integration.running import idle_worker, make_key, running
 
 #: every check there is but one; the document cannot say which fields of a job go together (a

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.engines.traced import TracedJob
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import EngineError, InputError
+from memgate.errors import InputError, JobFailedError
 from memgate.gpus import find_gpu
 from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 
 RUNTIME = read_runtimes()["torch-2.14"]
@@ -189,7 +189,7 @@ def test_a_script_that_gives_up_tells_its_last_words(trace: Any) -> None:
     text = "import argparse; argparse.ArgumentParser(prog='train').parse_args()\n"
 
     with pytest.raises(
-        EngineError, match="exit status 2: train: error: unrecognized arguments: --x"
+        JobFailedError, match="exit status 2: train: error: unrecognized arguments: --x"
     ):
         trace(text, "--x")
 
@@ -209,7 +209,7 @@ def test_a_limit_is_a_limit(
     trace: Any, text: str, limits: dict[str, Any], want_message: str
 ) -> None:
     """Time and memory of the machine; the engine goes on with the next job."""
-    with pytest.raises(EngineError) as raised:
+    with pytest.raises(JobFailedError) as raised:
         trace(text, **limits)
 
     assert want_message in raised.value.message

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from memgate_service.admission.kubernetes.issuing import issue
 
+from memgate_service.admission.kubernetes.issuing import issue
 from tests.running import free_port, running, wait_until
 
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.settings import QueueSettings
-from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 
 from memgate.contract import JobState, Priority
 from memgate.schemas import EstimateCreate
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.bench.load import QUESTION
 from tests.running import answers, free_port, post, running, wait_until
 

@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from memgate_service.admission.slurm.outcomes import Memory, Reporter
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.client.clients import MemgateClient
+from memgate_service.admission.slurm.outcomes import Memory, Reporter
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
 from tests.integration.slurm_servers import Gate, open_gate

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from memgate.contract import JobError
+from memgate.contract import Failure
+from memgate.errors import Fault
 from memgate.units import GIB, MIB
 from tests.admission import (
     JOB,
@@ -117,7 +118,7 @@ def test_a_job_that_cannot_be_run_is_uncertain(gate: Gate) -> None:
     """Not refused: that says nothing about its memory."""
     gate.ask("validate", _ON_T4)
     (job_id,) = gate.store.open_jobs()
-    gate.store.fail(job_id, JobError(code="JOB_FAILED", message="no such layer", is_callers=True))
+    gate.store.fail(job_id, Failure(code="JOB_FAILED", message="no such layer", fault=Fault.CALLER))
 
     response = gate.ask("validate", _ON_T4)
 
@@ -130,7 +131,7 @@ def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
     gate.ask("validate", _ON_T4)
     (job_id,) = gate.store.open_jobs()
     why = "so it is " * 25 + "and therefore take another runtime"
-    gate.store.fail(job_id, JobError(code="JOB_FAILED", message=why, is_callers=True))
+    gate.store.fail(job_id, Failure(code="JOB_FAILED", message=why, fault=Fault.CALLER))
 
     warnings = gate.ask("validate", _ON_T4)["warnings"]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 
 from memgate.units import MIB
+from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from tests.admission import JOB, SPEC, T4, make_pod, make_review, read_recorded
 from tests.integration.gates import Gate
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from memgate_service.admission.kubernetes.patches import take_back
 
 from memgate.units import GIB, MIB
+from memgate_service.admission.kubernetes.patches import take_back
 from tests.admission import JOB, SPEC, T4, make_job, make_pod, make_review, read_patch
 from tests.integration.gates import Gate, apply_patch
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 
 from memgate.gpus import CATALOGUE
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.admission import JOB, read_patch, read_recorded
 from tests.integration.whole import Whole, wait_until
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from memgate_service.admission.core import asking
 
 from memgate.report import Reason
 from memgate.units import GIB, MIB
+from memgate_service.admission.core import asking
 from tests.admission import JOB, SPEC, T4, make_estimate, make_pod, make_review
 from tests.integration.gates import Gate
 

@@ -70,7 +70,7 @@ class Answerer:
 
         Raises:
             InputError: if the caller must change something.
-            EngineError: if the job fails for another reason.
+            JobFailedError: if the job fails for another reason.
         """
         if work.kind is WorkKind.FIT:
             return Answer(result=self._fit(work))

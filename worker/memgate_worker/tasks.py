@@ -21,8 +21,8 @@ from typing import Protocol
 import structlog
 from redis.exceptions import RedisError
 
-from memgate.contract import JobError, JobRecord, UnknownJobError, Work
-from memgate.errors import InputError, MemgateError, ProcessLostError
+from memgate.contract import Failure, JobRecord, UnknownJobError, Work
+from memgate.errors import Fault, MemgateError, ProcessLostError
 from memgate.report import Estimate
 from memgate_worker.answers import Answer
 from memgate_worker.engines.client import HostLostError
@@ -94,16 +94,14 @@ class Desk:
                 answer = self._answerer.answer(record.work)
         except ProcessLostError as error:
             return self._try_again(record, error)
-        except InputError as error:
-            return self._fail(record, error, is_callers=True)
         except MemgateError as error:
-            return self._fail(record, error, is_callers=False)
+            return self._fail(record, error)
         except RedisError:  # no word on the job: whoever finds it lost begins anew
             raise
         except Exception as error:
             # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
             message = f"memgate failed: {type(error).__name__}"
-            unknown = JobError(code="INTERNAL", message=message, is_callers=False)
+            unknown = Failure(code="INTERNAL", message=message, fault=Fault.PASSING)
             self._store.fail(record.id, unknown)
             self._count_failure(record, unknown)
             raise
@@ -152,8 +150,8 @@ class Desk:
             self._store.count("stage_seconds", label, value)
             self._store.count("stage_jobs", label)
 
-    def _count_failure(self, record: JobRecord, error: JobError) -> None:
-        outcome = "refused" if error.is_callers else "failed"
+    def _count_failure(self, record: JobRecord, error: Failure) -> None:
+        outcome = "refused" if error.fault is Fault.CALLER else "failed"
         self._store.count("jobs", f"{record.kind}:{outcome}")
         self._store.count("failures", error.code)
         note_failure(self._store, record, error)
@@ -163,13 +161,13 @@ class Desk:
             self._answerer.__exit__()
         self._store.count("lost", "process")
         if record.attempts >= self._settings.max_attempts:
-            return self._fail(record, error, is_callers=False)
+            return self._fail(record, error)
         self._store.release(record.id, self.name)
         enqueue(self._store.redis, record.id, Speed.SLOW, record.priority)
         return "again"
 
-    def _fail(self, record: JobRecord, error: MemgateError, *, is_callers: bool) -> str:
-        failed = JobError(code=error.code, message=error.message, is_callers=is_callers)
+    def _fail(self, record: JobRecord, error: MemgateError) -> str:
+        failed = Failure.of(error)
         self._store.fail(record.id, failed)
         self._count_failure(record, failed)
         return error.code

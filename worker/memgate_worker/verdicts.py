@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from memgate.errors import EngineError, NoKernelsError, ProcessLostError
+from memgate.errors import JobFailedError, NoKernelsError, ProcessLostError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
@@ -66,17 +66,17 @@ def fit_everywhere(
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
 
     Raises:
-        EngineError: if the job fails on all of them.
+        JobFailedError: if the job fails on all of them.
         NoKernelsError: if there is no GPU that the runtime was built for.
     """
     entries: list[FitEntry] = []
-    failures: list[EngineError | NoKernelsError] = []
+    failures: list[JobFailedError | NoKernelsError] = []
     for gpus in generations(CATALOGUE.values()):
         try:
             traced = trace(job, gpus[0])
         except ProcessLostError:  # says nothing about the job: somebody may try again
             raise
-        except (EngineError, NoKernelsError) as error:
+        except (JobFailedError, NoKernelsError) as error:
             failures.append(error)
             reason = Reason(code=error.code, message=error.message)
             known = [FitEntry.unknown(gpu, reason) for gpu in gpus]

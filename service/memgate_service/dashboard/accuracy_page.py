@@ -7,7 +7,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from memgate_worker.queue.store import Outcome
 
 from memgate_service.dashboard.coverage import PROMISED, group_rows, make_row, measure_coverage
 from memgate_service.dashboard.families import family_of
@@ -15,6 +14,7 @@ from memgate_service.dashboard.published import PUBLISHED
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
 from memgate_service.http.dependencies import TheParts
+from memgate_worker.queue.store import Outcome
 
 accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
 

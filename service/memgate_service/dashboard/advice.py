@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from memgate_worker.queue.client import QueueClient
-
 from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKind
+from memgate.errors import Fault
 from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec, Precision
 from memgate_service.dashboard.rendering import write_seconds, write_size
+from memgate_worker.queue.client import QueueClient
 
 #: from this generation on there is bfloat16 in hardware
 _FIRST_WITH_BF16 = 8
@@ -136,7 +136,7 @@ class _Told(NamedTuple):
 
 def _tell(other: JobRecord, record: JobRecord) -> _Told:
     if other.error is not None:
-        outcome = "refused" if other.error.is_callers else "failed"
+        outcome = "refused" if other.error.fault is Fault.CALLER else "failed"
         return _Told(outcome, other.error.message, "")
     if other.result is None:
         is_running = other.state is JobState.RUNNING

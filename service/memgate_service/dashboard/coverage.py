@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from memgate_worker.queue.store import Outcome
-
 from memgate.savings import memory_saved, was_right
 from memgate.schemas import AccuracyGroup
 from memgate_service.http.calibration import compare_outcomes
+from memgate_worker.queue.store import Outcome
 
 #: what share of jobs must be able to live below the bound (docs/accuracy.md, "The bound"): an
 #: admitted job has at least that much

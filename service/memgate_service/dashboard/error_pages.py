@@ -12,13 +12,13 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from memgate_worker.queue.client import QueueError
 from starlette.exceptions import HTTPException
 
 from memgate.errors import MemgateError
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import Viewers
 from memgate_service.http.errors import ProblemError
+from memgate_worker.queue.client import QueueError
 
 _KINDS = (MemgateError, ProblemError, RequestValidationError, HTTPException, QueueError)
 

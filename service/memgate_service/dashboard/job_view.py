@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memgate_worker.queue.history import describe_subject
-
 from memgate.contract import JobRecord, WorkKind
 from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
 from memgate.units import format_size
@@ -21,6 +19,7 @@ from memgate.verdict import (
 )
 from memgate.views import TimelineView
 from memgate_service.dashboard.rendering import CATEGORIES
+from memgate_worker.queue.history import describe_subject
 
 #: layers that hold less than this share are shown as one
 _MIN_LAYER_SHARE = 0.004

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import anyio.to_thread
-from memgate_worker.queue.client import QueueError
 
 from memgate.contract import JobState
 from memgate_service.http.errors import ProblemError
+from memgate_worker.queue.client import QueueError
 
 _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 15.0

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from memgate.contract import JobError
+from memgate.contract import Failure
+from memgate.errors import Fault
 from memgate.gpus import CATALOGUE
 from memgate.jobspec import InputSpec, JobSpec, ModelSpec, OptimizerSpec
 from memgate.units import clip
@@ -61,11 +62,11 @@ def next_step(code: str) -> str:
     return _NEXT_STEPS.get(code, "The message says what to change; then ask again.")
 
 
-def whose_mistake(error: JobError) -> str:
+def whose_mistake(error: Failure) -> str:
     """Say whether asking again is of any use."""
-    if error.is_callers:
+    if error.fault is Fault.CALLER:
         return "the question's: asking again without a change is of no use"
-    if error.code == "JOB_FAILED":  # its own code has run, and said no
+    if error.fault is Fault.JOB:
         return "the job's own: it fails again unless it is changed"
     return "not the question's: it may be asked again"
 

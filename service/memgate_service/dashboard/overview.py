@@ -9,11 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import Decision, describe_subject
-from memgate_worker.queue.roster import WorkerSeen
-from memgate_worker.queue.store import MINUTES_KEPT
-
 from memgate.contract import JobRecord
 from memgate_service.dashboard.decisions import Query, find_decisions
 from memgate_service.dashboard.figures import Figures, chart_rows, sum_up
@@ -23,6 +18,10 @@ from memgate_service.dashboard.rendering import (
     write_seconds,
     write_size,
 )
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import Decision, describe_subject
+from memgate_worker.queue.roster import WorkerSeen
+from memgate_worker.queue.store import MINUTES_KEPT
 
 _MAX_AGE_SECONDS = 1.0
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio.to_thread
 from fastapi import FastAPI
-from memgate_worker.queue.client import QueueError
 
 from memgate_service.dashboard.accuracy_page import accuracy_page
 from memgate_service.dashboard.assets import assets
@@ -22,6 +21,7 @@ from memgate_service.dashboard.try_it import try_it
 from memgate_service.dashboard.viewers import Viewers, add_sign_in
 from memgate_service.dashboard.what_if import what_if
 from memgate_service.http.dependencies import Parts
+from memgate_worker.queue.client import QueueError
 
 ROUTERS = (front, sign_in, assets, job_pages, what_if, try_it, accuracy_page)
 

@@ -10,10 +10,10 @@ import asyncio
 from contextlib import suppress
 
 import anyio.to_thread
-from memgate_worker.queue.client import QueueError
-from memgate_worker.queue.store import JobStore
 
 from memgate_service.http.metrics import Metrics
+from memgate_worker.queue.client import QueueError
+from memgate_worker.queue.store import JobStore
 
 _WRITE_SECONDS = 5.0
 

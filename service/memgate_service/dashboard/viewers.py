@@ -17,12 +17,12 @@ import anyio.to_thread
 from cachetools import TTLCache
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
-from memgate_worker.queue.keys import ApiKey, KeyRing, Role
-from memgate_worker.queue.store import JobStore
 
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.keys import ApiKey, KeyRing, Role
+from memgate_worker.queue.store import JobStore
 
 COOKIE = "memgate_session"
 

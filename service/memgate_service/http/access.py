@@ -11,10 +11,10 @@ from cachetools import TTLCache
 from fastapi import Request
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
-from memgate_worker.queue.keys import ApiKey, KeyRing, Role
 
 from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.keys import ApiKey, KeyRing, Role
 
 #: how long a key that was revoked may still be good
 _REMEMBERED_SECONDS = 10.0

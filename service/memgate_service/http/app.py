@@ -9,9 +9,6 @@ from contextlib import asynccontextmanager
 from anyio import CapacityLimiter
 from cachetools import LRUCache
 from fastapi import FastAPI
-from memgate_worker.queue.client import Listener, QueueClient
-from memgate_worker.queue.keys import KeyRing
-from memgate_worker.queue.watchdog import Watchdog
 
 from memgate.version import __version__
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
@@ -33,6 +30,9 @@ from memgate_service.http.routes.probes import probes
 from memgate_service.http.routes.webhooks import webhooks
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.client import Listener, QueueClient
+from memgate_worker.queue.keys import KeyRing
+from memgate_worker.queue.watchdog import Watchdog
 
 #: answers kept in this process; one is about a kilobyte
 _NUM_ANSWERS = 20_000

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from memgate_worker.queue.store import JobStore, Outcome
-
 from memgate.schemas import AccuracyGroup, AccuracyRead
+from memgate_worker.queue.store import JobStore, Outcome
 
 
 def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:

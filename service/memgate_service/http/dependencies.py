@@ -8,7 +8,6 @@ from typing import Annotated
 from anyio import CapacityLimiter
 from cachetools import LRUCache
 from fastapi import Depends, Request
-from memgate_worker.queue.client import QueueClient
 
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.http.access import Gatekeeper
@@ -16,6 +15,7 @@ from memgate_service.http.metrics import Metrics
 from memgate_service.http.response_cache import Answer
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.client import QueueClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,31 +10,32 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
-from memgate_worker.queue.client import QueueError
 from starlette.exceptions import HTTPException
 
-from memgate.contract import JobError, QueueFullError, UnknownJobError
-from memgate.errors import EngineError, InputError, MemgateError, ProcessLostError
+from memgate.contract import Failure, QueueFullError, UnknownJobError
+from memgate.errors import Fault, InputError, MemgateError
+from memgate_worker.queue.client import QueueError
 
 _log = structlog.get_logger("memgate.service")
 
-#: the most special class first
-_STATUS: dict[type[MemgateError], int] = {
-    UnknownJobError: 404,
-    QueueFullError: 429,
-    InputError: 422,
-    ProcessLostError: 503,
-    EngineError: 422,
+_STATUS_OF_FAULT = {
+    Fault.CALLER: 422,
+    Fault.JOB: 422,
+    Fault.UNSUPPORTED: 422,
+    Fault.OPERATOR: 503,
+    Fault.PASSING: 503,
 }
 
-#: of jobs that failed through no fault of the caller's
+#: where there is a more exact status
 _STATUS_OF_CODE = {
-    "INTERNAL": 500,
-    "SIMULATION_BROKEN": 500,
-    "PROCESS_LOST": 503,
-    "WORKERS_LOST": 503,
+    UnknownJobError.code: 404,
+    QueueFullError.code: 429,
     "CANCELED": 409,
+    "INTERNAL": 500,
 }
+
+#: when to ask again, where nobody knows better
+_RETRY_SECONDS = 5
 
 #: of what is refused for no reason of its own
 CODE_OF_STATUS = {
@@ -65,10 +66,12 @@ class ProblemError(Exception):
         detail: str,
         *,
         code: str = "",
+        fault: Fault | None = None,
         headers: dict[str, str] | None = None,
         **more: Any,
     ) -> None:
         super().__init__(detail)
+        self.fault = fault or _fault_of_status(status)
         self.status = status
         self.detail = detail
         self.code = code or CODE_OF_STATUS[status]
@@ -76,32 +79,44 @@ class ProblemError(Exception):
         self.more = more
 
 
+def _fault_of_status(status: int) -> Fault:
+    return Fault.PASSING if status >= 500 or status in (408, 429) else Fault.CALLER
+
+
 def problem(
     status: int,
     code: str,
     detail: str,
     *,
+    fault: Fault | None = None,
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """Make a problem document."""
+    """Make a problem document; only what passes by itself says when to ask again."""
+    fault = fault or _fault_of_status(status)
+    headers = headers or {}
+    if fault is Fault.PASSING and status in (429, 503):
+        headers = {"Retry-After": str(_RETRY_SECONDS)} | headers
     document = {
         "type": f"https://memgate.dev/errors#{code.lower()}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "code": code,
         "detail": detail,
+        "fault": fault,
     }
     return JSONResponse(
         document | more, status, headers=headers, media_type="application/problem+json"
     )
 
 
-def problem_of_job(job_id: str, error: JobError) -> Response:
+def problem_of_job(job_id: str, error: Failure) -> Response:
     """Tell why a job has no answer."""
-    status = _STATUS_OF_CODE.get(error.code, 422)
-    headers = {"Location": f"/jobs/{job_id}"} | ({"Retry-After": "5"} if status == 503 else {})
-    return problem(status, error.code, error.message, headers=headers, job=job_id)
+    status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
+    headers = {"Location": f"/jobs/{job_id}"}
+    return problem(
+        status, error.code, error.message, fault=error.fault, headers=headers, job=job_id
+    )
 
 
 def wrong_fields(found: Iterable[Any]) -> ProblemError:
@@ -141,14 +156,20 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _memgate(_: Request, error: Exception) -> Response:
     assert isinstance(error, MemgateError)
-    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), 500)
-    headers = {"Retry-After": "5"} if status in (429, 503) else None
-    return problem(status, error.code, error.message, headers=headers)
+    status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
+    return problem(status, error.code, error.message, fault=error.fault)
 
 
 def _problem(_: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
-    return problem(error.status, error.code, error.detail, headers=error.headers, **error.more)
+    return problem(
+        error.status,
+        error.code,
+        error.detail,
+        fault=error.fault,
+        headers=error.headers,
+        **error.more,
+    )
 
 
 def _validation(request: Request, error: Exception) -> Response:

@@ -10,7 +10,6 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterator
 
-from memgate_worker.queue.client import QueueClient, QueueError
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -28,6 +27,7 @@ from prometheus_client.core import (
 )
 
 from memgate.version import __version__
+from memgate_worker.queue.client import QueueClient, QueueError
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 

@@ -11,7 +11,6 @@ from ipaddress import ip_address
 from secrets import token_hex
 from typing import Any
 
-from memgate_worker.logs import write_line
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
@@ -23,6 +22,7 @@ from memgate_service.http.errors import problem, unknown_problem
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.rate_limits import LimitedBody, declared_length, drain, too_large
 from memgate_service.settings import ServiceSettings
+from memgate_worker.logs import write_line
 
 #: of every answer that does not say otherwise
 _HEADERS = (

@@ -10,7 +10,6 @@ import hashlib
 from typing import NamedTuple
 
 from cachetools import LRUCache
-from memgate_worker.queue.keys import Role
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -18,6 +17,7 @@ from memgate.contract import WorkKind
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.metrics import Metrics
+from memgate_worker.queue.keys import Role
 
 
 class Answer(NamedTuple):

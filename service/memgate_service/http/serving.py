@@ -8,11 +8,11 @@ from pathlib import Path
 from types import FrameType
 
 import uvicorn
-from memgate_worker.logs import write_line
 from starlette.types import ASGIApp
 
 from memgate_service.http.protocol import bounded_protocol
 from memgate_service.settings import ServiceSettings
+from memgate_worker.logs import write_line
 
 #: how long a service that is told to stop waits for its open requests
 GRACE_SECONDS = 30

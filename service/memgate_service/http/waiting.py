@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import anyio.to_thread
-from memgate_worker.queue.client import QueueClient, QueueError
 
 from memgate_service.http.errors import ProblemError
+from memgate_worker.queue.client import QueueClient, QueueError
 
 _LOOK_SECONDS = 2.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memgate.errors import InputError, NotInCatalogueError
+from memgate.errors import InputError, UnknownGpuError
 from memgate.gpus import CATALOGUE, find_gpu, find_product, parse_gpu
 from memgate.units import GIB
 
@@ -20,7 +20,7 @@ def test_a_gpu_is_found_by_name() -> None:
 def test_an_unknown_gpu_is_answered_with_the_known_ones() -> None:
     """The next step is in the message."""
     with pytest.raises(
-        NotInCatalogueError, match=r"gpu 'a100' is not in the catalogue; there are: p100-16"
+        UnknownGpuError, match=r"gpu 'a100' is not in the catalogue; there are: p100-16"
     ):
         find_gpu("a100")
 

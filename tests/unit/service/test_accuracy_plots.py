@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 
 from memgate.accuracy import MeasuredRun, Prediction, published_prediction, read_measured_runs
 from memgate.errors import InputError
+from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from tests.conftest import DATA
 
 PNG = b"\x89PNG"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from fastapi.testclient import TestClient
+
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 

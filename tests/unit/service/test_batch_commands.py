@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_service.cli.commands import fit, max_batch
-from memgate_worker.engines.traced import TracedJob
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.errors import NoKernelsError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.timeline import Alloc, Category, Label, Timeline
+from memgate_service.cli.commands import fit, max_batch
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.builders import mib
 
 SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '

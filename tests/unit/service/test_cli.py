@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memgate_service.cli.commands import replay as replay_command
 
 from memgate.errors import SimulationError
+from memgate_service.cli.commands import replay as replay_command
 from tests.builders import make_record, mib, to_lines
 from tests.conftest import DATA
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from memgate_service.cli.plots import plot_replay, plot_timeline, prepare_picture
 
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import replay
@@ -14,6 +13,7 @@ from memgate.errors import InputError
 from memgate.gpus import GpuSpec, GpuTarget
 from memgate.timeline import Alloc, Category, Free, Label, Phase, PhaseStart, Timeline
 from memgate.verdict import USUAL_CONTEXT_BYTES
+from memgate_service.cli.plots import plot_replay, plot_timeline, prepare_picture
 from tests.builders import mib
 
 TIMELINE = Timeline(

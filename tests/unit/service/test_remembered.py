@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
+
+from memgate.contract import WorkKind
 from memgate_service.http.access import digest_of
 from memgate_service.http.app import create_app
 from memgate_service.http.dependencies import Parts
 from memgate_service.http.response_cache import Answer, cache_key
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import ApiKey, Role
-
-from memgate.contract import WorkKind
 
 BODY = b'{"job": {}, "gpu": "rtx-3060"}'
 NOBODY = "redis://127.0.0.1:1/0"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from memgate_service.cli import supervisor as module
 from memgate_service.cli.supervisor import Program, Supervisor
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import httpx2
 import pytest
+
+from memgate.client.clients import AnswerError, MemgateClient
+from memgate.client.conversation import UnreachableError
+from memgate.errors import InputError
 from memgate_service.admission.slurm.outcomes import (
     Finished,
     Memory,
@@ -15,10 +19,6 @@ from memgate_service.admission.slurm.outcomes import (
     read_sacct,
     read_tres,
 )
-
-from memgate.client.clients import AnswerError, MemgateClient
-from memgate.client.conversation import UnreachableError
-from memgate.errors import InputError
 from tests.conftest import DATA
 from tests.unit.service.test_client import JOB_ID, Server
 
@@ -152,7 +152,9 @@ def test_a_server_that_is_away_loses_nothing(tmp_path: Path) -> None:
 
 
 def _problem(status: int) -> tuple[int, dict[str, Any]]:
-    return status, {"type": "x", "title": "x", "status": status, "code": "X", "detail": "not so"}
+    fault = "caller" if status < 429 else "passing"
+    document = {"type": "x", "title": "x", "status": status, "code": "X", "detail": "not so"}
+    return status, document | {"fault": fault}
 
 
 @pytest.mark.parametrize(

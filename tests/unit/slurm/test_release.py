@@ -8,8 +8,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from memgate_service.admission.slurm.controller import Controller, Job, SlurmError, read_queue, run
-from memgate_service.admission.slurm.release import Action, Policy, Releaser, judge
 
 from memgate.client.clients import (
     AnswerError,
@@ -19,6 +17,8 @@ from memgate.client.clients import (
     RefusedError,
 )
 from memgate.client.conversation import ServedEstimate, UnreachableError
+from memgate_service.admission.slurm.controller import Controller, Job, SlurmError, read_queue, run
+from memgate_service.admission.slurm.release import Action, Policy, Releaser, judge
 from tests.unit.service.test_client import ESTIMATE, JOB, JOB_ID, Answer, Server
 
 QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
@@ -208,6 +208,7 @@ def test_a_job_is_released_when_the_runtime_is_missing() -> None:
         "status": 422,
         "code": "RUNTIME_MISSING",
         "detail": "runtime 'torch-2.6' is not installed",
+        "fault": "operator",
         "job": JOB_ID,
     }
     twin = Twin(_job())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from memgate.errors import InputError, JobFailedError, ProcessLostError
 from memgate_worker.engines import client
 from memgate_worker.engines.client import Host, HostLostError
 from memgate_worker.engines.messages import JobRun, Profiled, Request
 from memgate_worker.runtimes.runtime import Runtime
-
-from memgate.errors import EngineError, InputError, ProcessLostError
 
 _REQUEST = Request(work=JobRun(spec="{}"), environment={}, timeout_seconds=0.1, host_memory_bytes=1)
 
@@ -66,7 +66,7 @@ def test_a_host_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("answer", "want"),
     [
         ('{"type":"crash","message":"x","was_killed":true}', ProcessLostError),
-        ('{"type":"crash","message":"x"}', EngineError),
+        ('{"type":"crash","message":"x"}', JobFailedError),
         ('{"type":"bad_job","message":"x"}', InputError),
     ],
     ids=["killed", "failed", "wrong"],

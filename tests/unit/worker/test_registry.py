@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memgate_worker.engines import registry
-from memgate_worker.engines.registry import start_engine
-from memgate_worker.engines.traced import TracedJob
-from memgate_worker.runtimes.runtime import read_runtimes
 
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Timeline
+from memgate_worker.engines import registry
+from memgate_worker.engines.registry import start_engine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import read_runtimes
 
 RUNTIME = read_runtimes()["torch-2.14"]
 SPEC = parse_job_spec(

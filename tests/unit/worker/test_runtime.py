@@ -7,11 +7,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from memgate.errors import InputError, RuntimeMissingError
 from memgate_worker.engines.phantom.build import Symbol, generate_source, version_script
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
 from memgate_worker.runtimes.setup import _extract_headers, install_cudnn
-
-from memgate.errors import InputError, RuntimeMissingError
 
 
 def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from memgate_service.settings import ServiceSettings
 from memgate_worker.settings import WorkerSettings
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from memgate_worker.engines.phantom.labels import label_blocks, locate_phases
-from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
-from memgate_worker.engines.phantom.tracker import Allocation, Row, to_events
-
 from memgate.timeline import (
     Alloc,
     Category,
@@ -17,6 +13,9 @@ from memgate.timeline import (
     RecordStream,
     SetFraction,
 )
+from memgate_worker.engines.phantom.labels import label_blocks, locate_phases
+from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from memgate_worker.engines.phantom.tracker import Allocation, Row, to_events
 
 ALLOC, REQUESTED, COMPLETED, SEGMENT, SEGMENT_FREE = range(5)
 

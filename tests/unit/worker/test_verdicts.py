@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import fit_everywhere, largest_batch
 
-from memgate.errors import EngineError, MemgateError, NoKernelsError, ProcessLostError
+from memgate.errors import JobFailedError, MemgateError, NoKernelsError, ProcessLostError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.report import FitEntry
 from memgate.timeline import Alloc, Category, Label, Timeline
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.verdicts import fit_everywhere, largest_batch
 from tests.builders import mib
 
 JOB = parse_job_spec(
@@ -99,7 +99,7 @@ def test_every_gpu_is_told_the_smallest_first() -> None:
     assert {entry.gpu for entry in heard} == set(CATALOGUE)
 
 
-@pytest.mark.parametrize("error", [NoKernelsError("none"), EngineError("no bfloat16")])
+@pytest.mark.parametrize("error", [NoKernelsError("none"), JobFailedError("no bfloat16")])
 def test_gpus_on_which_a_job_fails_are_unknown(error: MemgateError) -> None:
     """With why; the others are told."""
     fit = fit_everywhere(_failing(lambda gpu: gpu.compute_capability < (7, 5), error), JOB)
@@ -115,7 +115,7 @@ def test_gpus_on_which_a_job_fails_are_unknown(error: MemgateError) -> None:
 @pytest.mark.parametrize(
     ("is_failing", "error"),
     [
-        pytest.param(lambda _: True, EngineError("always"), id="fails-on-all"),
+        pytest.param(lambda _: True, JobFailedError("always"), id="fails-on-all"),
         pytest.param(
             lambda gpu: gpu.name == "t4", ProcessLostError("killed"), id="its-process-was-killed"
         ),

@@ -16,9 +16,9 @@ import msgspec
 import memgate
 import memgate_worker
 from memgate.errors import (
-    EngineError,
     HostMemoryError,
     InputError,
+    JobFailedError,
     NoKernelsError,
     NotModelledError,
     ProcessLostError,
@@ -110,7 +110,7 @@ class Host:
             NotModelledError: if it needs what the phantom engine lacks.
             NoKernelsError: if this PyTorch was not built for the GPU.
             HostMemoryError: if the profile engine has too little memory of this machine for it.
-            EngineError: if it fails for another reason.
+            JobFailedError: if it fails for another reason.
         """
         guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
         guard.daemon = True
@@ -142,7 +142,7 @@ class Host:
                     f"the job failed: {answer.message}; if this machine had no memory left, allow"
                     " it less with --host-memory GIB, or use --engine phantom"
                 )
-            raise EngineError(f"the job failed: {answer.message}")
+            raise JobFailedError(f"the job failed: {answer.message}")
         return answer
 
     def _send(self, request: Request) -> None:

@@ -12,7 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from memgate.contract import Asker, JobError, JobRecord
+from memgate.contract import Asker, Failure, JobRecord
+from memgate.errors import Fault
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.savings import memory_saved
@@ -68,9 +69,9 @@ def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | Max
         _note(store, record, _decision(record, result.decision, "", result), result)
 
 
-def note_failure(store: JobStore, record: JobRecord, error: JobError) -> None:
+def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
     """Remember that a job has no answer."""
-    outcome: Outcome = "refused" if error.is_callers else "failed"
+    outcome: Outcome = "refused" if error.fault is Fault.CALLER else "failed"
     _note(store, record, _decision(record, outcome, f"{error.code}: {error.message}"))
 
 

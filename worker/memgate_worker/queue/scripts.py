@@ -13,7 +13,8 @@ CREATE = """
 local state = redis.call('HGET', KEYS[1], 'state')
 if state == 'failed' then
     local error = redis.call('HGET', KEYS[1], 'error')
-    if cjson.decode(error)['is_callers'] then return 0 end
+    local fault = cjson.decode(error)['fault']
+    if fault == 'caller' or fault == 'job' or fault == 'unsupported' then return 0 end
 elseif state and state ~= 'canceled' then
     return 0
 end

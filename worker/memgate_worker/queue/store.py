@@ -19,7 +19,7 @@ from redis import Redis
 
 from memgate.contract import (
     Asker,
-    JobError,
+    Failure,
     JobRecord,
     JobState,
     Priority,
@@ -27,6 +27,7 @@ from memgate.contract import (
     UnknownJobError,
     Work,
 )
+from memgate.errors import Fault
 from memgate_worker.queue import scripts
 from memgate_worker.queue.settings import QueueSettings
 
@@ -187,13 +188,13 @@ class JobStore:
         keys = [_key("job", job_id), DONE_CHANNEL]
         return bool(self._add_advice(keys=keys, args=[job_id, worker, result or ""]))
 
-    def fail(self, job_id: str, error: JobError) -> bool:
+    def fail(self, job_id: str, error: Failure) -> bool:
         """Store why there is no answer."""
         return self._over(job_id, JobState.FAILED, "error", error.model_dump_json())
 
     def cancel(self, job_id: str) -> bool:
         """End a job that nobody wants any more; False if it was over."""
-        error = JobError(code="CANCELED", message="the job was canceled", is_callers=True)
+        error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.CALLER)
         return self._over(job_id, JobState.CANCELED, "error", error.model_dump_json())
 
     def _over(

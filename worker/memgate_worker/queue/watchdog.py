@@ -15,7 +15,8 @@ from secrets import token_hex
 import structlog
 from redis.exceptions import RedisError
 
-from memgate.contract import JobError, UnknownJobError
+from memgate.contract import Failure, UnknownJobError
+from memgate.errors import Fault
 from memgate_worker.queue.history import note_failure
 from memgate_worker.queue.queues import Speed, enqueue, queue_keys
 from memgate_worker.queue.settings import QueueSettings
@@ -81,7 +82,7 @@ class Watchdog:
         self._store.count("lost", "worker")
         if record.attempts >= self._settings.max_attempts:
             message = f"{record.attempts} workers were lost over this job"
-            error = JobError(code="WORKERS_LOST", message=message, is_callers=False)
+            error = Failure(code="WORKERS_LOST", message=message, fault=Fault.PASSING)
             self._store.count("jobs", f"{record.kind}:failed")
             self._store.count("failures", error.code)
             note_failure(self._store, record, error)

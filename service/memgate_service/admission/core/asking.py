@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from memgate_worker.queue.client import QueueError
 from pydantic import ValidationError
 
 from memgate.contract import Asker, JobRecord, JobState, Priority, UnknownJobError, Work, WorkKind
@@ -24,6 +23,7 @@ from memgate_service.http.dependencies import Parts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.questions import is_advice_pending, wait_for
 from memgate_service.http.response_cache import Answer, cache_key
+from memgate_worker.queue.client import QueueError
 
 #: of Kubernetes, for a webhook that says nothing else
 _DEFAULT_TIMEOUT = 10.0

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from memgate_worker.queue.settings import Settings
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memgate.errors import InputError
 from memgate.gpus import GpuSpec, find_gpu, find_product
+from memgate_worker.queue.settings import Settings
 
 Policy = Literal["admit", "reject", "hold"]
 

@@ -6,8 +6,6 @@ is decided once more by the webhook, which sees its patch as anybody's.
 
 from __future__ import annotations
 
-from memgate_worker.logs import write_line
-
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Outcome
 from memgate_service.admission.core.settings import Shape
@@ -15,6 +13,7 @@ from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
 from memgate_service.admission.kubernetes.objects import SHAPES, JsonObject, as_object, find_pods
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
+from memgate_worker.logs import write_line
 
 #: what is held and not judged yet; what was refused keeps the label, with another value
 _SELECTOR = f"{HELD}=waiting"

@@ -10,8 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from memgate_worker.logs import write_line
-
 from memgate.client.clients import AnswerError, ClientError, MemgateClient
 from memgate.contract import Work
 from memgate.max_batch import MaxBatch
@@ -28,6 +26,7 @@ from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cases import find_cases, references
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
 from memgate_service.admission.kubernetes.objects import Pod
+from memgate_worker.logs import write_line
 
 #: what memgate answers if it is the job that has no answer; all else may pass
 _OF_THE_JOB = (None, 409, 422, 500)

@@ -16,8 +16,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from memgate_worker.logs import write_line
-
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Finding, Judgement, Outcome, judge
 from memgate_service.admission.core.settings import AdmissionSettings, Shape
@@ -33,6 +31,7 @@ from memgate_service.admission.kubernetes.objects import (
 )
 from memgate_service.admission.kubernetes.patches import Patch, put
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
+from memgate_worker.logs import write_line
 
 #: what an AdmissionCheck says if it is ours to answer
 CONTROLLER = "memgate.dev/admission-check"

@@ -207,7 +207,7 @@ class Releaser:
         except NotDoneError as error:
             return error
         except ClientError as error:
-            if not isinstance(error, RefusedError):
+            if not (isinstance(error, AnswerError) and _is_final(error)):
                 self._tell(f"no answer: {error.message}")
             return error
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from memgate_worker.engines.registry import Engine, check_engine, start_engine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -33,6 +31,8 @@ from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from memgate_service.cli.commands.options import AsJson, RuntimeName
+from memgate_worker.engines.registry import Engine, check_engine, start_engine
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
 #: estimators as their authors write them
 _SPELLED = {"xmem": "xMem", "dnnmem": "DNNMem", "schedtune": "SchedTune", "llmem": "LLMem"}

@@ -7,11 +7,11 @@ import threading
 from typing import Annotated
 
 import typer
-from memgate_worker.logs import set_up_logs
 
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.cli.commands.options import ApiKey, Server
+from memgate_worker.logs import set_up_logs
 
 
 def controller_command(

@@ -11,12 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, NoReturn
 
 import typer
-from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
-from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.engines.registry import check_engine, start_engine
-from memgate_worker.engines.traced import TracedJob
-from memgate_worker.runtimes.runtime import find_runtime
-from memgate_worker.verdicts import judge
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -42,6 +36,12 @@ from memgate_service.cli.commands.options import (
 )
 from memgate_service.cli.commands.remote import connect, engine_name, refuse, with_runtime
 from memgate_service.cli.plots import plot_timeline, prepare_picture
+from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.registry import check_engine, start_engine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.verdicts import judge
 
 #: of the contract: other programs look at it
 EXIT_STATUS = {"admit": 0, "reject": 3, "uncertain": 4}

@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.registry import start_engine
-from memgate_worker.runtimes.runtime import find_runtime
-from memgate_worker.verdicts import fit_everywhere
 from rich.console import Console
 from rich.table import Table
 
@@ -27,6 +23,10 @@ from memgate_service.cli.commands.options import (
     Timeout,
 )
 from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
+from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
+from memgate_worker.engines.registry import start_engine
+from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.verdicts import fit_everywhere
 
 #: no GPU admits it
 _EXIT_NONE = 3

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from memgate_worker.queue.client import QueueClient, QueueError
-from memgate_worker.queue.keys import KeyRing, Role
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +17,8 @@ from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.secret import Secret
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.client import QueueClient, QueueError
+from memgate_worker.queue.keys import KeyRing, Role
 
 keys_app = typer.Typer(
     name="keys",

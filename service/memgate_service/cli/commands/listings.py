@@ -6,12 +6,12 @@ import json
 from typing import Annotated
 
 import typer
-from memgate_worker.runtimes.runtime import read_runtimes
 from rich.console import Console
 from rich.table import Table
 
 from memgate.gpus import CATALOGUE
 from memgate.units import format_size
+from memgate_worker.runtimes.runtime import read_runtimes
 
 
 def gpus_command(

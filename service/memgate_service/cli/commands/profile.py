@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.profile.engine import ProfileEngine
-from memgate_worker.runtimes.runtime import find_runtime
 
 from memgate.errors import InputError
 from memgate.units import GIB, format_size
 from memgate_service.cli.commands.estimate import show_steps
 from memgate_service.cli.commands.options import HostMemory, RuntimeName, Timeout
+from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.runtimes.runtime import find_runtime
 
 
 def profile_command(

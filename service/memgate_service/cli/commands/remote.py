@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from memgate_worker.engines.registry import check_engine
 from rich.console import Console
 
 from memgate.contract import EngineName
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec
+from memgate_worker.engines.registry import check_engine
 
 if TYPE_CHECKING:
     from memgate.client.clients import MemgateClient

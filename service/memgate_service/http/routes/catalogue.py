@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends
-from memgate_worker.queue.keys import Role
 
 from memgate.gpus import CATALOGUE
 from memgate.schemas import GpuRead
 from memgate_service.http.access import needs
 from memgate_service.http.openapi import PROBLEMS
+from memgate_worker.queue.keys import Role
 
 catalogue = APIRouter(
     tags=["catalogue"], responses=PROBLEMS, dependencies=[Depends(needs(Role.READ))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
-from memgate_worker.queue.keys import Role
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
@@ -21,6 +20,7 @@ from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import ACCEPTED, CANCELED, PROBLEMS, WRONG_TYPE, body_of
 from memgate_service.http.questions import Prefer, ask
 from memgate_service.http.response_cache import cache_key
+from memgate_worker.queue.keys import Role
 
 #: uploads that are in memory at a time; others wait on the disk
 _uploads = anyio.CapacityLimiter(2)

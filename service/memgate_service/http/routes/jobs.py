@@ -7,7 +7,6 @@ from typing import Annotated
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import Response
-from memgate_worker.queue.keys import Role
 
 from memgate.contract import JobRecord, JobState, WorkKind
 from memgate.schemas import JOB_ID, JobList
@@ -17,6 +16,7 @@ from memgate_service.http.dependencies import TheParts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS
 from memgate_service.http.questions import Prefer, applied, pending_advice, wait_for, wait_seconds
+from memgate_worker.queue.keys import Role
 
 jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS)
 

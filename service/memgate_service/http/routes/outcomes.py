@@ -7,8 +7,6 @@ from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
-from memgate_worker.queue.keys import Role
-from memgate_worker.queue.store import Outcome
 
 from memgate.contract import JobRecord, JobState, WorkKind
 from memgate.gpus import parse_gpu
@@ -20,6 +18,8 @@ from memgate_service.http.calibration import compare_outcomes, count_outcome
 from memgate_service.http.dependencies import Parts, TheParts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+from memgate_worker.queue.keys import Role
+from memgate_worker.queue.store import Outcome
 
 outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from memgate_worker.queue.keys import Role
 
 from memgate_service.admission.core.asking import Patience, read_patience
 from memgate_service.admission.kubernetes import gate
@@ -17,6 +16,7 @@ from memgate_service.http.bodies import JSON, json_body
 from memgate_service.http.dependencies import Parts, TheParts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import PROBLEMS, WRONG_TYPE, review_bodies
+from memgate_worker.queue.keys import Role
 
 webhooks = APIRouter(
     prefix="/webhooks/kubernetes",

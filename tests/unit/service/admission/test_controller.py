@@ -10,6 +10,10 @@ import copy
 from typing import Any
 
 import pytest
+
+from memgate.client.clients import AnswerError, NotDoneError, ServedEstimate
+from memgate.contract import Work, WorkKind
+from memgate.units import GIB
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import Controller
@@ -17,10 +21,6 @@ from memgate_service.admission.kubernetes.holding import hold
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.admission.kubernetes.patches import patched
 from memgate_service.admission.kubernetes.rounds import Done
-
-from memgate.client.clients import AnswerError, NotDoneError, ServedEstimate
-from memgate.contract import Work, WorkKind
-from memgate.units import GIB
 from tests.admission import SPEC, T4, answer_work, make_estimate, make_job, make_pod
 
 _KINDS = {"Pod": Resource("v1", "pods"), "Job.batch": Resource("batch/v1", "jobs")}

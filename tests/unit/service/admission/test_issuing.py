@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+
 from memgate_service.admission.kubernetes.issuing import (
     Issued,
     end_of,

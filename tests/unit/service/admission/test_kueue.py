@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from memgate_service.admission.core.judgement import Finding, Outcome, judge
 from memgate_service.admission.core.settings import AdmissionSettings, Shape
 from memgate_service.admission.kubernetes.objects import find_pods, select_node
@@ -18,7 +19,6 @@ from memgate_service.admission.kueue.controller import (
     place_pods,
     write_reply,
 )
-
 from tests.admission import make_pod
 from tests.integration.gates import apply_patch
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from memgate.errors import InputError
+from memgate.gpus import CATALOGUE
+from memgate.units import GIB, MIB
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import (
     UnknownGpuError,
@@ -12,10 +16,6 @@ from memgate_service.admission.kubernetes.places import (
     find_places,
     names_gpu,
 )
-
-from memgate.errors import InputError
-from memgate.gpus import CATALOGUE
-from memgate.units import GIB, MIB
 from tests.admission import make_pod
 
 _LABEL = "nvidia.com/gpu.product"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from memgate_service.admission.kubernetes.quantities import is_nothing, read_quantity
 
 from memgate.errors import InputError
+from memgate_service.admission.kubernetes.quantities import is_nothing, read_quantity
 
 
 @pytest.mark.parametrize(

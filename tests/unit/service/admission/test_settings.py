@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
+
 from memgate_service.admission.core.asking import read_patience
 from memgate_service.admission.core.settings import AdmissionSettings
-from pydantic import ValidationError
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from memgate_service.dashboard.accuracy_page import chart_points
 from memgate_service.dashboard.coverage import group_rows, make_row, measure_coverage
 from memgate_worker.queue.store import Outcome

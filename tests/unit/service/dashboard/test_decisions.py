@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from memgate_service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
 from memgate_worker.queue.history import Decision
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from memgate_service.dashboard.families import family_of
 
 

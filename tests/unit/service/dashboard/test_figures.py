@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from memgate_service.dashboard.figures import chart_rows, sum_up
 from memgate_worker.queue.history import step_seconds, time_step
 

@@ -6,6 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
+from memgate.contract import JobRecord, JobState, Priority, Work, WorkKind
+from memgate.gpus import CATALOGUE, GpuRequest
+from memgate.jobspec import JobSpec
+from memgate.units import GIB
+from memgate.views import PhaseSpan, TimelineView
 from memgate_service.dashboard.advice import describe_run, propose
 from memgate_service.dashboard.job_view import (
     describe_verdict,
@@ -17,12 +23,6 @@ from memgate_service.dashboard.job_view import (
     strip_of,
 )
 from memgate_service.dashboard.rendering import render_part, write_seconds, write_size
-
-from memgate.contract import JobRecord, JobState, Priority, Work, WorkKind
-from memgate.gpus import CATALOGUE, GpuRequest
-from memgate.jobspec import JobSpec
-from memgate.units import GIB
-from memgate.views import PhaseSpan, TimelineView
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+
+from memgate.contract import JobState
 from memgate_service.dashboard import live
 from memgate_service.dashboard.live import GREETING, Hub, Stream, write_event
 from memgate_service.http.errors import ProblemError
 from memgate_worker.queue.client import QueueError
-
-from memgate.contract import JobState
 
 
 class _Source:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from memgate_service.dashboard.mistakes import next_step, wrong_gpu
-from memgate_service.dashboard.try_it import read_question
-from memgate_service.dashboard.what_if import change_work
 
 from memgate.contract import Work, WorkKind
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
+from memgate_service.dashboard.mistakes import next_step, wrong_gpu
+from memgate_service.dashboard.try_it import read_question
+from memgate_service.dashboard.what_if import change_work
 
 SPEC = "{model: {source: torchvision, name: resnet18}, input: {shape: [3, 8, 8]}, batch_size: 2%s}"
 

@@ -68,7 +68,7 @@ class PhantomEngine:
             InputError: if the job cannot be run as it is written, or needs what the phantom lacks.
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             SimulationError: if the simulator and the real allocator disagree.
-            EngineError: if the job fails for another reason.
+            JobFailedError: if the job fails for another reason.
         """
         key = _what_decides(spec, gpu)
         if key in self._traced:

@@ -96,7 +96,7 @@ class ProfileEngine:
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             ExtrapolationError: if the small runs do not tell the large one.
             HostMemoryError: if this machine has too little memory for the small runs.
-            EngineError: if it fails for another reason.
+            JobFailedError: if it fails for another reason.
         """
         start = time.perf_counter()
         limits = (timeout_seconds, host_memory_bytes)
