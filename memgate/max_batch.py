@@ -8,10 +8,10 @@ caller's business; so is how long it may take.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from memgate.decision import Decision
 from memgate.report import Estimate
 from memgate.verdict import MAX_CONTEXT_BYTES
 
@@ -34,8 +34,10 @@ class TriedBatch(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     batch_size: int
-    decision: Literal["admit", "uncertain", "reject"]
+    decision: Decision
+    needs_bytes: int
     upper_bound_bytes: int
+    """The older name of ``needs_bytes``."""
 
 
 class MaxBatch(BaseModel):
@@ -63,7 +65,7 @@ def find_max_batch(
         if not goes_on():
             return None
         said[next_size] = ask(next_size)
-        if said[next_size].decision == "admit":
+        if said[next_size].decision is Decision.ADMIT:
             low = max(low, next_size)
             if low >= MAX_BATCH_SIZE:
                 break
@@ -74,11 +76,12 @@ def find_max_batch(
         TriedBatch(
             batch_size=size,
             decision=answer.decision,
-            upper_bound_bytes=answer.upper_bound_bytes,
+            needs_bytes=answer.needs_bytes,
+            upper_bound_bytes=answer.needs_bytes,
         )
         for size, answer in sorted(said.items())
     ]
-    bounds = [batch.upper_bound_bytes for batch in tried]
+    bounds = [batch.needs_bytes for batch in tried]
     return MaxBatch(
         batch_size=low or None,
         is_monotone=bounds == sorted(bounds),
@@ -121,7 +124,7 @@ def _guess(said: dict[int, Estimate]) -> int:
         rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
         if rise < 0:
             return int(max(1, size - nearest.headroom_bytes / rise))
-    taken = max(1, nearest.upper_bound_bytes - MAX_CONTEXT_BYTES)
+    taken = max(1, nearest.needs_bytes - MAX_CONTEXT_BYTES)
     share = 1 + nearest.headroom_bytes / taken
     # Downwards that is too much, and whoever has time for one try wants one that is admitted.
     return int(max(1, size * (share if share > 1 else _CAUTION * share)))

@@ -13,6 +13,7 @@ from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.links import link_blocks
@@ -22,7 +23,7 @@ from memgate.residents import find_model_bytes
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from memgate.trace import Trace
-from memgate.verdict import USUAL_CONTEXT_BYTES, Decision, decide, left_for_segments
+from memgate.verdict import USUAL_CONTEXT_BYTES, decide, left_for_segments
 
 
 def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) -> Timeline:
@@ -63,8 +64,8 @@ def estimate(
     run = replay(timeline, config, left)
     # 3. The least in which it lives.
     required = find_min_capacity(timeline, config, ample, died_at_bytes=left if run.oom else 0)
-    # 4. What held the memory when most was held.
-    breakdown = break_down(timeline, run) | {"context": USUAL_CONTEXT_BYTES}
+    # 4. What would hold the memory when most is held.
+    breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}
     # 5. The verdict, here and elsewhere.
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
     decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
@@ -77,15 +78,21 @@ def estimate(
         if decide(required, other).decision is Decision.ADMIT and other.has_kernels(architectures)
     ]
     return Estimate(
-        decision=decision.name.lower(),  # type: ignore[arg-type]
+        decision=decision,
         engine=engine,
-        peak_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
-        peak_reserved_bytes=run.peak_reserved_bytes,
-        peak_allocated_bytes=run.peak_allocated_bytes,
+        gpu=gpu.name,
+        needs_bytes=verdict.sizes.needs_bytes,
+        least_bytes=verdict.sizes.least_bytes,
+        upper_bound_bytes=verdict.sizes.needs_bytes,
+        capacity_bytes=gpu.memory_bytes,
+        available_bytes=verdict.sizes.available_bytes,
+        peak_bytes=ample.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
+        peak_reserved_bytes=ample.peak_reserved_bytes,
+        peak_allocated_bytes=ample.peak_allocated_bytes,
+        peak_on_gpu_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
+        peak_reserved_on_gpu_bytes=run.peak_reserved_bytes,
         context_bytes=USUAL_CONTEXT_BYTES,
         required_bytes=required + USUAL_CONTEXT_BYTES,
-        upper_bound_bytes=verdict.upper_bound_bytes,
-        capacity_bytes=gpu.memory_bytes,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
         reasons=[*reasons, *notes],

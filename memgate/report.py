@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pydantic import BaseModel, ConfigDict, computed_field
 
-from pydantic import BaseModel, ConfigDict
-
+from memgate.decision import Decision
+from memgate.explanation import Explanation, Sizes, explain
 from memgate.gpus import GpuSpec
+
+#: reasons that the headline of an explanation already states
+_IN_THE_HEADLINE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
+
+#: of a rejected job: a batch that fits, where there was no time to find the largest
+SMALLER_BATCH_FITS = "SMALLER_BATCH_FITS"
 
 
 class _Part(BaseModel):
@@ -30,30 +36,65 @@ class Oom(_Part):
 class Estimate(_Part):
     """Will the job fit, how much does it need, and what for. Sizes are bytes."""
 
-    decision: Literal["admit", "uncertain", "reject"]
+    decision: Decision
     engine: str
+    gpu: str
+    """Its name, as the catalogue or the caller has it."""
+    needs_bytes: int
+    """The headline: what the job needs, with the measured margin and the largest CUDA context
+    that is known of. It is compared with ``available_bytes``."""
+    least_bytes: int
+    """What it needs with no margin and the smallest context."""
+    capacity_bytes: int
+    """What the GPU has."""
+    available_bytes: int
+    """``capacity_bytes`` less what others already use."""
+    headroom_bytes: int
+    """``available_bytes`` less ``needs_bytes``."""
     peak_bytes: int
-    """What the driver would show for this process: segments and context."""
+    """What the job would take with ample memory: segments and context."""
     peak_reserved_bytes: int
     peak_allocated_bytes: int
+    peak_on_gpu_bytes: int
+    """What the driver would show on this GPU: near its capacity the allocator gives back what it
+    has cached, and a job that does not fit dies."""
+    peak_reserved_on_gpu_bytes: int
     context_bytes: int
     required_bytes: int
     """The smallest device memory in which the job still runs."""
     upper_bound_bytes: int
-    """``required_bytes`` with the measured margin and the largest context that is known of."""
-    capacity_bytes: int
-    headroom_bytes: int
+    """The older name of ``needs_bytes``."""
     breakdown: dict[str, int]
-    """At the peak; adds up to ``peak_bytes``."""
+    """At the peak with ample memory; adds up to ``peak_bytes``."""
     reasons: list[Reason]
     oom: Oom | None
+    """Where it would die on this GPU; null if it would not."""
     fits_on: list[str]
     largest_batch_size: int | None = None
     """That would be admitted, if this one is not and it could be found out in time."""
     timings_ms: dict[str, int]
-    """Filled in by who has a clock. ``run`` is 0 where an earlier run was replayed."""
+    """Filled in at the door. ``run`` is 0 where an earlier run was replayed."""
     runtime: str
     versions: dict[str, str]
+    id: str | None = None
+    """Of the job that answered, where a server did."""
+    page: str | None = None
+    """Where a person can look at the answer: a URL, or a path on the server."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def explanation(self) -> Explanation:
+        """What all of this says, in the words of every door."""
+        codes = {*_IN_THE_HEADLINE, SMALLER_BATCH_FITS}
+        return explain(
+            self.decision,
+            self.gpu,
+            Sizes(self.needs_bytes, self.least_bytes, self.available_bytes),
+            why=[reason.message for reason in self.reasons if reason.code not in codes],
+            largest_batch_size=self.largest_batch_size,
+            smaller_batch=self.why(SMALLER_BATCH_FITS),
+            fits_on=self.fits_on,
+        )
 
     def why(self, code: str) -> str:
         """Return what the reason with a code says, nothing if there is none."""
@@ -65,7 +106,8 @@ class FitEntry(_Part):
 
     gpu: str
     capacity_bytes: int
-    decision: Literal["admit", "uncertain", "reject", "unknown"]
+    decision: Decision
+    needs_bytes: int | None
     upper_bound_bytes: int | None
     headroom_bytes: int | None
     reason: Reason
@@ -77,6 +119,7 @@ class FitEntry(_Part):
             gpu=gpu.name,
             capacity_bytes=gpu.memory_bytes,
             decision=said.decision,
+            needs_bytes=said.needs_bytes,
             upper_bound_bytes=said.upper_bound_bytes,
             headroom_bytes=said.headroom_bytes,
             reason=said.reasons[0],
@@ -88,7 +131,8 @@ class FitEntry(_Part):
         return cls(
             gpu=gpu.name,
             capacity_bytes=gpu.memory_bytes,
-            decision="unknown",
+            decision=Decision.UNKNOWN,
+            needs_bytes=None,
             upper_bound_bytes=None,
             headroom_bytes=None,
             reason=reason,

@@ -10,11 +10,11 @@ rejected if it does not fit with the least, and uncertain between.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 from math import ceil
 
+from memgate.decision import Decision
+from memgate.explanation import Sizes, compare_sizes
 from memgate.gpus import GpuSpec, GpuTarget
-from memgate.units import format_size
 
 #: CUDA context and libraries: the least, the usual and the most
 MIN_CONTEXT_BYTES = 200 * 10**6
@@ -27,12 +27,11 @@ MAX_CONTEXT_BYTES = 700 * 10**6
 MARGIN = 0.013
 
 
-class Decision(IntEnum):
-    """Worst first, so that many devices combine with ``min``."""
-
-    REJECT = 0
-    UNCERTAIN = 1
-    ADMIT = 2
+_CODES = {
+    Decision.ADMIT: "FITS",
+    Decision.UNCERTAIN: "WITHIN_THE_MARGIN",
+    Decision.REJECT: "DOES_NOT_FIT",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +43,12 @@ class Verdict:
     code: str
     #: for people, with numbers
     message: str
-    #: what a job needs at the most
-    upper_bound_bytes: int
-    #: what is left above the bound; below zero if nothing is
-    headroom_bytes: int
+    sizes: Sizes
+
+    @property
+    def headroom_bytes(self) -> int:
+        """What is left above the bound; below zero if nothing is."""
+        return self.sizes.available_bytes - self.sizes.needs_bytes
 
 
 def left_for_segments(target: GpuTarget) -> int:
@@ -57,23 +58,20 @@ def left_for_segments(target: GpuTarget) -> int:
 
 def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) -> Verdict:
     """Compare the smallest memory for segments that suffices with what a GPU has left."""
-    capacity = gpu.memory_bytes - already_used_bytes
-    least = segments_bytes + MIN_CONTEXT_BYTES
-    most = ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES
-    needs = f"needs {format_size(least)} to {format_size(most)}"
-    has = f"{gpu.name} has {format_size(capacity)}"
-    if most <= capacity:
-        decision, code, message = Decision.ADMIT, "FITS", f"{needs}, {has}"
-    elif least > capacity:
-        decision, code = Decision.REJECT, "DOES_NOT_FIT"
-        message = f"{needs}, {has}; lower the batch size or take a larger GPU"
+    sizes = Sizes(
+        needs_bytes=ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES,
+        least_bytes=segments_bytes + MIN_CONTEXT_BYTES,
+        available_bytes=gpu.memory_bytes - already_used_bytes,
+    )
+    if sizes.needs_bytes <= sizes.available_bytes:
+        decision = Decision.ADMIT
+    elif sizes.least_bytes > sizes.available_bytes:
+        decision = Decision.REJECT
     else:
-        decision, code = Decision.UNCERTAIN, "WITHIN_THE_MARGIN"
-        message = f"{needs} depending on the CUDA context, {has}"
+        decision = Decision.UNCERTAIN
     return Verdict(
         decision=decision,
-        code=code,
-        message=message,
-        upper_bound_bytes=most,
-        headroom_bytes=capacity - most,
+        code=_CODES[decision],
+        message=compare_sizes(gpu.name, sizes),
+        sizes=sizes,
     )

@@ -125,6 +125,9 @@ def answer_work(work: Work, size_bytes: int) -> Estimate | MaxBatch:
 
 def _largest(batch_size: int | None, said: Estimate) -> MaxBatch:
     tried = TriedBatch(
-        batch_size=1, decision=said.decision, upper_bound_bytes=said.upper_bound_bytes
+        batch_size=1,
+        decision=said.decision,
+        needs_bytes=said.needs_bytes,
+        upper_bound_bytes=said.needs_bytes,
     )
     return MaxBatch(batch_size=batch_size, is_monotone=True, tried=[tried], estimate=said)

@@ -21,7 +21,12 @@ JOB: dict[str, Any] = {
     "batch_size": 4,
 }
 ASKED = {"job": JOB, "gpu": "rtx-3060"}
-RESULT = {"decision": "admit", "peak_bytes": 5, "peak_reserved_bytes": 4, "upper_bound_bytes": 6}
+RESULT = {
+    "decision": "admit",
+    "peak_on_gpu_bytes": 5,
+    "peak_reserved_on_gpu_bytes": 4,
+    "upper_bound_bytes": 6,
+}
 
 
 def _client(redis_url: str, **settings: Any) -> TestClient:

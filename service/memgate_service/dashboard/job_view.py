@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memgate.contract import JobRecord, WorkKind
+from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
 from memgate.units import format_size
-from memgate.verdict import (
-    MIN_CONTEXT_BYTES,
-    USUAL_CONTEXT_BYTES,
-    Decision,
-    decide,
-    left_for_segments,
-)
+from memgate.verdict import MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide, left_for_segments
 from memgate.views import TimelineView
 from memgate_service.dashboard.rendering import CATEGORIES
 from memgate_worker.queue.history import describe_subject
@@ -232,7 +227,7 @@ def _judge_elsewhere(record: JobRecord, said: dict[str, Any], gpu: GpuSpec) -> G
         name=gpu.name,
         capacity_bytes=gpu.memory_bytes,
         decision=decision,
-        needs_bytes=None if decision == "pending" else verdict.upper_bound_bytes,
+        needs_bytes=None if decision == "pending" else verdict.sizes.needs_bytes,
         why=why,
         is_asked=is_asked,
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memgate.decision import Decision
 from memgate.max_batch import MAX_BATCH_SIZE, MaxBatch, find_max_batch
 from memgate.report import Estimate
 
@@ -22,8 +23,8 @@ def _asker(need: Callable[[int], int]) -> Callable[[int], Estimate]:
         assert 1 <= batch_size <= MAX_BATCH_SIZE
         bound = need(batch_size)
         return Estimate.model_construct(
-            decision="admit" if bound <= _CAPACITY else "reject",
-            upper_bound_bytes=bound,
+            decision=Decision.ADMIT if bound <= _CAPACITY else Decision.REJECT,
+            needs_bytes=bound,
             headroom_bytes=_CAPACITY - bound,
         )
 
@@ -81,9 +82,9 @@ def test_an_uncertain_batch_is_not_admitted() -> None:
     """Only what is sure counts."""
 
     def ask(batch_size: int) -> Estimate:
-        decision = "admit" if batch_size <= 10 else "uncertain"
+        decision = Decision.ADMIT if batch_size <= 10 else Decision.UNCERTAIN
         return Estimate.model_construct(
-            decision=decision, upper_bound_bytes=batch_size, headroom_bytes=20 - batch_size
+            decision=decision, needs_bytes=batch_size, headroom_bytes=20 - batch_size
         )
 
     found = find_max_batch(ask, 1)

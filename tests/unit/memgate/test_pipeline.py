@@ -9,18 +9,13 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
 from memgate.pipeline import estimate
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
-from memgate.verdict import (
-    MAX_CONTEXT_BYTES,
-    MIN_CONTEXT_BYTES,
-    USUAL_CONTEXT_BYTES,
-    Decision,
-    decide,
-)
+from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
 from tests.builders import mib
 
 
@@ -75,10 +70,9 @@ def test_a_large_job_is_rejected_with_where_it_dies() -> None:
     assert answer.decision == "reject"
     (reason,) = answer.reasons
     assert reason.code == "DOES_NOT_FIT"
-    assert reason.message == (
-        "needs 9.19 GiB to 9.77 GiB, rtx-4060 has 7.75 GiB;"
-        " lower the batch size or take a larger GPU"
-    )
+    assert reason.message == "needs 9.77 GiB, rtx-4060 has 7.75 GiB"
+    assert answer.explanation.headline == f"does not fit on rtx-4060: {reason.message}"
+    assert answer.explanation.helps == [f"as it is, it fits on {', '.join(answer.fits_on[:3])}"]
     assert answer.oom is not None
     assert answer.oom.event == 7
     assert "rtx-4060" not in answer.fits_on

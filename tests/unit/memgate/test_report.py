@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memgate.decision import Decision
 from memgate.gpus import CATALOGUE
 from memgate.report import Estimate, FitEntry, Reason
 
@@ -10,7 +11,8 @@ def test_a_row_keeps_of_an_estimate_what_a_table_shows() -> None:
     """The first reason is the one that decided."""
     why = Reason(code="FITS", message="it fits")
     said = Estimate.model_construct(
-        decision="admit",
+        decision=Decision.ADMIT,
+        needs_bytes=5,
         upper_bound_bytes=5,
         headroom_bytes=7,
         reasons=[why, Reason(code="OTHER", message="")],
@@ -19,7 +21,7 @@ def test_a_row_keeps_of_an_estimate_what_a_table_shows() -> None:
     row = FitEntry.of(CATALOGUE["t4"], said)
 
     assert (row.gpu, row.capacity_bytes) == ("t4", CATALOGUE["t4"].memory_bytes)
-    assert (row.decision, row.upper_bound_bytes, row.headroom_bytes) == ("admit", 5, 7)
+    assert (row.decision, row.needs_bytes, row.headroom_bytes) == (Decision.ADMIT, 5, 7)
     assert row.reason == why
 
 

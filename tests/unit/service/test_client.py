@@ -31,8 +31,11 @@ JOB_ID = "0123456789abcdef" * 2
 ESTIMATE: dict[str, Any] = {
     "decision": "admit",
     "engine": "phantom",
+    "gpu": "t4",
     **{f"peak{part}_bytes": 1 for part in ("", "_reserved", "_allocated")},
-    **{f"{part}_bytes": 1 for part in ("context", "required", "upper_bound", "capacity")},
+    **{f"peak{part}_on_gpu_bytes": 1 for part in ("", "_reserved")},
+    **{f"{part}_bytes": 1 for part in ("needs", "least", "available", "capacity")},
+    **{f"{part}_bytes": 1 for part in ("context", "required", "upper_bound")},
     "headroom_bytes": 0,
     "breakdown": {},
     "reasons": [{"code": "FITS", "message": "it fits"}],

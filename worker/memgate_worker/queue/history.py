@@ -66,7 +66,7 @@ def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | Max
         message = "not even one sample fits" if size is None else f"largest batch: {size:,}"
         _note(store, record, _decision(record, "answered", message))
     else:
-        _note(store, record, _decision(record, result.decision, "", result), result)
+        _note(store, record, _decision(record, result.decision.value, "", result), result)  # type: ignore[arg-type]
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:

@@ -12,11 +12,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from memgate.contract import Work
+from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from memgate.units import format_size
-from memgate.verdict import Decision, decide
+from memgate.verdict import decide
 from memgate_service.admission.core.settings import AdmissionSettings, Policy
 from memgate_service.admission.kubernetes.cases import Case
 from memgate_service.admission.kubernetes.places import Place

@@ -44,7 +44,9 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
         raise ProblemError(422, detail)
     assert record.result is not None
     gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
-    predicted = record.result["peak_reserved_bytes" if outcome.is_reserved_only else "peak_bytes"]
+    predicted = record.result[
+        "peak_reserved_on_gpu_bytes" if outcome.is_reserved_only else "peak_on_gpu_bytes"
+    ]
     stored = Outcome(
         job=record.id,
         model=_family(record.work.model_dump(mode="json", by_alias=True)),
@@ -68,7 +70,7 @@ def _peak_bound(said: dict[str, Any], *, is_reserved_only: bool) -> int:
     What the allocator reserved may be above its prediction by as much as the whole process may.
     """
     beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
-    return ceil(int(said["peak_reserved_bytes"]) * (1 + MARGIN)) + beside
+    return ceil(int(said["peak_reserved_on_gpu_bytes"]) * (1 + MARGIN)) + beside
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:

@@ -1,0 +1,106 @@
+"""What a verdict says, worked out once: what a job needs, what there is, why, what would help.
+
+Every door prints these sentences and writes none of its own: command line, HTTP, dashboard,
+kubectl, sbatch. The one headline number is ``needs_bytes``, which is compared with what is
+available; ``least_bytes`` is named only where the two decide differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from memgate.decision import Decision
+from memgate.units import format_size
+
+_VERBS = {
+    Decision.ADMIT: "fits on",
+    Decision.UNCERTAIN: "may not fit on",
+    Decision.REJECT: "does not fit on",
+    Decision.UNKNOWN: "is not known to fit on",
+}
+
+#: GPUs that are named as a way out
+_MAX_NAMED_GPUS = 3
+
+
+class Sizes(NamedTuple):
+    """What is compared, in bytes."""
+
+    needs_bytes: int
+    """What the job needs at most: the bound that decides."""
+    least_bytes: int
+    """What it needs at least."""
+    available_bytes: int
+    """What the GPU has, less what others already use."""
+
+
+class Explanation(BaseModel):
+    """A verdict in words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    headline: str
+    """``does not fit on t4: needs 15.12 GiB, t4 has 14.56 GiB``."""
+    why: list[str]
+    """What else decided, or is worth knowing, the most important first."""
+    helps: list[str]
+    """What would make it fit, the best first; empty if it fits."""
+
+    @property
+    def text(self) -> str:
+        """All of it in one line."""
+        return "; ".join([self.headline, *self.why, *self.helps])
+
+
+def name_verdict(decision: Decision, gpu: str) -> str:
+    """Say what was decided: ``does not fit on t4``."""
+    return f"{_VERBS[decision]} {gpu}"
+
+
+def compare_sizes(gpu: str, sizes: Sizes) -> str:
+    """Say what is needed and what there is: ``needs 15.12 GiB, t4 has 14.56 GiB``."""
+    has = f"{gpu} has {format_size(sizes.available_bytes)}"
+    needs = format_size(sizes.needs_bytes)
+    if sizes.least_bytes <= sizes.available_bytes < sizes.needs_bytes:
+        least = format_size(sizes.least_bytes)
+        return f"needs {least} to {needs}, depending on the CUDA context, {has}"
+    return f"needs {needs}, {has}"
+
+
+def explain(
+    decision: Decision,
+    gpu: str,
+    sizes: Sizes,
+    *,
+    why: Sequence[str] = (),
+    largest_batch_size: int | None = None,
+    smaller_batch: str = "",
+    fits_on: Sequence[str] = (),
+) -> Explanation:
+    """Put a verdict into words.
+
+    Args:
+        decision: what was decided.
+        gpu: the name of the GPU.
+        sizes: what was compared.
+        why: doubts and notes about the run.
+        largest_batch_size: the largest batch that is admitted, if it is known.
+        smaller_batch: what is known of a smaller batch if the largest is not.
+        fits_on: GPUs on which the job fits as it is, the smallest first.
+    """
+    helps = []
+    if decision is not Decision.ADMIT:
+        if largest_batch_size is not None:
+            helps.append(f"batch size {largest_batch_size:,} fits, the largest that does")
+        elif smaller_batch:
+            helps.append(smaller_batch)
+        if fits_on:
+            helps.append(f"as it is, it fits on {', '.join(fits_on[:_MAX_NAMED_GPUS])}")
+    return Explanation(
+        headline=f"{name_verdict(decision, gpu)}: {compare_sizes(gpu, sizes)}",
+        why=list(why),
+        helps=helps,
+    )

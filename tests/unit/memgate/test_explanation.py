@@ -1,0 +1,75 @@
+"""What a verdict says, in the words of every door."""
+
+from __future__ import annotations
+
+import pytest
+
+from memgate.decision import Decision
+from memgate.explanation import Sizes, compare_sizes, explain
+from memgate.units import GIB
+
+FITS = Sizes(needs_bytes=6 * GIB, least_bytes=5 * GIB, available_bytes=8 * GIB)
+CLOSE = Sizes(needs_bytes=9 * GIB, least_bytes=7 * GIB, available_bytes=8 * GIB)
+TOO_LARGE = Sizes(needs_bytes=10 * GIB, least_bytes=9 * GIB, available_bytes=8 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("decision", "sizes", "want"),
+    [
+        (Decision.ADMIT, FITS, "fits on t4: needs 6.00 GiB, t4 has 8.00 GiB"),
+        (Decision.REJECT, TOO_LARGE, "does not fit on t4: needs 10.00 GiB, t4 has 8.00 GiB"),
+        (Decision.UNCERTAIN, FITS, "may not fit on t4: needs 6.00 GiB, t4 has 8.00 GiB"),
+        (
+            Decision.UNCERTAIN,
+            CLOSE,
+            "may not fit on t4: needs 7.00 GiB to 9.00 GiB, depending on the CUDA context,"
+            " t4 has 8.00 GiB",
+        ),
+        (Decision.UNKNOWN, FITS, "is not known to fit on t4: needs 6.00 GiB, t4 has 8.00 GiB"),
+    ],
+)
+def test_the_headline_is_one_number_against_another(
+    decision: Decision, sizes: Sizes, want: str
+) -> None:
+    """A range is told only where its two ends decide differently."""
+    assert explain(decision, "t4", sizes).headline == want
+
+
+def test_sizes_are_compared_in_the_words_of_the_headline() -> None:
+    """A reason and the headline never state different sizes."""
+    assert explain(Decision.REJECT, "t4", TOO_LARGE).headline.endswith(
+        compare_sizes("t4", TOO_LARGE)
+    )
+
+
+def test_what_would_help_comes_after_why() -> None:
+    """The batch first: it needs no other GPU; then the smallest GPUs, three at most."""
+    said = explain(
+        Decision.REJECT,
+        "t4",
+        TOO_LARGE,
+        why=["sizes depend on data"],
+        largest_batch_size=1024,
+        smaller_batch="batch size 8 would be admitted on t4",
+        fits_on=["a30", "a10", "l4", "h100"],
+    )
+
+    assert said.helps == [
+        "batch size 1,024 fits, the largest that does",
+        "as it is, it fits on a30, a10, l4",
+    ]
+    assert said.text == "; ".join([said.headline, "sizes depend on data", *said.helps])
+
+
+def test_a_smaller_batch_is_named_while_the_largest_is_not_known() -> None:
+    """Better a way out now than the best one later."""
+    said = explain(Decision.REJECT, "t4", TOO_LARGE, smaller_batch="batch size 8 would do")
+
+    assert said.helps == ["batch size 8 would do"]
+
+
+def test_what_fits_needs_no_help() -> None:
+    """Advice for an admitted job would only raise doubts."""
+    said = explain(Decision.ADMIT, "t4", FITS, largest_batch_size=9, fits_on=["t4"])
+
+    assert said.helps == []
