@@ -24,15 +24,11 @@ from memgate.rules import RULES, Device
 from memgate.timeline import Timeline
 from memgate.trace import Trace, read_trace
 from memgate.units import format_size
-from memgate_service.cli.commands.estimate import (
-    EXIT_STATUS,
-    print_estimate,
-    read_gpu,
-    tell_estimate,
-)
+from memgate_service.cli.commands.estimate import EXIT_STATUS, read_gpu, tell_estimate
 from memgate_service.cli.commands.options import ApiKey, AsJson, Gpu, Picture, Server
 from memgate_service.cli.commands.remote import connect, refuse
 from memgate_service.cli.plots import plot_timeline, prepare_picture
+from memgate_service.cli.printing import print_estimate
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
 _MAX_DEPTH = 4

@@ -13,7 +13,6 @@ from typing import Annotated, Any, NamedTuple, NoReturn
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, NotModelledError
@@ -21,7 +20,7 @@ from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 from memgate.spec_text import read_job_text
-from memgate.units import GIB, format_size
+from memgate.units import GIB
 from memgate_service.cli.commands.options import (
     ApiKey,
     Arguments,
@@ -36,6 +35,7 @@ from memgate_service.cli.commands.options import (
 )
 from memgate_service.cli.commands.remote import connect, engine_name, refuse, with_runtime
 from memgate_service.cli.plots import plot_timeline, prepare_picture
+from memgate_service.cli.printing import print_estimate
 from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Limits
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.registry import check_engine, start_engine
@@ -211,26 +211,3 @@ def _answer(traced: TracedJob, target: GpuTarget, start: float) -> Estimate:
     return answer.model_copy(
         update={"timings_ms": {name: round(value * 1000) for name, value in timings.items()}}
     )
-
-
-def print_estimate(answer: Estimate) -> None:
-    """Tell a person."""
-    console = Console(highlight=False)
-    reason, *others = answer.reasons
-    colour = {"admit": "green", "reject": "red", "uncertain": "yellow"}[answer.decision]
-    console.print(f"[bold {colour}]{answer.decision}[/]: {reason.message}")
-    for other in others:
-        console.print(f"note: {other.message}")
-    table = Table("at the peak", "", title_justify="left")
-    for name, size in sorted(answer.breakdown.items(), key=lambda item: -item[1]):
-        if size:
-            table.add_row(name.replace("_", " "), format_size(size))
-    table.add_section()
-    table.add_row("peak, as the driver shows it", format_size(answer.peak_bytes))
-    table.add_row("least in which it runs", format_size(answer.required_bytes))
-    console.print(table)
-    if answer.oom is not None:
-        console.print(f"PyTorch would say: {answer.oom.message}")
-    console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
-    with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
-    console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
