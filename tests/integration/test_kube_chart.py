@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memgate.client.clients import MemgateClient
+from memgate.client.clients import Client
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.certificates import (
     CertificateKeeper,
@@ -414,7 +414,7 @@ def test_the_controller_releases_with_its_own_rights(lab: Lab, chart: list[Any])
 
     with (
         lab.as_account("memgate-controller", NAMESPACE) as account,
-        MemgateClient("http://127.0.0.1:9", num_tries=1) as nobody,
+        Client("http://127.0.0.1:9", num_tries=1) as nobody,
     ):
         controller = Controller(Cluster(account.client), nobody, AdmissionSettings())
         done = controller.go_round()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from memgate.client.clients import MemgateClient
+from memgate.client.clients import Client
 from memgate_service.admission.slurm.outcomes import Memory, Reporter
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
@@ -73,9 +73,9 @@ def gate(home: Path, shared_redis_url: str) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def memgate(gate: Gate) -> Iterator[MemgateClient]:
+def memgate(gate: Gate) -> Iterator[Client]:
     """Ask memgate from Python."""
-    with MemgateClient(gate.url, api_key=gate.key) as client:
+    with Client(gate.url, api_key=gate.key) as client:
         yield client
 
 
@@ -92,7 +92,7 @@ def submit(lab: SlurmLab, gate: Gate) -> Callable[..., Ran]:
 
 
 @pytest.fixture
-def known(memgate: MemgateClient) -> None:
+def known(memgate: Client) -> None:
     """Have memgate know the answers already."""
     for job in (SMALL, LARGE):
         memgate.estimate(job, {"name": "t4", "count": 1})
@@ -222,7 +222,7 @@ TRICKS: list[list[str]] = [
 
 
 def test_a_held_job_is_released_by_its_answer_alone(
-    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+    lab: SlurmLab, gate: Gate, memgate: Client, submit: Callable[..., Ran]
 ) -> None:
     """GIVEN a question that is new, THEN the job is held, its owner cannot change that, AND once
 
@@ -250,7 +250,7 @@ def test_a_held_job_is_released_by_its_answer_alone(
 def test_a_held_job_that_does_not_fit_never_runs(
     lab: SlurmLab,
     gate: Gate,
-    memgate: MemgateClient,
+    memgate: Client,
     submit: Callable[..., Ran],
     option: str,
     state: str,
@@ -295,7 +295,7 @@ def test_a_part_that_fits_does_not_release_the_others(
 
 
 def test_an_array_is_released_as_a_whole(
-    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+    lab: SlurmLab, gate: Gate, memgate: Client, submit: Callable[..., Ran]
 ) -> None:
     """One question, one answer, all its tasks; none of them can be let in by its owner."""
     job = _never_seen(SMALL)
@@ -317,7 +317,7 @@ def test_an_array_is_released_as_a_whole(
 
 
 def test_what_its_owner_holds_stays_held(
-    lab: SlurmLab, gate: Gate, memgate: MemgateClient, submit: Callable[..., Ran]
+    lab: SlurmLab, gate: Gate, memgate: Client, submit: Callable[..., Ran]
 ) -> None:
     """``sbatch --hold``: memgate's hold ends, the owner's own does not."""
     job = _never_seen(SMALL)
@@ -471,7 +471,7 @@ def test_a_node_without_memgates_modules_runs_jobs(lab: SlurmLab) -> None:
     assert step.status == 0, step.err
 
 
-def test_what_accounting_measured_is_reported_once(memgate: MemgateClient, tmp_path: Path) -> None:
+def test_what_accounting_measured_is_reported_once(memgate: Client, tmp_path: Path) -> None:
     """From sacct's real words to ``GET /accuracy``; a second look finds nothing new."""
     said = memgate.estimate(SMALL, {"name": "t4", "count": 1})
     text = (DATA / "slurm" / "sacct-22.05.txt").read_text()

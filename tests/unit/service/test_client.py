@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from memgate.client import conversation
-from memgate.client.clients import AsyncMemgateClient, MemgateClient
+from memgate.client.clients import AsyncClient, Client
 from memgate.client.conversation import AnswerError, NotDoneError, RefusedError, UnreachableError
 from memgate.errors import InputError
 from memgate.jobspec import parse_job_spec
@@ -100,7 +100,7 @@ def call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
 
     def blocking(server: Server, name: str, *arguments: Any, **options: Any) -> Any:
         monkeypatch.setattr(time, "sleep", pauses.append)
-        client = MemgateClient("http://memgate", transport=httpx2.MockTransport(server))
+        client = Client("http://memgate", transport=httpx2.MockTransport(server))
         with client:
             answer = getattr(client, name)(*arguments, **options)
             return list(answer) if inspect.isgenerator(answer) else answer
@@ -110,7 +110,7 @@ def call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
             pauses.append(seconds)
 
         async def ask() -> Any:
-            client = AsyncMemgateClient("http://memgate", transport=httpx2.MockTransport(server))
+            client = AsyncClient("http://memgate", transport=httpx2.MockTransport(server))
             async with client:
                 answer = getattr(client, name)(*arguments, **options)
                 if inspect.isasyncgen(answer):
@@ -299,9 +299,9 @@ def test_a_server_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand, or by the environment."""
     monkeypatch.delenv("MEMGATE_URL", raising=False)
     with pytest.raises(InputError, match="MEMGATE_URL"):
-        MemgateClient()
+        Client()
     with pytest.raises(InputError, match="begins with http"):
-        MemgateClient("memgate:8080")
+        Client("memgate:8080")
 
 
 def test_a_key_is_shown_to_the_server_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +310,7 @@ def test_a_key_is_shown_to_the_server_and_to_nobody_else(monkeypatch: pytest.Mon
     monkeypatch.setenv("MEMGATE_API_KEY", "mg_secret")
     server = Server(problem(401, "NO_KEY"))
     with (
-        MemgateClient(transport=httpx2.MockTransport(server)) as client,
+        Client(transport=httpx2.MockTransport(server)) as client,
         pytest.raises(RefusedError) as raised,
     ):
         client.gpus()

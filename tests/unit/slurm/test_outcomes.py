@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from memgate.client.clients import AnswerError, MemgateClient
+from memgate.client.clients import AnswerError, Client
 from memgate.client.conversation import UnreachableError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.outcomes import (
@@ -110,7 +110,7 @@ def _look(tmp_path: Path, text: str, *answers: Any, now: float = 1e9) -> tuple[i
         return text
 
     transport = httpx2.MockTransport(server)
-    with MemgateClient("http://memgate", transport=transport, num_tries=1) as client:
+    with Client("http://memgate", transport=transport, num_tries=1) as client:
         memory = Memory(tmp_path / "memory.json")
         reporter = Reporter(
             client, memory, told.append, shortest_seconds=120, ask=ask, clock=lambda: now

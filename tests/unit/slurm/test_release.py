@@ -11,8 +11,8 @@ import pytest
 
 from memgate.client.clients import (
     AnswerError,
+    Client,
     ClientError,
-    MemgateClient,
     NotDoneError,
     RefusedError,
 )
@@ -167,7 +167,7 @@ def _look(twin: Twin, *answers: Answer) -> tuple[int, list[str]]:
     told: list[str] = []
     server = Server(*answers)
     transport = httpx2.MockTransport(server)
-    with MemgateClient("http://memgate", transport=transport, num_tries=1) as client:
+    with Client("http://memgate", transport=transport, num_tries=1) as client:
         num_waiting = Releaser(client, twin, Policy(), told.append, clock=lambda: 10.0).look()
     assert server.is_done
     return num_waiting, told

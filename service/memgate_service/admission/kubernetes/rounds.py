@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from memgate.client.clients import AnswerError, ClientError, MemgateClient
+from memgate.client.clients import AnswerError, Client, ClientError
 from memgate.contract import Work
 from memgate.max_batch import MaxBatch
 from memgate_service.admission.core.judgement import (
@@ -53,9 +53,7 @@ class Done(NamedTuple):
 class Rounds(ABC):
     """Looks at objects that wait for an answer, again and again."""
 
-    def __init__(
-        self, cluster: Cluster, memgate: MemgateClient, settings: AdmissionSettings
-    ) -> None:
+    def __init__(self, cluster: Cluster, memgate: Client, settings: AdmissionSettings) -> None:
         self._cluster = cluster
         self._memgate = memgate
         self._settings = settings

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memgate.client.clients import AnswerError, ClientError, MemgateClient
+from memgate.client.clients import AnswerError, Client, ClientError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.controller import read_comment, run
 
@@ -176,7 +176,7 @@ class Reporter:
 
     def __init__(
         self,
-        client: MemgateClient,
+        client: Client,
         memory: Memory,
         tell: Callable[[str], None],
         *,

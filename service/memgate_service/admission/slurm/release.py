@@ -15,8 +15,8 @@ from typing import Any
 
 from memgate.client.clients import (
     AnswerError,
+    Client,
     ClientError,
-    MemgateClient,
     NotDoneError,
     RefusedError,
     ServedEstimate,
@@ -140,7 +140,7 @@ class Releaser:
 
     def __init__(
         self,
-        client: MemgateClient,
+        client: Client,
         controller: Controller,
         policy: Policy,
         tell: Callable[[str], None],

@@ -30,7 +30,7 @@ def controller_command(
     MEMGATE_ADMISSION_* settings as the webhooks. deploy/kubernetes/ has what it needs to run there.
     With --kueue: deploy/examples/kueue/.
     """
-    from memgate.client.clients import MemgateClient
+    from memgate.client.clients import Client
     from memgate_service.admission.kubernetes.controller import Controller
     from memgate_service.admission.kueue.controller import KueueController
 
@@ -40,7 +40,7 @@ def controller_command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     cluster = Cluster.connect(settings.kubeconfig)
-    with MemgateClient(server, api_key=api_key, num_tries=1) as memgate:
+    with Client(server, api_key=api_key, num_tries=1) as memgate:
         make = KueueController if kueue else Controller
         controller = make(cluster, memgate, settings)
         controller.run(interval, lambda seconds: not stopped.wait(seconds))

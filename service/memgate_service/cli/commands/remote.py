@@ -14,22 +14,22 @@ from memgate.jobspec import JobSpec
 from memgate_worker.engines.registry import check_engine
 
 if TYPE_CHECKING:
-    from memgate.client.clients import MemgateClient
+    from memgate.client.clients import Client
 
 #: a person waits for the error: fewer tries than a program makes
 _NUM_TRIES = 3
 
 
 @contextmanager
-def connect(server: str, api_key: str | None, *, silent: bool = False) -> Iterator[MemgateClient]:
+def connect(server: str, api_key: str | None, *, silent: bool = False) -> Iterator[Client]:
     """Open a client, and show that it waits."""
     try:
-        from memgate.client.clients import MemgateClient  # an extra: the command line does without
+        from memgate.client.clients import Client  # an extra: the command line does without
     except ImportError:
         raise InputError("--server needs httpx2: pip install 'memgate[client]'") from None
     console = Console(stderr=True, quiet=silent)
     with (
-        MemgateClient(server, api_key=api_key, num_tries=_NUM_TRIES) as client,
+        Client(server, api_key=api_key, num_tries=_NUM_TRIES) as client,
         console.status(f"waiting for {server}"),
     ):
         yield client

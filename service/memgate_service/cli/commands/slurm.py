@@ -14,7 +14,7 @@ from memgate.errors import InputError, MemgateError
 from memgate_service.cli.commands.options import ApiKey
 
 if TYPE_CHECKING:
-    from memgate.client.clients import MemgateClient
+    from memgate.client.clients import Client
 
 slurm_app = typer.Typer(
     name="slurm",
@@ -125,9 +125,9 @@ def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
         time.sleep(every_seconds)
 
 
-def _client(server: str | None, api_key: str | None, key_file: Path | None) -> MemgateClient:
+def _client(server: str | None, api_key: str | None, key_file: Path | None) -> Client:
     try:
-        from memgate.client.clients import MemgateClient  # an extra: the command line does without
+        from memgate.client.clients import Client  # an extra: the command line does without
     except ImportError:
         raise InputError("this needs httpx2: pip install 'memgate[client]'") from None
     if key_file is not None:
@@ -135,4 +135,4 @@ def _client(server: str | None, api_key: str | None, key_file: Path | None) -> M
             api_key = key_file.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"--key-file {key_file}: {error}") from None
-    return MemgateClient(server, api_key=api_key, num_tries=1)
+    return Client(server, api_key=api_key, num_tries=1)
