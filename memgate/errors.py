@@ -177,10 +177,22 @@ class RuntimeMissingError(OperatorError):
     code = "RUNTIME_MISSING"
 
 
-class MissingExtraError(OperatorError):
+class MissingExtraError(OperatorError, ImportError):
     """A package that is not installed; the message has the command that installs it."""
 
     code = "EXTRA_MISSING"
+
+    @classmethod
+    def of(cls, what: str, error: ModuleNotFoundError, extra: str) -> MissingExtraError:
+        """Say which package something needs, and which extra of memgate brings it.
+
+        Raises:
+            ModuleNotFoundError: the same, if what is missing is a part of memgate: no extra has it.
+        """
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "memgate", "memgate_service", "memgate_worker"):
+            raise error
+        return cls(f"{what} needs {package}: pip install 'memgate[{extra}]'")
 
 
 class PassingError(MemgateError):

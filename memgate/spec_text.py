@@ -12,7 +12,7 @@ from memgate.errors import InputError
 from memgate.jobspec import JobSpec, parse_job_spec
 
 #: a spec is a few hundred bytes, a configuration of a model a few thousand
-_MAX_LENGTH = 1 << 18
+MAX_SPEC_LENGTH = 1 << 18
 
 #: YAML takes a second for 50,000 characters, in which nobody else is answered; JSON a millisecond
 _MAX_YAML = 1 << 14
@@ -48,14 +48,29 @@ def read_job_text(text: str) -> JobSpec:
     return parse_job_spec(read_text(text))
 
 
+def read_job_bytes(data: bytes) -> JobSpec:
+    """Check a spec that is in a file, UTF-8.
+
+    Raises:
+        InputError: if it is none, with the place, or the field and the rule.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise SpecTextError(
+            f"neither JSON nor YAML: not UTF-8, from byte {error.start} on"
+        ) from None
+    return read_job_text(text)
+
+
 def read_text(text: str) -> object:
     """Read JSON or YAML, and of YAML what JSON can hold.
 
     Raises:
         SpecTextError: if it is neither, or longer than any spec.
     """
-    if len(text) > _MAX_LENGTH:
-        why = f"a job spec may have {_MAX_LENGTH} characters, and this has {len(text)}"
+    if len(text) > MAX_SPEC_LENGTH:
+        why = f"a job spec may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
         raise SpecTextError(why)
     try:
         return msgspec.json.decode(text)  # much faster than YAML, of which it is a part

@@ -5,7 +5,7 @@
 Needs ``pip install 'ray[default]' 'memgate[client]'``; memgate is at MEMGATE_URL, Ray at
 RAY_API_SERVER_ADDRESS (http://127.0.0.1:8265). Exit status: 0 submitted, 3 it does not fit, 4 it
 may not fit (--admit-uncertain submits it), 1 no answer. The job finds the estimate's id in
-MEMGATE_ESTIMATE_ID, for ``memgate.client.outcome.report_when_done``.
+MEMGATE_ESTIMATE_ID, for ``memgate.report_when_done``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memgate.client.clients import Client, ClientError
+from memgate import Client
+from memgate.client.errors import ClientError
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.spec_text import read_job_text

@@ -6,7 +6,7 @@
 A task says what it is in the variable MEMGATE_JOB (``envs:``), a job spec; see skypilot.yaml.
 Others pass untouched. A task for which nothing is left is refused, with what would fit. If one is
 left, the task finds the estimate's id in MEMGATE_ESTIMATE_ID, for
-``memgate.client.outcome.report_when_done``.
+``memgate.report_when_done``.
 
 Needs ``pip install skypilot 'memgate[client]'``, this file in PYTHONPATH, and MEMGATE_URL.
 """
@@ -18,7 +18,9 @@ from typing import Any
 
 import sky
 
-from memgate.client.clients import Client, ClientError, RefusedError, ServedEstimate
+from memgate import Client
+from memgate.client.conversation import ServedEstimate
+from memgate.client.errors import ClientError, RefusedError
 from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.jobspec import JobSpec

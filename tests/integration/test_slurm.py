@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from memgate.client.clients import Client
+from memgate import Client
 from memgate_service.admission.slurm.outcomes import Memory, Reporter
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA

@@ -16,9 +16,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from memgate.client import conversation
-from memgate.client.clients import AsyncClient, Client
-from memgate.client.conversation import AnswerError, NotDoneError, RefusedError, UnreachableError
+from memgate import AsyncClient, Client
+from memgate.client import calls
+from memgate.client.errors import AnswerError, NotDoneError, RefusedError, UnreachableError
 from memgate.errors import InputError
 from memgate.jobspec import parse_job_spec
 
@@ -138,19 +138,37 @@ def test_an_estimate_is_typed_and_knows_its_job(call: Any, job: Any) -> None:
     assert asked.headers["prefer"] == "wait=30"
 
 
-@pytest.mark.parametrize("is_file", [True, False])
-def test_a_trace_is_uploaded(call: Any, tmp_path: Path, is_file: bool) -> None:
+#: what a client takes for a trace
+TRACE = b'{"traceEvents": []}'
+
+
+@pytest.mark.parametrize("given", [Path, str, lambda _: TRACE], ids=["Path", "str", "bytes"])
+def test_a_trace_is_uploaded(call: Any, tmp_path: Path, given: Any) -> None:
     """As a file, or as bytes."""
     path = tmp_path / "trace.json"
-    path.write_bytes(b"the trace")
+    path.write_bytes(TRACE)
     server = Server((200, ESTIMATE))
 
-    call(server, "estimate", path if is_file else b"the trace", "t4", allocator="x:1")
+    call(server, "estimate", given(path), "t4", allocator="x:1")
 
     (asked,) = server.asked
     assert asked.headers["content-type"].startswith("multipart/form-data")
     assert b'{"gpu": "t4", "allocator": "x:1"}' in asked.content
-    assert b"the trace" in asked.content
+    assert TRACE in asked.content
+
+
+def test_a_file_may_hold_a_job_spec(call: Any, tmp_path: Path) -> None:
+    """It is told from a trace by its content; a mistake in it names the file."""
+    path = tmp_path / "job.json"
+    path.write_text(json.dumps(JOB))
+    server = Server((200, ESTIMATE))
+
+    call(server, "estimate", path, "t4")
+
+    assert json.loads(server.asked[0].content)["job"] == JOB
+    path.write_bytes(b"\xff")
+    with pytest.raises(InputError, match=r"job.json: neither JSON nor YAML: not UTF-8"):
+        call(server, "estimate", str(path), "t4")
 
 
 def test_an_answer_that_takes_long_is_waited_for(call: Any) -> None:
@@ -321,7 +339,7 @@ def test_a_key_is_shown_to_the_server_and_to_nobody_else(monkeypatch: pytest.Mon
 
 def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> None:
     """Noticed before anything is sent."""
-    ask: Callable[..., Any] = conversation.ask_estimate
+    ask: Callable[..., Any] = calls.ask_estimate
     with pytest.raises(InputError, match="No such file"):
         ask(tmp_path / "none.json", "t4", engine="auto", allocator="")
     with pytest.raises(InputError, match="allocator is for traces"):

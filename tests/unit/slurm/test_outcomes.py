@@ -9,8 +9,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from memgate.client.clients import AnswerError, Client
-from memgate.client.conversation import UnreachableError
+from memgate import Client
+from memgate.client.errors import AnswerError, UnreachableError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.outcomes import (
     Finished,

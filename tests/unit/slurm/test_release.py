@@ -9,14 +9,15 @@ from typing import Any
 import httpx2
 import pytest
 
-from memgate.client.clients import (
+from memgate import Client
+from memgate.client.conversation import ServedEstimate
+from memgate.client.errors import (
     AnswerError,
-    Client,
     ClientError,
     NotDoneError,
     RefusedError,
+    UnreachableError,
 )
-from memgate.client.conversation import ServedEstimate, UnreachableError
 from memgate_service.admission.slurm.controller import Controller, Job, SlurmError, read_queue, run
 from memgate_service.admission.slurm.release import Action, Policy, Releaser, judge
 from tests.unit.service.test_client import ESTIMATE, JOB, JOB_ID, Answer, Server

@@ -10,7 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from memgate.client.clients import AnswerError, Client, ClientError
+from memgate.client.clients import Client
+from memgate.client.errors import AnswerError, ClientError
 from memgate.contract import Work
 from memgate.max_batch import MaxBatch
 from memgate_service.admission.core.judgement import (

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memgate.client.clients import AnswerError, Client, ClientError
+from memgate.client.clients import Client
+from memgate.client.errors import AnswerError, ClientError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.controller import read_comment, run
 

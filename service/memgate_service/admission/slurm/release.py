@@ -13,14 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from memgate.client.clients import (
-    AnswerError,
-    Client,
-    ClientError,
-    NotDoneError,
-    RefusedError,
-    ServedEstimate,
-)
+from memgate.client.clients import Client
+from memgate.client.conversation import ServedEstimate
+from memgate.client.errors import AnswerError, ClientError, NotDoneError, RefusedError
 from memgate_service.admission.slurm.controller import Controller, Job, SlurmError
 
 #: codes of mistakes in a description, which its author can correct. Every other error is memgate's

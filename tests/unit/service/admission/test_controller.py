@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from memgate.client.clients import AnswerError, NotDoneError, ServedEstimate
+from memgate.client.conversation import ServedEstimate
+from memgate.client.errors import AnswerError, NotDoneError
 from memgate.contract import Work, WorkKind
 from memgate.units import GIB
 from memgate_service.admission.core.settings import AdmissionSettings

@@ -1,0 +1,150 @@
+"""The requests that a client makes, as values: nothing is sent here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel
+
+from memgate.contract import EngineName, JobRecord, JobState, WorkKind
+from memgate.errors import InputError
+from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.gpus import GpuRequest
+from memgate.jobspec import JobSpec
+from memgate.schemas import JobList, OutcomeCreate
+from memgate.spec_text import read_job_bytes
+
+#: how long one request may wait for an answer; then it is asked again
+MAX_POLL_SECONDS = 30.0
+#: what a request takes beside waiting for the answer
+_SLACK_SECONDS = 30.0
+
+Job = JobSpec | Mapping[str, Any]
+Gpu = str | GpuRequest | Mapping[str, Any]
+#: a job, a file that describes one (a path), or the content of a trace
+Asked = Job | str | Path | bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpCall:
+    """A request to make."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    data: dict[str, str] | None = None
+    files: dict[str, tuple[str, bytes]] | None = None
+    params: dict[str, str] = field(default_factory=dict)
+    timeout_seconds: float = _SLACK_SECONDS
+    #: asking twice is like asking once
+    is_repeatable: bool = True
+
+    def waiting(self, seconds: float) -> HttpCall:
+        """Return the same request, willing to wait."""
+        whole = max(0, int(seconds))
+        headers = {name: text for name, text in self.headers.items() if name != "Prefer"}
+        if whole:
+            headers["Prefer"] = f"wait={whole}"
+        return replace(self, headers=headers, timeout_seconds=whole + _SLACK_SECONDS)
+
+
+def ask_estimate(asked: Asked, gpu: Gpu, *, engine: EngineName, allocator: str) -> HttpCall:
+    """Ask about a job, or about the job of a trace; a file is either, by its content."""
+    name = "trace.json"
+    if isinstance(asked, str | Path):
+        name = Path(asked).name
+        asked = _read_file(Path(asked))
+    if isinstance(asked, bytes):
+        return _upload(name, asked, {"gpu": _plain(gpu), "allocator": allocator})
+    if allocator:
+        raise InputError("allocator is for traces; a job says it itself, in 'allocator'")
+    return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})
+
+
+def _read_file(path: Path) -> JobSpec | bytes:
+    """Return the job spec that is in a file, or the trace."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    if find_file_kind(content[:HEAD_BYTES]) is FileKind.TRACE:
+        return content
+    try:
+        return read_job_bytes(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error.message}") from None
+
+
+def _upload(name: str, trace: bytes, request: Any) -> HttpCall:
+    return HttpCall(
+        method="POST",
+        path="/estimate",
+        data={"request": json.dumps(request)},
+        files={"trace": (name, trace)},
+    )
+
+
+def ask_fit(job: Job, *, engine: EngineName) -> HttpCall:
+    """Ask about every GPU."""
+    return _question("/fit", {"job": _plain(job), "engine": engine})
+
+
+def ask_max_batch(job: Job, gpu: Gpu, *, engine: EngineName) -> HttpCall:
+    """Ask for the largest batch."""
+    return _question("/max-batch", {"job": _plain(job), "gpu": _plain(gpu), "engine": engine})
+
+
+def job_path(job_id: str, part: str = "") -> str:
+    """Say where a job is."""
+    return f"/jobs/{quote(job_id, safe='')}{part}"
+
+
+def read_job(job_id: str, wait: float = 0.0) -> HttpCall:
+    """Ask how far a job is."""
+    return HttpCall(method="GET", path=job_path(job_id)).waiting(min(wait, MAX_POLL_SECONDS))
+
+
+def report(outcome: OutcomeCreate) -> HttpCall:
+    """Tell what a job really took."""
+    call = _question("/outcomes", outcome.model_dump(exclude_none=True))
+    return replace(call, is_repeatable=False)  # each counts
+
+
+def _question(path: str, document: Any) -> HttpCall:
+    headers = {"Content-Type": "application/json"}
+    return HttpCall(
+        method="POST", path=path, headers=headers, content=json.dumps(document).encode()
+    )
+
+
+def _plain(value: Job | Gpu) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return value if isinstance(value, str) else dict(value)
+
+
+class Pages:
+    """The pages of a list; a job that moves to the next page meanwhile is seen once."""
+
+    def __init__(self, *, state: JobState | None, kind: WorkKind | None) -> None:
+        self._asked = {"state": state, "kind": kind}
+        self._seen: set[str] = set()
+        self.offset: int | None = 0
+
+    def call(self) -> HttpCall:
+        """Ask for the next page."""
+        params = {name: str(value) for name, value in self._asked.items() if value is not None}
+        return HttpCall(method="GET", path="/jobs", params=params | {"offset": str(self.offset)})
+
+    def take(self, page: JobList) -> list[JobRecord]:
+        """Turn the page; return what is new on it."""
+        fresh = [record for record in page.jobs if record.id not in self._seen]
+        self._seen.update(record.id for record in fresh)
+        self.offset = page.next_offset
+        return fresh

@@ -1,0 +1,32 @@
+"""Which kind of file describes a job, by its content."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from tests.conftest import DATA
+
+SPEC = b'{"model": {"source": "torchvision", "name": "vgg16"}, "batch_size": 1}'
+TRACE = (DATA / "traces/tiny-torch-2.14.json.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("head", "want"),
+    [
+        (SPEC, FileKind.JOB_SPEC),
+        (b"model:\n  source: timm\n  name: vit_tiny\n", FileKind.JOB_SPEC),
+        (b"", FileKind.JOB_SPEC),
+        (b"{", FileKind.JOB_SPEC),
+        (TRACE, FileKind.TRACE),
+        (gzip.decompress(TRACE), FileKind.TRACE),
+        (b'{"schemaVersion": 1, "traceEvents": [{"na', FileKind.TRACE),
+        (b" " * HEAD_BYTES, FileKind.TRACE),
+    ],
+    ids=["JSON", "YAML", "empty", "broken", "gzip", "plain trace", "broken trace", "too long"],
+)
+def test_a_file_is_recognised_by_its_content(head: bytes, want: FileKind) -> None:
+    """Broken files too; what is longer than any spec can only be a trace."""
+    assert find_file_kind(head[:HEAD_BYTES]) is want
