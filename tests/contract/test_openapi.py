@@ -18,7 +18,7 @@ from memgate.contract import Failure, JobRecord, WorkKind
 from memgate.errors import Fault
 from memgate.gpus import CATALOGUE, parse_gpu
 from memgate.max_batch import find_max_batch
-from memgate.pipeline import estimate
+from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.views import view_timeline
@@ -100,7 +100,7 @@ def _answer(record: JobRecord) -> str:
     """Answer as a worker would, of a job that is three events long: no engine is needed."""
 
     def ask(gpu: Any) -> Estimate:
-        said = estimate(
+        said = estimate_timeline(
             _TIMELINE, gpu, alloc_conf="", engine="phantom", runtime="r", versions={}, notes=()
         )
         return said.model_copy(update={"timings_ms": {"trace": 1, "replay": 1, "total": 2}})

@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from memgate.contract import Asker, Failure, JobRecord, Priority, Work
 from memgate.errors import Fault
 from memgate.gpus import parse_gpu
-from memgate.pipeline import estimate
+from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate
 from memgate.schemas import EstimateCreate
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
@@ -53,7 +53,9 @@ def _answer(store: JobStore, work: Work, asked_by: Asker = Asker.CALLER) -> JobR
         labels=(Label(Category.ACTIVATIONS, "fc"), Label(Category.PARAMETERS, "fc")),
     )
     target = parse_gpu(work.gpu.model_dump(exclude_none=True))
-    said: Estimate = estimate(timeline, target, engine="phantom", runtime="torch", versions={})
+    said: Estimate = estimate_timeline(
+        timeline, target, engine="phantom", runtime="torch", versions={}
+    )
     said = said.model_copy(update={"timings_ms": {"run": 7, "trace": 8, "replay": 1, "total": 9}})
     store.create(work.id(), work, Priority.NORMAL, asked_by)
     record = store.read(work.id())

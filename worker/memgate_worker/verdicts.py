@@ -12,7 +12,7 @@ from memgate.errors import JobFailedError, NoKernelsError, ProcessLostError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
-from memgate.pipeline import estimate
+from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate_worker.engines.traced import TracedJob
 
@@ -22,7 +22,7 @@ Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
 
 def judge(traced: TracedJob, target: GpuTarget) -> Estimate:
     """Say whether a job that was run fits on a GPU."""
-    return estimate(
+    return estimate_timeline(
         traced.timeline,
         target,
         alloc_conf=traced.alloc_conf,

@@ -8,7 +8,7 @@ from memgate.blocks import BlockProblem, pair_blocks
 from memgate.doubts import MAX_SHARE, count_problems, find_doubts, tell_diagnostics
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.links import LinkProblem
-from memgate.pipeline import estimate, make_timeline
+from memgate.pipeline import estimate_timeline, make_timeline
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from tests.builders import TINY_TRACES, read_tiny_trace
@@ -60,7 +60,7 @@ def test_a_whole_trace_has_nothing_to_tell(name: str) -> None:
 
 def test_nothing_is_admitted_upon_a_trace_that_is_not_explained() -> None:
     """However small it seems."""
-    answer = estimate(
+    answer = estimate_timeline(
         _timeline("no_forward", 0.5),
         GpuTarget(gpu=find_gpu("t4")),
         engine="profile",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import replace
 
 import pytest
 
+from memgate import pipeline
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
-from memgate.pipeline import estimate
+from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.units import GIB
@@ -25,7 +28,7 @@ def _timeline(*sizes: int) -> Timeline:
 
 
 def _estimate(timeline: Timeline, gpu: str = "rtx-4060", used: int = 0) -> Estimate:
-    return estimate(
+    return estimate_timeline(
         timeline,
         GpuTarget(gpu=find_gpu(gpu), already_used_bytes=used),
         engine="phantom",
@@ -37,7 +40,7 @@ def _estimate(timeline: Timeline, gpu: str = "rtx-4060", used: int = 0) -> Estim
 def test_it_fits_on_no_gpu_that_its_pytorch_was_not_built_for() -> None:
     """However much memory that has."""
     target = GpuTarget(gpu=find_gpu("h200"))
-    said = estimate(
+    said = estimate_timeline(
         _timeline(GIB),
         target,
         engine="phantom",
@@ -94,7 +97,7 @@ def test_nothing_is_admitted_upon_a_doubtful_figure(
     size: int, want_decision: str, want_codes: list[str]
 ) -> None:
     """The first reason is the one that decided; a mere note decides nothing."""
-    answer = estimate(
+    answer = estimate_timeline(
         _timeline(size),
         GpuTarget(gpu=find_gpu("rtx-4060")),
         engine="profile",
@@ -167,7 +170,9 @@ class TestMinCapacity:
         gpu = replace(find_gpu("a100-40"), memory_bytes=USUAL_CONTEXT_BYTES + mib(58))
 
         target = GpuTarget(gpu=gpu)
-        said = estimate(_LUCKY, target, engine="phantom", runtime="torch-2.14", versions={})
+        said = estimate_timeline(
+            _LUCKY, target, engine="phantom", runtime="torch-2.14", versions={}
+        )
 
         assert said.oom is not None
         assert said.required_bytes > said.capacity_bytes
@@ -188,3 +193,17 @@ _LUCKY = Timeline(
     ),
     labels=_timeline(*[1] * 4).labels,
 )
+
+
+def test_the_stages_bear_the_numbers_of_their_modules() -> None:
+    """A comment ``# N.`` in pipeline.py stands above a function of a module of stage N."""
+    source = inspect.getsource(pipeline)
+    found = re.findall(r"# (\d)\. .+\n\s+(?:\w+ = |return )(\w+)\(", source)
+
+    numbers = [number for number, _ in found]
+
+    assert numbers == sorted(numbers) == re.findall(r"# (\d)\. ", source)
+    assert set(numbers) == set("23456")
+    for number, name in found:
+        module = inspect.getmodule(getattr(pipeline, name))
+        assert (inspect.getdoc(module) or "").startswith(f"Stage {number}: "), name

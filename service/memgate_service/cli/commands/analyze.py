@@ -18,7 +18,7 @@ from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
 from memgate.gpus import parse_gpu
 from memgate.layers import LayerNode, find_layers, to_document
-from memgate.pipeline import estimate, make_timeline
+from memgate.pipeline import estimate_timeline, make_timeline
 from memgate.report import Estimate
 from memgate.rules import RULES, Device
 from memgate.timeline import Timeline
@@ -69,7 +69,7 @@ def analyze_command(
     device = Device(compute_capability=target.gpu.compute_capability)
     timeline = make_timeline(_read(path), device, without=without or [])
     traced_at = time.perf_counter()
-    answer = estimate(
+    answer = estimate_timeline(
         timeline, target, alloc_conf=allocator, engine="profile", runtime="", versions={}
     )
     now = time.perf_counter()
