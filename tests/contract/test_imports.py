@@ -70,7 +70,7 @@ ALLOWED = {
 SERVICE_MAY_USE = {
     "memgate_worker.queue.client",
     "memgate.contract",
-    "memgate_worker.engines.lifeline",
+    "memgate_worker.lifeline",
     "memgate_worker.engines.client",
     "memgate_worker.engines.phantom.engine",
     "memgate_worker.engines.profile.engine",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from memgate_worker.engines.lifeline import die_with_parent
+from memgate_worker.lifeline import die_with_parent
 
 #: a program that dies at once is started again after a while, not in a frenzy
 _FIRST_DELAY_SECONDS = 0.2

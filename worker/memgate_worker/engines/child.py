@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import psutil
 
 from memgate.units import format_size
-from memgate_worker.engines.lifeline import die_with_parent
+from memgate_worker.lifeline import die_with_parent
 
 #: how often limits are looked at
 _LOOK_SECONDS = 0.1

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -34,6 +35,7 @@ from memgate_worker.engines.messages import (
     Progress,
     Request,
 )
+from memgate_worker.engines.starter import start_process
 from memgate_worker.runtimes.runtime import Runtime
 
 #: what a job's process may take of this machine unless the caller says otherwise
@@ -78,12 +80,15 @@ class Host:
         """Start it; it imports torch when the first job comes."""
         self._runtime = runtime
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
-        self._process = subprocess.Popen(
-            [runtime.python, "-P", _START, *map(str, package_dirs())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=host_environment(runtime),
+        self._process = start_process(
+            partial(
+                subprocess.Popen,
+                [runtime.python, "-P", _START, *map(str, package_dirs())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+                env=host_environment(runtime),
+            )
         )
 
     def close(self) -> None:

@@ -23,7 +23,6 @@ import msgspec
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, ModelSource
 from memgate_worker.engines.child import LimitError, Limits, MemoryLimitError, run_in_child
-from memgate_worker.engines.lifeline import die_with_parent
 from memgate_worker.engines.messages import (
     Answer,
     BadJob,
@@ -36,6 +35,7 @@ from memgate_worker.engines.messages import (
     ScriptRun,
 )
 from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.lifeline import die_with_parent
 
 #: how torch begins to say that there is no memory for a tensor on the CPU
 _NO_MEMORY = "DefaultCPUAllocator: "
