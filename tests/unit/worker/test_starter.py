@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,12 +19,10 @@ print("tied", flush=True)
 input()
 """
 
-_POPEN = partial(
-    subprocess.Popen,
-    [sys.executable, "-P", "-c", _TIED],
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-)
+
+def _popen() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-P", "-c", _TIED]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 def _in_a_thread(start: Any) -> Any:
@@ -54,7 +51,7 @@ def _tied(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("call", [_in_a_thread, lambda start: start()], ids=["thread", "main"])
 def test_a_process_outlives_the_thread_that_wanted_it(call: Any) -> None:
     """Linux kills it with the thread that forked, so that must be one that stays."""
-    with call(lambda: _tied(start_process(_POPEN))) as process:
+    with call(lambda: _tied(start_process(_popen))) as process:
         process.communicate(b"\n", timeout=10)
 
         assert process.returncode == 0
@@ -62,6 +59,6 @@ def test_a_process_outlives_the_thread_that_wanted_it(call: Any) -> None:
 
 def test_what_cannot_be_started_is_raised_where_it_is_wanted() -> None:
     """The thread that starts processes goes on."""
-    failed = _in_a_thread(lambda: start_process(partial(subprocess.Popen, ["/no/such/program"])))
+    failed = _in_a_thread(lambda: start_process(lambda: subprocess.Popen(["/no/such/program"])))
 
     assert isinstance(failed, FileNotFoundError)

@@ -8,7 +8,6 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -81,8 +80,7 @@ class Host:
         self._runtime = runtime
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
         self._process = start_process(
-            partial(
-                subprocess.Popen,
+            lambda: subprocess.Popen(
                 [runtime.python, "-P", _START, *map(str, package_dirs())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
