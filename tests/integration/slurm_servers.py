@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +27,16 @@ class Gate:
     url: str
     key: str
     key_file: Path
+    worker: subprocess.Popen[bytes]
+
+    @contextmanager
+    def unanswered(self) -> Iterator[None]:
+        """Keep the worker from answering while the block runs."""
+        self.worker.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.worker.send_signal(signal.SIGCONT)
 
 
 @contextmanager
@@ -37,13 +49,15 @@ def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
     key_file.touch(mode=0o400)
     key_file.write_text(f"{key}\n")
     with (
-        running("memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds="60"),
+        running(
+            "memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds="60"
+        ) as worker,
         running(
             "memgate_service", home / "s.log", redis_url=redis_url, port=port, api_keys="required"
         ),
     ):
         wait_until(lambda: answers(f"{url}/readyz"), "memgate", 180)
-        yield Gate(url=url, key=key, key_file=key_file)
+        yield Gate(url=url, key=key, key_file=key_file, worker=worker)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -103,11 +104,11 @@ def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None
     """GIVEN a known answer, THEN it is let in at once, runs, and bears the estimate."""
     ran = submit(SMALL)
 
-    assert "sbatch: memgate: this job fits on t4 (gpu:t4): needs " in ran.err
+    assert "sbatch: memgate: this job fits on t4: needs " in ran.err
     lab.wait_for(ran.job, "COMPLETED")
     record = lab.record(ran.job)
     assert (record["decision"], record["gpu"]) == ("admit", "t4")
-    assert 0 < record["peak"] < record["capacity"]
+    assert 0 < record["needs"] < record["capacity"]
     assert len(record["id"]) == 32
 
 
@@ -118,13 +119,15 @@ def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[...,
 
     assert ran.status == 1
     lines = [line.removeprefix("sbatch: error: ") for line in ran.err.splitlines()]
-    assert lines[0].startswith("memgate: this job does not fit on t4 (gpu:t4): needs ")
-    assert "t4 has 14.56 GiB; lower the batch size or take a larger GPU" in lines[0]
-    assert lines[1].startswith("memgate: the largest batch that fits there: ")
-    assert 0 < int(lines[1].rpartition(" ")[2]) < LARGE["batch_size"]
-    assert lines[2] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
-    assert lines[3].startswith("memgate: https://memgate.example/jobs/")
-    assert len(lines) == 5
+    assert lines[0].startswith("memgate: this job does not fit on t4: needs ")
+    assert lines[0].endswith(", t4 has 14.56 GiB (gpu:t4)")
+    batch = re.fullmatch(r"memgate: batch size (\d+) fits, the largest that does", lines[1])
+    assert batch is not None
+    assert 0 < int(batch[1]) < LARGE["batch_size"]
+    assert lines[2].startswith("memgate: as it is, it fits on ")
+    assert lines[3] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
+    assert lines[4].startswith("memgate: https://memgate.example/jobs/")
+    assert len(lines) == 6
 
 
 @pytest.mark.usefixtures("known")
@@ -143,7 +146,7 @@ def test_the_default_partition_counts_too(submit: Callable[..., Ran]) -> None:
     ran = submit(LARGE, "--gres=gpu:1", gpu_of_partition={"debug": "t4"}, default_gpu="a100-40")
 
     assert ran.status == 1
-    assert "this job does not fit on t4 (gpu): " in ran.err
+    assert "this job does not fit on t4: needs " in ran.err
 
 
 def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
@@ -229,7 +232,8 @@ def test_a_held_job_is_released_by_its_answer_alone(
     there is an answer the releaser lets it run.
     """
     job = _never_seen(SMALL)
-    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+    with gate.unanswered():
+        ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
 
     assert "it is held until that is known" in ran.err
     record = lab.record(ran.job)
@@ -257,7 +261,8 @@ def test_a_held_job_that_does_not_fit_never_runs(
 ) -> None:
     """It is canceled, or left to an administrator; its record says why."""
     job = _never_seen(LARGE)
-    ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+    with gate.unanswered():
+        ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
     memgate.estimate(job, {"name": "t4", "count": 1})
 
     _release(lab, gate, "--rejected", option)
@@ -266,7 +271,7 @@ def test_a_held_job_that_does_not_fit_never_runs(
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
     record = lab.record(ran.job)
     assert (record["decision"], record["held"]) == ("reject", True)
-    assert "the largest batch that fits: " in record["why"]
+    assert " fits, the largest that does" in record["why"]
     assert lab.job(ran.job)["job_state"] == state
 
 
@@ -299,7 +304,8 @@ def test_an_array_is_released_as_a_whole(
 ) -> None:
     """One question, one answer, all its tasks; none of them can be let in by its owner."""
     job = _never_seen(SMALL)
-    ran = submit(job, "--array=1-3", on_unanswered="hold", bound_seconds=0.9)
+    with gate.unanswered():
+        ran = submit(job, "--array=1-3", on_unanswered="hold", bound_seconds=0.9)
     for trick in (["release", f"{ran.job}_2"], ["update", f"JobId={ran.job}_2", "Priority=9"]):
         assert lab.run("scontrol", *trick, nobody=True).status == 1
     memgate.estimate(job, {"name": "t4", "count": 1})
@@ -321,7 +327,8 @@ def test_what_its_owner_holds_stays_held(
 ) -> None:
     """``sbatch --hold``: memgate's hold ends, the owner's own does not."""
     job = _never_seen(SMALL)
-    ran = submit(job, "--hold", on_unanswered="hold", bound_seconds=0.9)
+    with gate.unanswered():
+        ran = submit(job, "--hold", on_unanswered="hold", bound_seconds=0.9)
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
     memgate.estimate(job, {"name": "t4", "count": 1})
 
@@ -419,7 +426,7 @@ def test_the_client_waits_so_that_the_controller_need_not(
 
     ran = submit(_never_seen(LARGE), client_key_file=key, bound_seconds=0.9, on_reject="admit")
 
-    assert ran.err.startswith("sbatch: memgate's advice: this job does not fit on t4 (gpu:t4)")
+    assert ran.err.startswith("sbatch: memgate's advice: this job does not fit on t4: needs ")
     assert "sbatch: memgate: this job does not fit" in ran.err
     assert lab.record(ran.job)["decision"] == "reject"
 

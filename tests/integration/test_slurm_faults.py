@@ -71,7 +71,7 @@ def test_with_memgate_down_the_policy_decides(lab: SlurmLab, policy: str, want: 
     ran = lab.sbatch(GPU, head=HEAD, nobody=True)
 
     assert _outcome(lab, ran) == want
-    assert "nobody could tell whether this job fits: connection refused" in ran.err
+    assert "memgate did not answer: connection refused" in ran.err
     assert ran.seconds < _slack(lab)
 
 
@@ -143,13 +143,13 @@ def test_what_is_no_answer_counts_as_none(lab: SlurmLab, manners: Manners, want:
 
 def test_what_cannot_be_told_counts_as_uncertain(lab: SlurmLab) -> None:
     """Another description of the job would not help: its owner is not to blame."""
-    problem = {"code": "NOT_MODELLED", "detail": "it calls cuFFT"}
+    problem = {"code": "NOT_MODELLED", "fault": "unsupported", "detail": "it calls cuFFT"}
     with serve(reply(422, json.dumps(problem).encode())) as url:
         lab.set(url=url, on_uncertain="hold")
         ran = lab.sbatch(GPU, head=HEAD, nobody=True)
 
     assert _outcome(lab, ran) == "held"
-    assert "cannot be told: it calls cuFFT" in ran.err
+    assert "memgate cannot run this kind of job: it calls cuFFT" in ran.err
     assert "an administrator decides" in ran.err
 
 
@@ -231,7 +231,7 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
         lab.reload()
 
     assert ran.status == 1
-    assert "nobody could tell" in ran.err
+    assert "memgate did not answer" in ran.err
 
 
 def test_the_lines_for_a_script_of_your_own_do_the_same(lab: SlurmLab) -> None:

@@ -1,18 +1,21 @@
--- A question -> what memgate says about it, in one of five kinds:
+-- A question -> what memgate says about it, in one of four kinds:
 --   {kind = "answered", id =, said =}    an estimate
 --   {kind = "waiting", id =}             it is being worked out
---   {kind = "refused", why =}            the owner's description is wrong
---   {kind = "cannot_tell", why =}        memgate has no way to know
+--   {kind = "failed", fault =, why =}    there will be no estimate; the fault says whose it is
 --   {kind = "away", why =}               no server, too slow, too busy, or not memgate
 
 local cjson = require("cjson.safe")
 local http = require("memgate.http")
 local words = require("memgate.words")
 
+-- for the way there and back, beside what the server may take
+local WAY_SECONDS = 0.2
 local DECISIONS = { admit = true, reject = true, uncertain = true }
--- codes of mistakes in a description, and of one that is too long; service/memgate_service/admission/slurm/release.py has them
--- too. Everything else that is refused is memgate's fault, or the operator's.
-local OWNERS = { BAD_INPUT = true, BAD_ALLOCATOR_CONFIG = true, TOO_LARGE = true }
+-- whose a failure is (docs/errors.md); anything else is not in memgate's form
+local FAULTS = { caller = true, job = true, unsupported = true, operator = true, passing = true }
+-- statuses of a question that was read: others are about the key, the address or the request itself,
+-- which are the operator's
+local ABOUT_THE_QUESTION = { [413] = true, [422] = true }
 
 local function read_key(path)
   if path == "" then return nil end
@@ -28,28 +31,39 @@ local function is_id(text)
   return type(text) == "string" and #text == 32 and text:find("^%x+$") ~= nil
 end
 
+local function texts(list)
+  local found = {}
+  for _, text in ipairs(type(list) == "table" and list or {}) do
+    if type(text) == "string" then found[#found + 1] = text end
+  end
+  return found
+end
+
 local function read_estimate(document)
   if not DECISIONS[document.decision] or type(document.fits_on) ~= "table" then return nil end
-  local said = { decision = document.decision, fits_on = document.fits_on }
-  for _, name in ipairs({ "peak_bytes", "upper_bound_bytes", "capacity_bytes" }) do
+  local said = { decision = document.decision, fits_on = document.fits_on, page = document.page }
+  for _, name in ipairs({ "needs_bytes", "capacity_bytes" }) do
     if type(document[name]) ~= "number" then return nil end
     said[name] = document[name]
   end
-  said.largest_batch_size = document.largest_batch_size
-  local first = type(document.reasons) == "table" and document.reasons[1]
-  if type(first) ~= "table" or type(first.message) ~= "string" then return nil end
-  said.reason = first.message
-  for _, reason in ipairs(document.reasons) do -- one that fits, if there was no time for the largest
-    if reason.code == "SMALLER_BATCH_FITS" then said.smaller_batch = reason.message end
-  end
+  local explanation = document.explanation
+  if type(explanation) ~= "table" or type(explanation.headline) ~= "string" then return nil end
+  said.headline = explanation.headline
+  said.why, said.helps = texts(explanation.why), texts(explanation.helps)
   return said
+end
+
+-- The GPU comes from the operator's own table, so a name that memgate does not know is theirs.
+local function whose(status, document)
+  if document.fault ~= "caller" then return document.fault end
+  if document.code == "UNKNOWN_GPU" or not ABOUT_THE_QUESTION[status] then return "operator" end
+  return "caller"
 end
 
 local function read_problem(status, document)
   local why = words.plain(document.detail or document.title or "")
-  if status == 413 or status == 422 then
-    local kind = OWNERS[document.code] and "refused" or "cannot_tell"
-    return { kind = kind, why = why }
+  if FAULTS[document.fault] then
+    return { kind = "failed", fault = whose(status, document), why = why }
   end
   return { kind = "away", why = ("HTTP %d %s"):format(status, why) }
 end
@@ -59,10 +73,8 @@ return function(settings, body, key_file, seconds)
   local headers = {}
   local key = read_key(key_file)
   if key then headers["Authorization"] = "Bearer " .. key end
-  -- whole seconds only, and time for the way there and back
-  local wait = math.ceil(seconds) - 1
-  if wait > 0 then headers["Prefer"] = ("wait=%d"):format(wait) end
-  local answer, problem = http.post(settings, "/estimate", body, headers, seconds)
+  headers["Prefer"] = ("wait=%.1f"):format(seconds)
+  local answer, problem = http.post(settings, "/estimate", body, headers, seconds + WAY_SECONDS)
   if not answer then return { kind = "away", why = words.plain(problem) } end
   local document = cjson.decode(answer.body)
   if type(document) ~= "table" then

@@ -10,6 +10,8 @@ local words = require("memgate.words")
 
 local gate = {}
 
+local unpack = unpack or table.unpack -- Lua 5.1, and later
+
 -- with less time than this nobody is asked
 local MIN_SECONDS = 0.1
 -- what decides which GPU a job gets
@@ -38,30 +40,42 @@ end
 
 local WRONG = "this job's description is wrong: "
 
--- Each kind of answer -> what to do, the record, and what to tell.
+-- Each fault -> the setting that says what to do, the decision in the record, and what to print.
+-- The releaser has the same table (admission/slurm/release.py). Only the author's own mistake can
+-- refuse a job; what nobody can know about a job is uncertain; what may pass is unanswered.
+local FAILURES = {
+  caller = { "on_bad_spec", "bad_spec", WRONG },
+  job = { "on_uncertain", "uncertain", "this job would fail on a GPU: " },
+  unsupported = { "on_uncertain", "uncertain", "memgate cannot run this kind of job: " },
+  operator = { "on_unanswered", "pending", "memgate is not set up for this job: " },
+  passing = { "on_unanswered", "pending", "memgate has no answer now: " },
+}
+
+-- An estimate -> what to do, the record, and what to print.
+local function decide_estimate(settings, gpu, answer)
+  local said = answer.said
+  local record = {
+    decision = said.decision, needs = said.needs_bytes, capacity = said.capacity_bytes,
+    gpu = gpu.name, id = answer.id,
+  }
+  local action = said.decision == "admit" and "admit" or settings["on_" .. said.decision]
+  local lines = words.about(settings, gpu, said, answer.id)
+  if said.decision == "admit" and not settings.tell_admitted then lines = {} end
+  return action, record, lines
+end
+
+-- Each kind of answer -> what to do, the record, and what to print.
 local function decide(settings, gpu, answer)
-  if answer.kind == "answered" then
-    local said = answer.said
-    local record = {
-      decision = said.decision, peak = said.peak_bytes, needs = said.upper_bound_bytes,
-      capacity = said.capacity_bytes, gpu = gpu.name, id = answer.id,
-    }
-    local action = said.decision == "admit" and "admit" or settings["on_" .. said.decision]
-    local lines = words.about(settings, gpu, said, answer.id)
-    if said.decision == "admit" and not settings.tell_admitted then lines = {} end
-    return action, record, lines
-  elseif answer.kind == "waiting" then
-    local record = { decision = "pending", gpu = gpu.name, id = answer.id }
-    return settings.on_unanswered, record, { "whether this job fits is still being worked out" }
-  elseif answer.kind == "refused" then
-    local record = { decision = "bad_spec", gpu = gpu.name }
-    return settings.on_bad_spec, record, { WRONG .. answer.why }
-  elseif answer.kind == "cannot_tell" then
-    local record = { decision = "uncertain", gpu = gpu.name }
-    return settings.on_uncertain, record, { "whether this job fits cannot be told: " .. answer.why }
+  if answer.kind == "answered" then return decide_estimate(settings, gpu, answer) end
+  if answer.kind == "failed" then
+    local setting, decision, text = unpack(FAILURES[answer.fault])
+    return settings[setting], { decision = decision, gpu = gpu.name }, { text .. answer.why }
   end
-  local record = { decision = "pending", gpu = gpu.name }
-  return settings.on_unanswered, record, { "nobody could tell whether this job fits: " .. answer.why }
+  local record = { decision = "pending", gpu = gpu.name, id = answer.id }
+  if answer.kind == "waiting" then
+    return settings.on_unanswered, record, { "whether this job fits is still being worked out" }
+  end
+  return settings.on_unanswered, record, { "memgate did not answer: " .. answer.why }
 end
 
 local FINAL_WORDS = {
@@ -76,7 +90,7 @@ local MAY_FIT = { uncertain = true, unknown_gpu = true }
 local function hold(job, record, body)
   record.held = true
   if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
-  -- the question itself, for who releases the job: memgate may forget it, or not have heard it
+  -- the question itself, for the releaser: memgate may forget it, or not have heard it
   if record.decision == "pending" then record.question = body end
   job.priority = 0
 end

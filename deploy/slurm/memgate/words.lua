@@ -13,10 +13,13 @@ function words.plain(text)
   return shown
 end
 
-local function link(settings, id)
-  if not id then return nil end
-  if settings.public_url == "" then return "memgate job " .. id end
-  return settings.public_url:gsub("/+$", "") .. "/jobs/" .. id
+-- Return where the owner can look at an answer: its page, with the operator's public address.
+local function link(settings, said, id)
+  local page = type(said.page) == "string" and said.page or (id and "/jobs/" .. id)
+  if not page then return nil end
+  if page:find("^https?://") then return words.plain(page) end
+  if settings.public_url == "" then return "memgate job " .. tostring(id) end
+  return words.plain(settings.public_url:gsub("/+$", "") .. page)
 end
 
 -- Return the smallest GPU of this cluster that would do, as people ask for it; nil if there is none.
@@ -30,13 +33,10 @@ local function smallest_here(settings, fits_on)
   end
 end
 
+-- What would help is memgate's to say; how to ask for a GPU here is Slurm's.
 local function advice(settings, said)
   local lines = {}
-  if type(said.largest_batch_size) == "number" then
-    lines[#lines + 1] = ("the largest batch that fits there: %d"):format(said.largest_batch_size)
-  elseif said.smaller_batch then
-    lines[#lines + 1] = words.plain(said.smaller_batch)
-  end
+  for _, text in ipairs(said.helps) do lines[#lines + 1] = words.plain(text) end
   local here = smallest_here(settings, said.fits_on)
   if here then
     lines[#lines + 1] = ("the smallest GPU here on which it fits: --gres=%s:1"):format(here)
@@ -46,19 +46,13 @@ local function advice(settings, said)
   return lines
 end
 
-local HEADLINES = {
-  admit = "this job fits on %s (%s)",
-  reject = "this job does not fit on %s (%s)",
-  uncertain = "this job may not fit on %s (%s)",
-}
-
--- Return the lines about an estimate.
+-- Return the lines about an estimate, in memgate's own words.
 function words.about(settings, gpu, said, id)
-  local headline = HEADLINES[said.decision]:format(gpu.name, gpu.asked)
-  local lines = { headline .. ": " .. words.plain(said.reason) }
+  local lines = { ("this job %s (%s)"):format(words.plain(said.headline), gpu.asked) }
   if said.decision == "admit" then return lines end
+  for _, text in ipairs(said.why) do lines[#lines + 1] = words.plain(text) end
   for _, line in ipairs(advice(settings, said)) do lines[#lines + 1] = line end
-  lines[#lines + 1] = link(settings, id)
+  lines[#lines + 1] = link(settings, said, id)
   return lines
 end
 

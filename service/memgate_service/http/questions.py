@@ -19,7 +19,10 @@ from memgate_service.http.dependencies import Parts
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.response_cache import Answer
 
-_WAIT = re.compile(r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6})"?(?:$|[,;\s])""", re.IGNORECASE)
+#: whole seconds (RFC 7240), and parts of them: a gate inside a scheduler counts in tenths
+_WAIT = re.compile(
+    r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6}(?:\.[0-9]{1,3})?)"?(?:$|[,;\s])""", re.IGNORECASE
+)
 
 Prefer = Annotated[
     str | None,

@@ -13,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memgate.gpus import CATALOGUE
+from memgate.report import Reason
+from memgate.units import GIB
+from tests.admission import make_estimate
 
 PLUGINS = Path(__file__).parents[3] / "deploy" / "slurm"
 
@@ -290,69 +293,101 @@ def test_the_settings_that_are_shipped_are_right() -> None:
     assert found["on_reject"] == "reject"
 
 
-@pytest.mark.parametrize(
-    ("largest", "want"),
-    [
-        (12, "the largest batch that fits there: 12"),
-        (None, "batch size 8 would be admitted on t4; there was no time to look for a larger one"),
-    ],
-)
-def test_a_refusal_names_a_batch_that_fits(largest: int | None, want: str) -> None:
-    """The largest; or the one that was found in the time there was."""
-    smaller = "batch size 8 would be admitted on t4; there was no time to look for a larger one"
-    estimate = {
-        "decision": "reject",
-        "fits_on": ["a100-80"],
-        "largest_batch_size": largest,
-        "peak_bytes": 3,
-        "upper_bound_bytes": 2,
-        "capacity_bytes": 1,
-        "reasons": [
-            {"code": "DOES_NOT_FIT", "message": "needs 2 bytes"},
-            {"code": "SMALLER_BATCH_FITS", "message": smaller},
-        ],
-    }
-    code = """
-    local given = cjson.decode(io.read("*a"))
-    package.loaded["memgate.http"] = {
-      post = function() return {status = 200, body = cjson.encode(given.estimate)} end,
-    }
-    local answer = require("memgate.ask")({}, "{}", "", 2)
-    local gpu = {name = "t4", asked = "gpu:t4"}
-    print(cjson.encode(require("memgate.words").about(given.settings, gpu, answer.said)))
-    """
-    given = {"estimate": estimate, "settings": SETTINGS | {"public_url": ""}}
-
-    first, second, third = json.loads(run_lua(code, given))
-
-    assert first == "this job does not fit on t4 (gpu:t4): needs 2 bytes"
-    assert second == want
-    assert third == "the smallest GPU here on which it fits: --gres=gpu:a100:1"
+_ABOUT = """
+local given = cjson.decode(io.read("*a"))
+package.loaded["memgate.http"] = {
+  post = function() return {status = 200, body = cjson.encode(given.estimate)} end,
+}
+local answer = require("memgate.ask")({}, "{}", "", 2)
+local gpu = {name = "t4", asked = "gpu:t4"}
+print(cjson.encode(require("memgate.words").about(given.settings, gpu, answer.said, given.id)))
+"""
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "want"),
-    [
-        (422, "BAD_INPUT", "refused"),
-        (422, "BAD_ALLOCATOR_CONFIG", "refused"),
-        (413, "TOO_LARGE", "refused"),
-        (422, "RUNTIME_MISSING", "cannot_tell"),
-        (422, "NO_KERNELS", "cannot_tell"),
-        (422, "UNKNOWN_GPU", "cannot_tell"),
-        (422, "JOB_FAILED", "cannot_tell"),
-        (422, "NEW_CODE", "cannot_tell"),
-        (500, "INTERNAL", "away"),
-    ],
-)
-def test_only_the_authors_mistakes_are_refused(status: int, code: str, want: str) -> None:
-    """A fault of memgate's or of the operator's does not make a description wrong."""
-    lua = """
-    local given = cjson.decode(io.read("*a"))
-    package.loaded["memgate.http"] = {
-      post = function() return {status = given.status, body = cjson.encode(given)} end,
-    }
-    print(require("memgate.ask")({}, "{}", "", 2).kind)
-    """
-    problem = {"status": status, "code": code, "detail": "why"}
+def _about(estimate: dict[str, Any], **settings: str) -> list[str]:
+    given = {"estimate": estimate, "settings": SETTINGS | settings, "id": "0" * 32}
+    said: list[str] = json.loads(run_lua(_ABOUT, given))
+    return said
 
-    assert run_lua(lua, problem).strip() == want
+
+def test_a_refusal_is_in_the_words_of_every_door() -> None:
+    """The sizes and what would help are memgate's; only how to ask for a GPU is Slurm's."""
+    estimate = make_estimate(20 * GIB, "t4").model_copy(update={"largest_batch_size": 12})
+    said = estimate.explanation
+
+    lines = _about(estimate.model_dump(mode="json"), public_url="https://memgate.example/")
+
+    assert lines == [
+        f"this job {said.headline} (gpu:t4)",
+        *said.helps,
+        "the smallest GPU here on which it fits: --gres=gpu:a100:1",
+        f"https://memgate.example/jobs/{'0' * 32}",
+    ]
+
+
+def test_doubts_about_a_run_are_told() -> None:
+    """Without them, "may not fit" beside sizes that fit would be a riddle."""
+    doubt = Reason(code="PROFILE_INSTEAD", message="it calls cuFFT")
+    estimate = make_estimate(GIB, "t4", doubts=(doubt,))
+
+    lines = _about(estimate.model_dump(mode="json"), public_url="")
+
+    assert lines[:2] == [f"this job {estimate.explanation.headline} (gpu:t4)", "it calls cuFFT"]
+    assert lines[-1] == f"memgate job {'0' * 32}"
+
+
+def test_the_answers_own_page_is_linked() -> None:
+    """A server that knows its public address says the whole of it."""
+    page = "https://gate.example/jobs/7"
+    estimate = make_estimate(20 * GIB, "t4").model_copy(update={"page": page})
+
+    assert _about(estimate.model_dump(mode="json"), public_url="http://other")[-1] == page
+
+
+_SUBMIT = """
+local given = cjson.decode(io.read("*a"))
+local printed = {}
+slurm = {
+  SUCCESS = 0, ERROR = -1, log_error = print, log_info = print,
+  log_user = function(_, text) printed[#printed + 1] = text end,
+}
+package.loaded["memgate.http"] = {
+  now = function() return 0 end,
+  post = function() return {status = given.status, body = cjson.encode(given)} end,
+}
+local job = {tres_per_node = "gres:gpu:t4:1", comment = 'memgate:{"a": 1}'}
+local status = require("memgate.gate").submit(given.settings, job, {})
+local record = require("memgate.words").read_record(job.admin_comment) or {}
+print(cjson.encode({status = status, decision = record.decision, held = record.held,
+                    printed = printed, question = record.question}))
+"""
+
+#: what is given, what becomes of a job: as ``test_release`` has it for those that are held
+FAULTS = [
+    ("caller", 422, "ANY", {"status": -1}),
+    ("caller", 413, "ANY", {"status": -1}),
+    ("caller", 401, "ANY", {"status": 0, "decision": "pending", "held": True}),
+    ("caller", 422, "UNKNOWN_GPU", {"status": 0, "decision": "pending", "held": True}),
+    ("job", 422, "ANY", {"status": 0, "decision": "uncertain"}),
+    ("unsupported", 422, "ANY", {"status": 0, "decision": "uncertain"}),
+    ("operator", 503, "ANY", {"status": 0, "decision": "pending", "held": True}),
+    ("passing", 503, "ANY", {"status": 0, "decision": "pending", "held": True}),
+    ("of a later version", 422, "ANY", {"status": 0, "decision": "pending", "held": True}),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "code", "want"), FAULTS)
+def test_the_fault_alone_decides(
+    tmp_path: Path, fault: str, status: int, code: str, want: dict[str, Any]
+) -> None:
+    """Only an author's own mistake refuses a job; a wrong key or GPU table is the operator's."""
+    conf = tmp_path / "memgate.conf.lua"
+    conf.write_text("return {on_unanswered = 'hold', gpu_of_type = {t4 = 't4'}}")
+    problem = {"status": status, "code": code, "fault": fault, "detail": "because"}
+
+    said = json.loads(run_lua(_SUBMIT, problem | {"settings": str(conf)}))
+
+    assert "because" in said.pop("printed")[0]
+    assert ("question" in said) == want.get("held", False)
+    said.pop("question", None)
+    assert said == want

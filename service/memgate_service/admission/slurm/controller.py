@@ -27,7 +27,7 @@ class SlurmError(MemgateError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class SlurmJob:
     """A job that is not over and that memgate has a record of."""
 
     job_id: int
@@ -64,7 +64,7 @@ def read_comment(text: object) -> dict[str, Any] | None:
     return comment if is_ours else None
 
 
-def read_queue(text: str) -> Iterator[Job]:
+def read_queue(text: str) -> Iterator[SlurmJob]:
     """Yield the jobs of ``squeue --json`` that memgate has a record of.
 
     Raises:
@@ -75,7 +75,7 @@ def read_queue(text: str) -> Iterator[Job]:
         for job in jobs:
             comment = read_comment(job.get("admin_comment"))
             if comment is not None and _OPEN_STATES.intersection(_list(job["job_state"])):
-                yield Job(
+                yield SlurmJob(
                     job_id=int(job["job_id"]),
                     submitted_at=float(_number(job["submit_time"])),
                     is_held=_number(job["priority"]) == 0,
@@ -97,22 +97,22 @@ def _list(value: Any) -> list[str]:
     return value if isinstance(value, list) else [value]
 
 
-class Controller:
+class SlurmController:
     """Slurm, by its commands; for who may administer it."""
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[SlurmJob]:
         """Return the jobs that are not over and that memgate has a record of."""
         return list(read_queue(run(["squeue", "--json"])))
 
-    def release(self, job: Job) -> None:
+    def release(self, job: SlurmJob) -> None:
         """Let a held job start."""
         run(["scontrol", "release", job.name])
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: SlurmJob) -> None:
         """End a job, with all its parts: Slurm cancels no part alone."""
         run(["scancel", str(job.het_job_id or job.job_id)])
 
-    def note(self, job: Job, record: dict[str, Any]) -> None:
+    def note(self, job: SlurmJob, record: dict[str, Any]) -> None:
         """Replace memgate's record of a job; others' notes stay."""
         comment = json.dumps(job.comment | {"memgate": record})
         run(["scontrol", "update", f"JobId={job.name}", f"AdminComment={comment}"])

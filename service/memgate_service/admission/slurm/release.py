@@ -1,7 +1,7 @@
-"""Jobs that were held for want of an answer -> released, canceled or left, once there is one.
+"""Jobs that were held because there was no answer -> released, canceled or left held.
 
-``judge`` decides and does nothing; ``Releaser`` does what it says. It remembers nothing: what is to
-be done is in the jobs' records, so it may be stopped, started and run twice at any time.
+``judge_held`` decides and does nothing; ``Releaser`` does what it says. It remembers nothing: what
+is to be done is in the jobs' records, so it may be stopped, started and run twice at any time.
 """
 
 from __future__ import annotations
@@ -16,23 +16,19 @@ from typing import Any
 from memgate.client.clients import Client
 from memgate.client.conversation import ServedEstimate
 from memgate.client.errors import AnswerError, ClientError, NotDoneError, RefusedError
-from memgate_service.admission.slurm.controller import Controller, Job, SlurmError
+from memgate.decision import Decision
+from memgate.errors import Fault, UnknownGpuError
+from memgate_service.admission.slurm.controller import SlurmController, SlurmError, SlurmJob
 
-#: codes of mistakes in a description, which its author can correct. Every other error is memgate's
-#: or the operator's, the GPU's name too: it comes from the settings of the plugin.
-_AUTHORS = {"BAD_INPUT", "BAD_ALLOCATOR_CONFIG"}
-
-#: codes of a run that memgate has tried often enough
-_GAVE_UP = {"INTERNAL", "SIMULATION_BROKEN", "PROCESS_LOST", "WORKERS_LOST"}
-
-#: statuses that the same question gets every time; None if it was never sent
-_EVERY_TIME = (None, 413, 422)
+#: statuses of a question that was read, None if the mistake was found before it was sent; others
+#: are about the key, the address or the request itself, which are the operator's
+_ABOUT_THE_QUESTION = (None, 413, 422)
 
 #: what Slurm shows in a line
 _MAX_WHY = 300
 
 
-class Action(StrEnum):
+class ReleaseAction(StrEnum):
     """What becomes of a held job."""
 
     RELEASE = "release"
@@ -44,90 +40,96 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class ReleasePolicy:
     """What the operator wants. A job is never canceled for want of an answer."""
 
-    rejected: Action = Action.CANCEL
-    uncertain: Action = Action.RELEASE
-    unanswered: Action = Action.WAIT
+    rejected: ReleaseAction = ReleaseAction.CANCEL
+    uncertain: ReleaseAction = ReleaseAction.RELEASE
+    unanswered: ReleaseAction = ReleaseAction.WAIT
     #: how long to wait for an answer before it counts as none
     patience_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         """Check that no job can be canceled because memgate is down."""
-        if self.unanswered is Action.CANCEL:
+        if self.unanswered is ReleaseAction.CANCEL:
             raise ValueError("unanswered is 'cancel': that memgate is down is not the job's fault")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class HeldVerdict:
     """What to do with a job, and what to note of it."""
 
-    action: Action
+    action: ReleaseAction
     record: dict[str, Any]
     why: str
 
 
-def judge(
-    answer: ServedEstimate | ClientError, gpu: str, policy: Policy, waited_seconds: float
-) -> Verdict:
+def judge_held(
+    answer: ServedEstimate | ClientError, gpu: str, policy: ReleasePolicy, waited_seconds: float
+) -> HeldVerdict:
     """Decide about a held job."""
     if isinstance(answer, ServedEstimate):
         return _judge_estimate(answer, gpu, policy)
     action, decision = _judge_error(answer, policy, waited_seconds)
     why = answer.message[:_MAX_WHY]
-    return Verdict(action=action, record={"gpu": gpu, "decision": decision, "why": why}, why=why)
+    return HeldVerdict(
+        action=action, record={"gpu": gpu, "decision": decision, "why": why}, why=why
+    )
 
 
-def _judge_error(error: ClientError, policy: Policy, waited_seconds: float) -> tuple[Action, str]:
+def whose(error: ClientError) -> Fault:
+    """Return whose fault it is that a held job has no estimate.
+
+    The GPU's name comes from the plugin's own table, and the key from its settings: what is wrong
+    with them is the operator's, not the author's.
+    """
+    if error.fault is not Fault.CALLER or not isinstance(error, AnswerError):
+        return error.fault
+    if error.code == UnknownGpuError.code or error.status not in _ABOUT_THE_QUESTION:
+        return Fault.OPERATOR
+    return Fault.CALLER
+
+
+def _judge_error(
+    error: ClientError, policy: ReleasePolicy, waited_seconds: float
+) -> tuple[ReleaseAction, str]:
     """Return what to do with a job that has no estimate, and the decision to note.
 
-    Only its author's mistake can cancel it.
+    ``gate.lua`` has the same table. Only the author's own mistake can cancel a job.
     """
-    if not (isinstance(error, AnswerError) and _is_final(error)):
-        is_late = waited_seconds > policy.patience_seconds
-        return policy.unanswered if is_late else Action.WAIT, "unanswered"
-    if error.code in _AUTHORS:
+    fault = whose(error)
+    if fault is Fault.CALLER:
         return policy.rejected, "bad_spec"
-    # an operator who cancels what may not fit wants nothing released unseen: a person decides
-    is_strict = policy.uncertain is Action.CANCEL
-    return Action.HOLD if is_strict else policy.uncertain, "uncertain"
+    if fault in (Fault.JOB, Fault.UNSUPPORTED):
+        # an operator who cancels what may not fit wants nothing released unseen: a person decides
+        is_strict = policy.uncertain is ReleaseAction.CANCEL
+        return ReleaseAction.HOLD if is_strict else policy.uncertain, "uncertain"
+    is_late = waited_seconds > policy.patience_seconds
+    return policy.unanswered if is_late else ReleaseAction.WAIT, "unanswered"
 
 
-def _is_final(error: AnswerError) -> bool:
-    """Tell whether asking the same question again is of no use."""
-    gave_up = error.job is not None and error.code in _GAVE_UP
-    return gave_up or error.status in _EVERY_TIME
-
-
-def _judge_estimate(said: ServedEstimate, gpu: str, policy: Policy) -> Verdict:
+def _judge_estimate(said: ServedEstimate, gpu: str, policy: ReleasePolicy) -> HeldVerdict:
     actions = {
-        "admit": Action.RELEASE,
-        "reject": policy.rejected,
-        "uncertain": policy.uncertain,
+        Decision.ADMIT: ReleaseAction.RELEASE,
+        Decision.REJECT: policy.rejected,
+        Decision.UNCERTAIN: policy.uncertain,
     }
-    why = said.reasons[0].message
-    if said.decision != "admit":
-        if said.largest_batch_size is not None:
-            why += f"; the largest batch that fits: {said.largest_batch_size}"
-        elif smaller := said.why("SMALLER_BATCH_FITS"):  # there was no time for the largest
-            why += f"; {smaller}"
-        if said.fits_on:
-            why += f"; it fits on {', '.join(said.fits_on[:3])}"
+    why = said.explanation.text[:_MAX_WHY]
     record = {
         "decision": said.decision,
-        "peak": said.peak_bytes,
-        "needs": said.upper_bound_bytes,
+        "needs": said.needs_bytes,
         "capacity": said.capacity_bytes,
         "gpu": gpu,
         "id": said.job,
     }
-    if said.decision != "admit":
-        record["why"] = why[:_MAX_WHY]
+    if said.page is not None:
+        record["page"] = said.page
+    if said.decision is not Decision.ADMIT:
+        record["why"] = why
     action = actions[said.decision]
-    if said.is_advice_pending and action is not Action.RELEASE:
-        action = Action.WAIT  # for seconds; its owner is told once, and then what would fit
-    return Verdict(action=action, record=record, why=why[:_MAX_WHY])
+    if said.is_advice_pending and action is not ReleaseAction.RELEASE:
+        action = ReleaseAction.WAIT  # for seconds: the owner then reads once what would fit
+    return HeldVerdict(action=action, record=record, why=why)
 
 
 class Releaser:
@@ -136,8 +138,8 @@ class Releaser:
     def __init__(
         self,
         client: Client,
-        controller: Controller,
-        policy: Policy,
+        controller: SlurmController,
+        policy: ReleasePolicy,
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -160,7 +162,7 @@ class Releaser:
                 self._tell(f"job {job.job_id}: {error.message}")
         return num_waiting
 
-    def _settle(self, job: Job, answers: dict[str, ServedEstimate | ClientError]) -> bool:
+    def _settle(self, job: SlurmJob, answers: dict[str, ServedEstimate | ClientError]) -> bool:
         """Do what there is to do about a job; tell whether it still waits."""
         question = job.record.get("question")
         if not isinstance(question, str):
@@ -170,23 +172,23 @@ class Releaser:
         if question not in answers:
             answers[question] = self._ask(question)
         waited = self._clock() - job.submitted_at
-        verdict = judge(answers[question], str(job.record.get("gpu")), self._policy, waited)
+        verdict = judge_held(answers[question], str(job.record.get("gpu")), self._policy, waited)
         if not job.is_held:  # an administrator was quicker, or we were stopped half way
             self._controller.note(job, verdict.record)
             return False
-        if verdict.action is Action.WAIT:
+        if verdict.action is ReleaseAction.WAIT:
             return True
         self._act(job, verdict)
         self._tell(f"job {job.job_id}: {verdict.action}: {verdict.why}")
         return False
 
-    def _act(self, job: Job, verdict: Verdict) -> None:
-        if verdict.action is Action.RELEASE:
+    def _act(self, job: SlurmJob, verdict: HeldVerdict) -> None:
+        if verdict.action is ReleaseAction.RELEASE:
             # released first: stopped here, the record still says what is to be done
             if not (job.record.get("owner_held") or job.is_admin_held):
                 self._controller.release(job)
             self._controller.note(job, verdict.record)
-        elif verdict.action is Action.CANCEL:
+        elif verdict.action is ReleaseAction.CANCEL:
             self._controller.note(job, verdict.record | {"held": True})
             self._controller.cancel(job)
         else:
@@ -202,7 +204,7 @@ class Releaser:
         except NotDoneError as error:
             return error
         except ClientError as error:
-            if not (isinstance(error, AnswerError) and _is_final(error)):
+            if whose(error) in (Fault.OPERATOR, Fault.PASSING):
                 self._tell(f"no answer: {error.message}")
             return error
 

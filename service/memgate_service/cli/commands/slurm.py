@@ -60,23 +60,23 @@ def release_command(
     Example: memgate slurm release --server http://127.0.0.1:8080 --key-file /etc/slurm/memgate.key
     """
     client = _client(server, api_key, key_file)
-    from memgate_service.admission.slurm.controller import Controller
-    from memgate_service.admission.slurm.release import Action, Policy, Releaser
+    from memgate_service.admission.slurm.controller import SlurmController
+    from memgate_service.admission.slurm.release import ReleaseAction, ReleasePolicy, Releaser
 
-    def action(option: str, text: str, *choices: Action) -> Action:
+    def action(option: str, text: str, *choices: ReleaseAction) -> ReleaseAction:
         if text not in choices:
             raise InputError(f"{option} is {text!r}: it is one of {', '.join(choices)}")
-        return Action(text)
+        return ReleaseAction(text)
 
-    hold, cancel, release = Action.HOLD, Action.CANCEL, Action.RELEASE
-    policy = Policy(
+    hold, cancel, release = ReleaseAction.HOLD, ReleaseAction.CANCEL, ReleaseAction.RELEASE
+    policy = ReleasePolicy(
         rejected=action("--rejected", rejected, cancel, hold),
         uncertain=action("--uncertain", uncertain, release, cancel, hold),
-        unanswered=action("--unanswered", unanswered, Action.WAIT, release, hold),
+        unanswered=action("--unanswered", unanswered, ReleaseAction.WAIT, release, hold),
         patience_seconds=patience,
     )
     with client, suppress(KeyboardInterrupt):
-        releaser = Releaser(client, Controller(), policy, typer.echo)
+        releaser = Releaser(client, SlurmController(), policy, typer.echo)
         if once:
             typer.echo(f"{releaser.look()} jobs still wait for an answer")
         else:
