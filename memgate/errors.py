@@ -11,18 +11,21 @@
     |- JobFailedError           JOB: the job itself would fail like this on a GPU
     |  `- NoKernelsError          its PyTorch has no kernels for that GPU
     |- UnsupportedError         UNSUPPORTED: we cannot run this kind of job; ours, never the job's
-    |  |- UnsupportedJobError     memgate's own training loop does not know how to train the model
+    |  |- UnsupportedJobError     our engines cannot run it, or our loop cannot train it
     |  |- NotModelledError        it calls what the phantom engine has no stand-in for
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- ExtrapolationError      its memory at other batch sizes cannot be predicted
-    |  |- HostMemoryError         its run needs more memory of this machine than our limit
-    |  |- TimeLimitError          its run takes longer than our limit
+    |  |- LimitExceededError      its run exceeds a limit of ours; one of these two
+    |  |  |- HostMemoryError         it needs more memory of this machine
+    |  |  `- TimeLimitError          it takes longer
     |  `- SimulationError         the replay contradicts itself: our bug
     |- OperatorError            OPERATOR: something is not installed or not configured
     |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
+    |  |- RuntimeBrokenError      a runtime that is installed and does not start
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
-       `- ProcessLostError        the process that ran the job was killed from outside
+       |- ProcessLostError        the process that ran the job was killed from outside
+       `- TraceExpiredError       an uploaded trace that is no longer kept: upload it again
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
 Doors decide by ``fault`` alone: exit status, HTTP status, what is remembered, what a gate does.
@@ -123,7 +126,10 @@ class UnsupportedError(MemgateError):
 
 
 class UnsupportedJobError(UnsupportedError):
-    """Our own training loop failed: it does not know how this model is trained."""
+    """A job that our engines cannot run: our training loop fails with it, or a feature is missing.
+
+    That says nothing about the job; the message has the original error and the way out.
+    """
 
     code = "UNSUPPORTED_JOB"
 
@@ -146,14 +152,20 @@ class ExtrapolationError(UnsupportedError):
     code = "NOT_EXTRAPOLATED"
 
 
-class HostMemoryError(UnsupportedError):
-    """A job whose run needs more memory of this machine than it may take; names the limit."""
+class LimitExceededError(UnsupportedError):
+    """A valid job whose run exceeds a limit of ours; names the limit and what raises it."""
+
+    code = "LIMIT_EXCEEDED"
+
+
+class HostMemoryError(LimitExceededError):
+    """A job whose run needs more memory of this machine than it may take."""
 
     code = "HOST_MEMORY_EXCEEDED"
 
 
-class TimeLimitError(UnsupportedError):
-    """A job whose run takes longer than it may; names the limit."""
+class TimeLimitError(LimitExceededError):
+    """A job whose run takes longer than it may."""
 
     code = "TIME_LIMIT_EXCEEDED"
 
@@ -175,6 +187,12 @@ class RuntimeMissingError(OperatorError):
     """A runtime that the operator has not installed, or that cannot run on this platform."""
 
     code = "RUNTIME_MISSING"
+
+
+class RuntimeBrokenError(OperatorError):
+    """A runtime that is installed and does not start; the message has what installs it again."""
+
+    code = "RUNTIME_BROKEN"
 
 
 class MissingExtraError(OperatorError, ImportError):
@@ -206,3 +224,39 @@ class ProcessLostError(PassingError):
     """The process that ran a job was killed from outside; the job may do better another time."""
 
     code = "PROCESS_LOST"
+
+
+class TraceExpiredError(PassingError):
+    """An uploaded trace that is no longer kept when a worker looks for it."""
+
+    code = "TRACE_EXPIRED"
+
+
+_BASES: dict[Fault, type[MemgateError]] = {
+    Fault.CALLER: InputError,
+    Fault.JOB: JobFailedError,
+    Fault.UNSUPPORTED: UnsupportedError,
+    Fault.OPERATOR: OperatorError,
+    Fault.PASSING: PassingError,
+}
+
+
+def restore_error(code: str, message: str, fault: Fault) -> MemgateError:
+    """Make the error that another process raised, from what can travel of it.
+
+    It is of the class above that has this code and fault. Where there is none, as in a process of
+    an older version, it is of the base class of its fault, and keeps its code.
+    """
+    for kind in _BASES.values():
+        for candidate in (kind, *_subclasses(kind)):
+            if (candidate.code, candidate.fault) == (code, fault):
+                return candidate(message)
+    error = _BASES[fault](message)
+    error.code = code
+    return error
+
+
+def _subclasses(kind: type[MemgateError]) -> list[type[MemgateError]]:
+    """Return the classes of this module below one; those elsewhere take other arguments."""
+    found = [sub for sub in kind.__subclasses__() if sub.__module__ == __name__]
+    return found + [below for sub in found for below in _subclasses(sub)]

@@ -13,7 +13,16 @@ import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.errors import InputError, JobFailedError, NoKernelsError, SimulationError
+from memgate.errors import (
+    Fault,
+    HostMemoryError,
+    InputError,
+    NoKernelsError,
+    RuntimeBrokenError,
+    SimulationError,
+    TimeLimitError,
+    UnsupportedJobError,
+)
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
@@ -196,7 +205,7 @@ def test_a_cudnn_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 
     with (
         PhantomEngine(broken) as engine,
-        pytest.raises(JobFailedError, match=r"the real cuDNN cannot be used: .*libcudnn_graph"),
+        pytest.raises(RuntimeBrokenError, match=r"the real cuDNN cannot be used: .*libcudnn_graph"),
     ):
         _trace(engine, RESNET)
 
@@ -238,7 +247,6 @@ def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: Phanto
         ),
         ({"optimizer": {"name": "Magic"}}, "torch.optim has no such class"),
         ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs is {'speed': 1}"),
-        ({"gradient_checkpointing": True}, "ResNet has no switch for it"),
     ],
 )
 def test_a_job_that_cannot_be_built_is_the_callers(
@@ -253,18 +261,64 @@ def test_a_job_that_cannot_be_built_is_the_callers(
 
 def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None:
     """The engine goes on with the next job."""
-    with pytest.raises(JobFailedError, match="RuntimeError"):
+    with pytest.raises(UnsupportedJobError, match="RuntimeError"):
         _trace(engine, RESNET | {"input": {"shape": [5, 64, 64]}})
 
     assert _trace(engine, GPT2 | {"batch_size": 6}).seconds > 0
 
 
+_BERT = {
+    "source": "transformers",
+    "class": "BertForSequenceClassification",
+    "config": {"num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 2},
+}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": _BERT, "input": {"sequence_length": 16}},
+        {
+            "model": {"source": "torchvision", "name": "inception_v3"},
+            "input": {"shape": [3, 299, 299]},
+        },
+        {"model": {"source": "torchvision", "name": "fasterrcnn_resnet50_fpn"}},
+        {"optimizer": {"name": "LBFGS"}},
+        {"optimizer": {"name": "Muon"}},
+        {"gradient_checkpointing": True},
+    ],
+    ids=["bert", "inception", "fasterrcnn", "lbfgs", "muon", "checkpointing"],
+)
+def test_what_our_own_loop_cannot_train_is_ours(
+    engine: PhantomEngine, change: dict[str, Any]
+) -> None:
+    """Neither the caller's mistake nor the job's failure: it is not known how it is trained."""
+    with pytest.raises(UnsupportedJobError, match="memgate's own training loop") as raised:
+        _trace(engine, RESNET | change)
+
+    assert raised.value.fault is Fault.UNSUPPORTED
+
+
 def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:
-    """A time limit is a limit."""
+    """The limit is ours: it is named, with what raises it."""
     slow = RESNET | {"iterations": 64, "model": {"source": "torchvision", "name": "resnet152"}}
 
-    with pytest.raises(JobFailedError, match="did not end in time"):
+    with pytest.raises(
+        TimeLimitError, match=r"longer than 1 s,.*--timeout.*MEMGATE_JOB_TIMEOUT_SECONDS"
+    ):
         engine.trace(parse_job_spec(slow), find_gpu("a100-40"), timeout_seconds=1)
+
+
+def test_a_job_that_takes_too_much_of_the_machine_is_ended(engine: PhantomEngine) -> None:
+    """The limit is ours: it is named, with what raises it."""
+    with pytest.raises(
+        HostMemoryError, match=r"than 64\.00 MiB,.*--host-memory.*MEMGATE_JOB_MEMORY_BYTES"
+    ):
+        engine.trace(
+            parse_job_spec(RESNET | {"iterations": 64, "batch_size": 7}),
+            find_gpu("a100-40"),
+            host_memory_bytes=64 * MIB,
+        )
 
 
 def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
@@ -273,7 +327,7 @@ def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
 
     with (
         PhantomEngine(replace(RUNTIME, home=tmp_path)) as broken,
-        pytest.raises(JobFailedError, match=r"libmemgate_phantom.*make runtime RUNTIME=torch"),
+        pytest.raises(RuntimeBrokenError, match=r"libmemgate_phantom.*memgate runtimes install"),
     ):
         _trace(broken, GPT2)
 

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import InputError, JobFailedError
+from memgate.errors import (
+    HostMemoryError,
+    JobFailedError,
+    MemgateError,
+    NotModelledError,
+    TimeLimitError,
+    UnsupportedJobError,
+)
 from memgate.gpus import find_gpu
 from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
@@ -164,23 +171,53 @@ def test_weights_are_never_filled(trace: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "want_message"),
+    ("text", "want", "want_message"),
     [
-        ("x = 1\n", "ended without a step of an optimizer of torch.optim, and never used CUDA"),
-        ("import torch\ntorch.zeros(1).cuda()\n", "without a step of an optimizer of torch.optim:"),
-        ("\n\nraise ValueError('no data')\n", "failed in line 3: ValueError: no data"),
-        ("import does_not_exist\n", "needs the module 'does_not_exist', which this runtime lacks"),
-        ("x = (\n", "failed: SyntaxError"),
-        (TRAIN.format(before="", after="torch.compile(model)"), "torch.compile is not supported"),
+        (
+            "x = 1\n",
+            UnsupportedJobError,
+            "ended without a step of an optimizer of torch.optim, and never used CUDA",
+        ),
+        (
+            "import torch\ntorch.zeros(1).cuda()\n",
+            UnsupportedJobError,
+            "without a step of an optimizer of torch.optim:",
+        ),
+        (
+            "\n\nraise ValueError('no data')\n",
+            JobFailedError,
+            "failed in line 3: ValueError: no data",
+        ),
+        (
+            "import does_not_exist\n",
+            UnsupportedJobError,
+            "needs the module 'does_not_exist', which this runtime lacks",
+        ),
+        ("x = (\n", JobFailedError, "failed: SyntaxError"),
+        (
+            TRAIN.format(before="", after="torch.compile(model)"),
+            UnsupportedJobError,
+            "torch.compile is not supported",
+        ),
+        ("import os; os.abort()\n", UnsupportedJobError, "died of signal SIGABRT"),
+        ("import os; os._exit(0)\n", UnsupportedJobError, "ended its own process"),
+        (
+            "import torch\ntry: torch.fft.fft(torch.zeros(8, device='cuda'))\n"
+            "except RuntimeError: raise SystemExit('no FFT here')\n",
+            NotModelledError,
+            "cufft",
+        ),
     ],
+    ids=["nothing", "no step", "raises", "module", "syntax", "compile", "aborts", "exits", "fft"],
 )
-def test_a_script_that_cannot_be_judged_is_the_callers(
-    trace: Any, text: str, want_message: str
+def test_a_script_without_an_answer_says_whose_fault_it_is(
+    trace: Any, text: str, want: type[MemgateError], want_message: str
 ) -> None:
-    """Where, what and why, in a sentence."""
-    with pytest.raises(InputError) as raised:
+    """Where, what and why, in a sentence; never the caller's, whose question was right."""
+    with pytest.raises(want) as raised:
         trace(text)
 
+    assert type(raised.value) is want
     assert want_message in raised.value.message
 
 
@@ -195,21 +232,28 @@ def test_a_script_that_gives_up_tells_its_last_words(trace: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limits", "want_message"),
+    ("text", "limits", "want", "want_message"),
     [
-        ("import time\ntime.sleep(60)\n", {"timeout_seconds": 1}, "did not end in time (1 s)"),
+        (
+            "import time\ntime.sleep(60)\n",
+            {"timeout_seconds": 1},
+            TimeLimitError,
+            "took longer than 1 s, which is memgate's limit",
+        ),
         (
             "x = []\nwhile True: x.append(bytearray(b'x' * (1 << 24)))\n",
             {"host_memory_bytes": 1536 * MIB},
-            "took more memory of this machine than it may (1.50 GiB)",
+            HostMemoryError,
+            "took more memory of this machine than 1.50 GiB, which is memgate's limit",
         ),
     ],
+    ids=["time", "memory"],
 )
 def test_a_limit_is_a_limit(
-    trace: Any, text: str, limits: dict[str, Any], want_message: str
+    trace: Any, text: str, limits: dict[str, Any], want: type[MemgateError], want_message: str
 ) -> None:
     """Time and memory of the machine; the engine goes on with the next job."""
-    with pytest.raises(JobFailedError) as raised:
+    with pytest.raises(want) as raised:
         trace(text, **limits)
 
     assert want_message in raised.value.message

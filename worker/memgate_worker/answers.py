@@ -17,7 +17,7 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
 from memgate.contract import Work, WorkKind
-from memgate.errors import InputError
+from memgate.errors import InputError, TraceExpiredError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
@@ -69,8 +69,7 @@ class Answerer:
         """Answer a question, without advice: nobody should wait for that who needs the decision.
 
         Raises:
-            InputError: if the caller must change something.
-            JobFailedError: if the job fails for another reason.
+            MemgateError: if there is no answer; its ``fault`` says whose fault that is.
         """
         if work.kind is WorkKind.FIT:
             return Answer(result=self._fit(work))
@@ -181,7 +180,9 @@ class Answerer:
         start = time.perf_counter()
         data = self._store.load_trace(work.trace)
         if data is None:
-            raise InputError("the uploaded trace is no longer there; upload it again")
+            raise TraceExpiredError(
+                "the uploaded trace is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
+            )
         trace = read_trace(io.BytesIO(data), max_bytes=self._settings.max_trace_bytes)
         device = Device(compute_capability=gpu.compute_capability)
         return TracedJob(

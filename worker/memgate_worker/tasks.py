@@ -25,7 +25,6 @@ from memgate.contract import Failure, JobRecord, UnknownJobError, Work
 from memgate.errors import Fault, MemgateError, ProcessLostError
 from memgate.report import Estimate
 from memgate_worker.answers import Answer
-from memgate_worker.engines.client import HostLostError
 from memgate_worker.queue.history import note_answer, note_failure
 from memgate_worker.queue.queues import Speed, enqueue
 from memgate_worker.queue.store import JobStore
@@ -129,8 +128,6 @@ class Desk:
             self._drop_work()
         except Exception as error:
             _log.warning("advice", job=record.id, error=str(error), exc_info=_unforeseen(error))
-            if isinstance(error, HostLostError):  # it is started again when it is needed
-                self._answerer.__exit__()
         result = None if advised is None else advised.model_dump_json()
         self._store.add_advice(record.id, self.name, result)
 
@@ -157,8 +154,6 @@ class Desk:
         note_failure(self._store, record, error)
 
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
-        if isinstance(error, HostLostError):  # it is started again when it is needed
-            self._answerer.__exit__()
         self._store.count("lost", "process")
         if record.attempts >= self._settings.max_attempts:
             return self._fail(record, error)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from memgate.errors import JobFailedError, NoKernelsError, ProcessLostError
+from memgate.errors import Fault, LimitExceededError, MemgateError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate_worker.engines.traced import TracedJob
+
+#: whose errors may be about a job on one kind of GPU only
+_OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 
 #: runs a job for a GPU
 Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
@@ -66,17 +69,17 @@ def fit_everywhere(
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
 
     Raises:
-        JobFailedError: if the job fails on all of them.
-        NoKernelsError: if there is no GPU that the runtime was built for.
+        MemgateError: the last one, if the job has no answer on any of them; at once, if the error
+            is not about the job on that GPU, or the next run would exceed the same limit.
     """
     entries: list[FitEntry] = []
-    failures: list[JobFailedError | NoKernelsError] = []
+    failures: list[MemgateError] = []
     for gpus in generations(CATALOGUE.values()):
         try:
             traced = trace(job, gpus[0])
-        except ProcessLostError:  # says nothing about the job: somebody may try again
-            raise
-        except (JobFailedError, NoKernelsError) as error:
+        except MemgateError as error:
+            if error.fault not in _OF_ONE_GPU or isinstance(error, LimitExceededError):
+                raise
             failures.append(error)
             reason = Reason(code=error.code, message=error.message)
             known = [FitEntry.unknown(gpu, reason) for gpu in gpus]

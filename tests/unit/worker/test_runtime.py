@@ -26,7 +26,7 @@ def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
 
 def test_a_runtime_that_is_not_built_names_the_command_that_builds_it(tmp_path: Path) -> None:
     """The next step is in the message."""
-    with pytest.raises(RuntimeMissingError, match=r"make runtime RUNTIME=torch-2\.6"):
+    with pytest.raises(RuntimeMissingError, match=r"memgate runtimes install torch-2\.6"):
         find_runtime("torch-2.6", home=tmp_path)
 
 

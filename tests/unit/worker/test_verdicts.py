@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from memgate.errors import JobFailedError, MemgateError, NoKernelsError, ProcessLostError
+from memgate.errors import (
+    JobFailedError,
+    MemgateError,
+    NoKernelsError,
+    ProcessLostError,
+    RuntimeMissingError,
+    TimeLimitError,
+    UnsupportedJobError,
+)
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.report import FitEntry
@@ -99,7 +107,9 @@ def test_every_gpu_is_told_the_smallest_first() -> None:
     assert {entry.gpu for entry in heard} == set(CATALOGUE)
 
 
-@pytest.mark.parametrize("error", [NoKernelsError("none"), JobFailedError("no bfloat16")])
+@pytest.mark.parametrize(
+    "error", [NoKernelsError("none"), JobFailedError("no bfloat16"), UnsupportedJobError("no loop")]
+)
 def test_gpus_on_which_a_job_fails_are_unknown(error: MemgateError) -> None:
     """With why; the others are told."""
     fit = fit_everywhere(_failing(lambda gpu: gpu.compute_capability < (7, 5), error), JOB)
@@ -119,11 +129,13 @@ def test_gpus_on_which_a_job_fails_are_unknown(error: MemgateError) -> None:
         pytest.param(
             lambda gpu: gpu.name == "t4", ProcessLostError("killed"), id="its-process-was-killed"
         ),
+        pytest.param(lambda gpu: gpu.name == "t4", RuntimeMissingError("none"), id="the-operators"),
+        pytest.param(lambda gpu: gpu.name == "t4", TimeLimitError("600 s"), id="over-a-limit"),
     ],
 )
 def test_what_is_no_answer_is_an_error(
     is_failing: Callable[[GpuSpec], bool], error: MemgateError
 ) -> None:
-    """A job that fails everywhere is broken, and one that was killed may be tried again."""
+    """A job that fails everywhere is broken; other errors are not about the job on that GPU."""
     with pytest.raises(type(error), match=error.message):
         fit_everywhere(_failing(is_failing, error), JOB)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from memgate.errors import HostMemoryError, LimitExceededError, TimeLimitError
 from memgate.units import format_size
 from memgate_worker.lifeline import die_with_parent
 
@@ -31,13 +32,13 @@ class Limits:
     seconds: float
     memory_bytes: int
 
-
-class LimitError(Exception):
-    """The process was ended because it took too much; the message says of what."""
-
-
-class MemoryLimitError(LimitError):
-    """It took too much memory."""
+    @property
+    def allowed_memory(self) -> str:
+        """The limit on memory, whose it is, and what raises it: the end of a sentence."""
+        return (
+            f"{format_size(self.memory_bytes)}, which is memgate's limit and not the job's fault;"
+            " allow more with --host-memory GIB (of workers: MEMGATE_JOB_MEMORY_BYTES)"
+        )
 
 
 def run_in_child(
@@ -56,7 +57,7 @@ def run_in_child(
         The exit status; below zero if a signal ended the child.
 
     Raises:
-        LimitError: if a limit was passed.
+        LimitExceededError: if a limit was passed; the child was ended.
     """
     child = os.fork()
     if child == 0:
@@ -97,7 +98,7 @@ def _wait(
             return os.waitstatus_to_exitcode(status)
         try:
             _check(child, limits, deadline)
-        except LimitError:
+        except LimitExceededError:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise
@@ -105,10 +106,15 @@ def _wait(
 
 def _check(child: int, limits: Limits, deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise LimitError(f"it did not end in time ({limits.seconds:g} s)")
+        raise TimeLimitError(
+            f"the job's run took longer than {limits.seconds:g} s, which is memgate's limit and not"
+            " the job's fault; allow more with --timeout SECONDS (of workers:"
+            " MEMGATE_JOB_TIMEOUT_SECONDS)"
+        )
     if _memory_bytes(child) > limits.memory_bytes:
-        limit = format_size(limits.memory_bytes)
-        raise MemoryLimitError(f"it took more memory of this machine than it may ({limit})")
+        raise HostMemoryError(
+            f"the job's run took more memory of this machine than {limits.allowed_memory}"
+        )
 
 
 def _memory_bytes(child: int) -> int:

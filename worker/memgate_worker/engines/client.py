@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 import threading
@@ -15,35 +16,15 @@ import msgspec
 
 import memgate
 import memgate_worker
-from memgate.errors import (
-    HostMemoryError,
-    InputError,
-    JobFailedError,
-    NoKernelsError,
-    NotModelledError,
-    ProcessLostError,
-)
+from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
 from memgate.units import GIB
-from memgate_worker.engines.messages import (
-    Answer,
-    BadJob,
-    Crash,
-    Profiled,
-    ProfileRun,
-    ProfileScriptRun,
-    Progress,
-    Request,
-)
+from memgate_worker.engines.messages import Answer, Failed, Profiled, Progress, Request
 from memgate_worker.engines.starter import start_process
-from memgate_worker.runtimes.runtime import Runtime
+from memgate_worker.runtimes.runtime import Runtime, install_command
 
 #: what a job's process may take of this machine unless the caller says otherwise
 DEFAULT_TIMEOUT_SECONDS = 600.0
 DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
-
-
-class HostLostError(ProcessLostError):
-    """Not a job's process but its host is gone: the engine must be started again."""
 
 
 class Limits(TypedDict):
@@ -53,8 +34,8 @@ class Limits(TypedDict):
     host_memory_bytes: int
 
 
-#: in what CUDA says of a GPU that a program was not built for
-_NO_KERNELS = "no kernel image is available"
+#: sent by people, supervisors and a system without memory: they say nothing about a runtime
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 #: how long a host may take to end
 _ENDING_SECONDS = 2.0
@@ -73,21 +54,33 @@ def package_dirs() -> tuple[Path, Path]:
 
 
 class Host:
-    """A host process of one runtime, kept warm for many jobs."""
+    """A host process of one runtime, kept warm for many jobs; one that died is started again."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Start it; it imports torch when the first job comes."""
+        """Start it; it imports torch when the first job comes.
+
+        Raises:
+            RuntimeBrokenError: if there is nothing that could be started.
+        """
         self._runtime = runtime
+        self._start()
+
+    def _start(self) -> None:
+        self._has_answered = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
-        self._process = start_process(
-            lambda: subprocess.Popen(
-                [runtime.python, "-P", _START, *map(str, package_dirs())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._said,
-                env=host_environment(runtime),
+        try:
+            self._process = start_process(
+                lambda: subprocess.Popen(
+                    [self._runtime.python, "-P", _START, *map(str, package_dirs())],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._said,
+                    env=host_environment(self._runtime),
+                )
             )
-        )
+        except OSError as error:
+            self._said.close()
+            raise self._broken(f"{self._runtime.python}: {error.strerror or error}") from None
 
     def close(self) -> None:
         """End the process, and a job in it."""
@@ -109,12 +102,13 @@ class Host:
         """Have a job run; ``on_step`` hears how many optimizer steps a script has made.
 
         Raises:
-            InputError: if the job cannot be run as it is written.
-            NotModelledError: if it needs what the phantom engine lacks.
-            NoKernelsError: if this PyTorch was not built for the GPU.
-            HostMemoryError: if the profile engine has too little memory of this machine for it.
-            JobFailedError: if it fails for another reason.
+            MemgateError: what the host says of a job without an answer, of the class it says.
+            RuntimeBrokenError: if the host does not start.
+            ProcessLostError: if the host was lost.
         """
+        if self._process.poll() is not None:
+            self.close()
+            self._start()
         guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
         guard.daemon = True
         guard.start()
@@ -124,50 +118,47 @@ class Host:
                 on_step(answer.num_steps)
         finally:
             guard.cancel()
-        if isinstance(answer, BadJob):
-            raise InputError(answer.message)
-        if isinstance(answer, Crash):
-            if answer.unmodelled:
-                raise NotModelledError(
-                    "the phantom engine cannot know this job's memory: it calls"
-                    f" {', '.join(answer.unmodelled)}, of NVIDIA's own libraries"
-                )
-            if answer.out_of_memory and isinstance(request.work, ProfileRun | ProfileScriptRun):
-                raise HostMemoryError(
-                    "the profile engine has too little memory of this machine for the job:"
-                    f" {answer.message}; use the phantom engine (memgate estimate --engine"
-                    " phantom), which needs hardly any, or allow more with --host-memory GIB"
-                )
-            if _NO_KERNELS in answer.message:
-                raise NoKernelsError(f"the job failed: {answer.message}")
-            if answer.was_killed:
-                raise ProcessLostError(
-                    f"the job failed: {answer.message}; if this machine had no memory left, allow"
-                    " it less with --host-memory GIB, or use --engine phantom"
-                )
-            raise JobFailedError(f"the job failed: {answer.message}")
+        self._has_answered = True
+        if isinstance(answer, Failed):
+            raise answer.error()
         return answer
 
     def _send(self, request: Request) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it died: told when there is no answer
+        with suppress(BrokenPipeError):  # it died: reported when there is no answer
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
             self._process.stdin.flush()
 
-    def _receive(self) -> Progress | Answer | Profiled | BadJob | Crash:
+    def _receive(self) -> Progress | Answer | Profiled | Failed:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):  # nothing, or half an answer
-            raise HostLostError(self._why_it_died())
-        return msgspec.json.decode(line, type=Progress | Answer | Profiled | BadJob | Crash)
+            raise self._why_it_died()
+        return msgspec.json.decode(line, type=Progress | Answer | Profiled | Failed)
 
-    def _why_it_died(self) -> str:
+    def _why_it_died(self) -> MemgateError:
+        """Tell a runtime that does not start from a host that was lost.
+
+        A host that was killed says nothing about its runtime, and one that has answered works.
+        """
+        try:
+            status = self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:  # its end of the pipe is closed: of no use any more
+            self._process.kill()
+            status = self._process.wait()
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "it said nothing"
+        if self._has_answered or -status in _FROM_OUTSIDE:
+            return ProcessLostError(
+                f"the host of runtime {self._runtime.name} died: {last}; ask again"
+            )
+        return self._broken(last)
+
+    def _broken(self, why: str) -> RuntimeBrokenError:
         name = self._runtime.name
-        return (
-            f"the host of runtime {name} died: {lines[-1] if lines else 'it said nothing'};"
-            f" build it again with: make runtime RUNTIME={name}"
+        return RuntimeBrokenError(
+            f"runtime {name} does not start: {why}; install it again with: {install_command(name)}"
         )
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import os
 import resource
-import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -20,13 +19,12 @@ from typing import BinaryIO
 
 import msgspec
 
-from memgate.errors import InputError
+from memgate.errors import HostMemoryError, LimitExceededError, MemgateError
 from memgate.jobspec import JobSpec, ModelSource
-from memgate_worker.engines.child import LimitError, Limits, MemoryLimitError, run_in_child
+from memgate_worker.engines.child import Limits, run_in_child
 from memgate_worker.engines.messages import (
     Answer,
-    BadJob,
-    Crash,
+    Failed,
     Profiled,
     ProfileRun,
     ProfileScriptRun,
@@ -35,10 +33,8 @@ from memgate_worker.engines.messages import (
     ScriptRun,
 )
 from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
 from memgate_worker.lifeline import die_with_parent
-
-#: how torch begins to say that there is no memory for a tensor on the CPU
-_NO_MEMORY = "DefaultCPUAllocator: "
 
 
 def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
@@ -56,6 +52,9 @@ class _Job:
 
     def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
         self._request = request
+        self._limits = Limits(
+            seconds=request.timeout_seconds, memory_bytes=request.host_memory_bytes
+        )
         self._answers = answers
         self._phantom = phantom
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the job
@@ -74,19 +73,30 @@ class _Job:
 
     def run(self) -> bytes:
         """Return the answer, encoded."""
-        limits = Limits(
-            seconds=self._request.timeout_seconds, memory_bytes=self._request.host_memory_bytes
-        )
         try:
-            code = run_in_child(self._work, limits, told=self._told, on_told=self._pass_on)
-        except LimitError as error:
-            ran_out = isinstance(error, MemoryLimitError)
-            return msgspec.json.encode(Crash(message=str(error), out_of_memory=ran_out))
-        if code != 0:
-            message = f"{_ended(code)}: {self._last_line_said()}"
-            return msgspec.json.encode(Crash(message=message, was_killed=code == -signal.SIGKILL))
+            code = run_in_child(self._work, self._limits, told=self._told, on_told=self._pass_on)
+        except LimitExceededError as error:
+            return self._encode_failure(error)
         self._answer.seek(0)
-        return self._answer.read()
+        if code == 0 and (answer := self._answer.read()):
+            return answer
+        is_script = self._script() is not None
+        return self._encode_failure(explain_end(code, self._last_line_said(), is_script=is_script))
+
+    def _encode_failure(self, error: MemgateError) -> bytes:
+        """Write down why there is no answer; of memory, with the engine that needs less."""
+        is_profile = isinstance(self._request.work, ProfileRun | ProfileScriptRun)
+        if is_profile and isinstance(error, HostMemoryError):
+            instead = "or use the phantom engine (memgate estimate --engine phantom)"
+            error = HostMemoryError(f"{error.message}, {instead}, which needs hardly any")
+        return msgspec.json.encode(Failed.of(error))
+
+    def _script(self) -> Path | None:
+        """Return the person's own script that is run; None if it is our training loop."""
+        work = self._request.work
+        if isinstance(work, ProfileScriptRun):
+            work = work.script
+        return Path(work.path) if isinstance(work, ScriptRun) else None
 
     def _pass_on(self, told: bytes) -> None:
         """A byte for each step; the caller hears how many there were."""
@@ -102,18 +112,20 @@ class _Job:
         os.dup2(self._said.fileno(), 2)
         os.environ.update(self._request.environment)
         try:
-            self._write(self._run())
-        except InputError as error:
-            self._write(BadJob(message=error.message))
+            self._write(msgspec.json.encode(self._run()))
+        except SystemExit:
+            refused = self._phantom.counters().unmodelled
+            if not refused:
+                raise
+            self._write(self._encode_failure(not_modelled(refused)))
         except Exception as error:  # the job's own code: anything may come out of it
-            message = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._write(
-                Crash(
-                    message=message,
-                    unmodelled=self._phantom.counters().unmodelled,
-                    out_of_memory=isinstance(error, MemoryError) or _NO_MEMORY in message,
-                )
+            explained = explain_exception(
+                error,
+                script=self._script(),
+                refused=self._phantom.counters().unmodelled,
+                allowed_memory=self._limits.allowed_memory,
             )
+            self._write(self._encode_failure(explained))
 
     def _run(self) -> Answer | Profiled:
         from memgate_worker.engines.phantom.run import run_job
@@ -137,21 +149,17 @@ class _Job:
 
     def _finish(self, answer: Answer | Profiled) -> None:
         """End a script where it stands: nothing in it can catch this, or go on."""
-        self._write(answer)
+        self._write(msgspec.json.encode(answer))
         os._exit(0)
 
-    def _write(self, answer: Answer | Profiled | BadJob | Crash) -> None:
-        self._answer.write(msgspec.json.encode(answer))
+    def _write(self, answer: bytes) -> None:
+        self._answer.write(answer)
         self._answer.flush()
 
     def _last_line_said(self) -> str:
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
-
-
-def _ended(code: int) -> str:
-    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 
 def _preload(request: Request) -> None:
@@ -162,10 +170,10 @@ def _preload(request: Request) -> None:
     if isinstance(request.work, ScriptRun | ProfileScriptRun):
         return
     spec = JobSpec.model_validate_json(request.work.spec)
-    importlib.import_module(spec.model.source)
-    if spec.model.source is ModelSource.TRANSFORMERS:
-        transformers = importlib.import_module("transformers")
-        with suppress(InputError):  # told by the job itself
+    with suppress(Exception):  # the job itself reports it; the host must outlive it
+        importlib.import_module(spec.model.source)
+        if spec.model.source is ModelSource.TRANSFORMERS:
+            transformers = importlib.import_module("transformers")
             class_name, _ = importlib.import_module("memgate_worker.jobs.models").find_config(
                 spec.model
             )

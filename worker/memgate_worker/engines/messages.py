@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from memgate.errors import Fault, MemgateError, restore_error
 from memgate.timeline import Label, PhaseStart, TimelineEvent
 
 
@@ -94,19 +95,18 @@ class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):
     num_steps: int = 0
 
 
-class BadJob(Struct, frozen=True, kw_only=True, tag="bad_job"):
-    """The job cannot be run as it is written; the caller can mend it."""
+class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
+    """There is no answer: the error that was raised, as far as it can travel."""
 
+    code: str
     message: str
+    fault: Fault
 
+    @classmethod
+    def of(cls, error: MemgateError) -> Failed:
+        """Keep of an error what can travel."""
+        return cls(code=error.code, message=error.message, fault=error.fault)
 
-class Crash(Struct, frozen=True, kw_only=True, tag="crash"):
-    """The job's process failed; the message is the last it said."""
-
-    message: str
-    #: calls of NVIDIA's libraries that the phantom refused before
-    unmodelled: tuple[str, ...] = ()
-    #: from outside, or by the system for want of memory
-    was_killed: bool = False
-    #: for lack of this machine's memory, as far as can be told
-    out_of_memory: bool = False
+    def error(self) -> MemgateError:
+        """Return the error again, of its own class."""
+        return restore_error(self.code, self.message, self.fault)

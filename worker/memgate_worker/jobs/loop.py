@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from memgate.errors import InputError
+from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import JobSpec, Precision, ZeroGrad
 from memgate_worker.jobs.models import convert, own_input_shape
 
@@ -120,8 +120,20 @@ def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
     try:
         optimizer: torch.optim.Optimizer = chosen(model.parameters(), **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
+        if _takes(chosen, kwargs, model):
+            raise  # it is this model's parameters that it does not take: our loop gives it all
         raise InputError(f"optimizer.kwargs is {spec.optimizer.kwargs}: {error}") from error
     return optimizer
+
+
+def _takes(optimizer: Any, kwargs: dict[str, Any], model: nn.Module) -> bool:
+    """Tell whether an optimizer takes some arguments, for a parameter that any optimizer takes."""
+    like = next(model.parameters(), torch.zeros(1))
+    try:
+        optimizer([nn.Parameter(like.new_zeros(2, 2))], **kwargs)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
 
 
 def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
@@ -152,7 +164,8 @@ def _enable_checkpointing(model: nn.Module) -> None:
         if hasattr(model, enable):
             getattr(model, enable)()
             return
-    raise InputError(
-        f"gradient_checkpointing: {type(model).__name__} has no switch for it;"
-        " transformers' and timm's models have"
+    raise UnsupportedJobError(
+        f"gradient_checkpointing: {type(model).__name__} has no switch for it, as transformers' and"
+        " timm's models have, and memgate's own training loop knows no other way; without it the"
+        " job would take other memory"
     )

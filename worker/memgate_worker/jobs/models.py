@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from memgate.errors import InputError
 from memgate.jobspec import ModelSource, ModelSpec
+from memgate_worker.jobs.failures import is_out_of_host_memory
 
 #: public name -> class and configuration, as their authors published them
 _PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
@@ -99,6 +100,8 @@ def build_model(spec: ModelSpec) -> nn.Module:
     except InputError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        if is_out_of_host_memory(error):
+            raise
         label = spec.name or spec.class_name
         raise InputError(f"model: {spec.source} cannot build {label!r}: {error}") from error
     return model.train()

@@ -123,9 +123,14 @@ def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
         raise RuntimeMissingError(problem)
     if not runtimes[wanted].is_installed:
         raise RuntimeMissingError(
-            f"runtime {wanted!r} is not installed; install it with: make runtime RUNTIME={wanted}"
+            f"runtime {wanted!r} is not installed; install it with: {install_command(wanted)}"
         )
     return runtimes[wanted]
+
+
+def install_command(name: str, *, with_cudnn: bool = False) -> str:
+    """Return the command that installs a runtime, or installs it again."""
+    return f"memgate runtimes install {name}{' --with-cudnn' if with_cudnn else ''}"
 
 
 def why_no_runtime_can_be_built() -> str | None:

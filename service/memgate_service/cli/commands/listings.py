@@ -11,7 +11,7 @@ from rich.table import Table
 
 from memgate.gpus import CATALOGUE
 from memgate.units import format_size
-from memgate_worker.runtimes.runtime import read_runtimes
+from memgate_worker.runtimes.runtime import install_command, read_runtimes
 
 
 def gpus_command(
@@ -57,12 +57,14 @@ def runtimes_command(
         return
     table = Table("name", "what", "installed", "real cuDNN")
     for runtime in runtimes:
-        command = f"make runtime RUNTIME={runtime.name}"
-        offered = f"no: {command} CUDNN=1" if runtime.cudnn else "none for it"
+        name = runtime.name
+        offered = (
+            f"no: {install_command(name, with_cudnn=True)}" if runtime.cudnn else "none for it"
+        )
         table.add_row(
             runtime.name,
             runtime.description,
-            "yes" if runtime.is_installed else f"no: {command}",
+            "yes" if runtime.is_installed else f"no: {install_command(name)}",
             "yes" if runtime.has_cudnn else offered,
         )
     Console().print(table)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.errors import NoKernelsError, SimulationError
+from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.report import Reason
@@ -65,10 +65,14 @@ class PhantomEngine:
         is, so the same job for another setting or another GPU of the same kind is not run again.
 
         Raises:
-            InputError: if the job cannot be run as it is written, or needs what the phantom lacks.
+            InputError: if the job cannot be run as it is written.
+            NotModelledError: if it needs what the phantom lacks.
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
+            UnsupportedJobError: if our training loop fails with it.
+            LimitExceededError: if it takes more time or memory of this machine than it may.
             SimulationError: if the simulator and the real allocator disagree.
-            JobFailedError: if the job fails for another reason.
+            OperatorError: if the runtime does not start.
+            PassingError: if the job's process was lost.
         """
         key = _what_decides(spec, gpu)
         if key in self._traced:
@@ -99,7 +103,8 @@ class PhantomEngine:
         """Run a person's own script on the phantom until its optimizer has made some steps.
 
         It is started in this process's working directory and sees its environment; ``on_step``
-        hears how many steps there were. Raises what ``trace`` raises.
+        hears how many steps there were. Raises what ``trace`` raises, and ``JobFailedError`` if the
+        script fails.
         """
         request = Request(
             work=ScriptRun(
@@ -167,8 +172,16 @@ def _notes(request: Request, answer: Answer) -> Iterator[Reason]:
 def check_against_the_real_allocator(
     timeline: Timeline, alloc_conf: str, memory_stats: dict[str, int]
 ) -> None:
-    """Replay on the device of the run and require the peaks that the real allocator had."""
-    ours = replay(timeline, parse_alloc_conf(alloc_conf), TRACE_CAPACITY_BYTES).stats.memory_stats()
+    """Replay on the device of the run and require the peaks that the real allocator had.
+
+    Raises:
+        SimulationError: if they differ, or the events contradict themselves: nobody gave us those.
+    """
+    try:
+        run = replay(timeline, parse_alloc_conf(alloc_conf), TRACE_CAPACITY_BYTES)
+    except TimelineError as error:
+        raise SimulationError(f"self-check failed: {error.message}") from error
+    ours = run.stats.memory_stats()
     for name, theirs in memory_stats.items():
         if ours[name] != theirs:
             raise SimulationError(

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from memgate.errors import InputError
+from memgate.errors import UnsupportedJobError
 from memgate_worker.engines.messages import Answer, ScriptRun
 from memgate_worker.engines.phantom.control import Phantom
 from memgate_worker.engines.phantom.run import Recording
+from memgate_worker.jobs.failures import nothing_trained
 from memgate_worker.jobs.script import run_as_main
 
 #: fills of at least this many elements are of weights, whose values never matter
@@ -41,8 +42,8 @@ def run_script(
     Returns:
         The answer, if the script ended before that.
 
-    Raises:
-        InputError: if the script failed, or made no step at all.
+    Raises what the script raises, and:
+        UnsupportedJobError: if it made no step that can be seen, or uses ``torch.compile``.
     """
 
     def after_step(num_steps: int) -> None:
@@ -55,19 +56,10 @@ def run_script(
     _refuse_compilation()
     _show_the_memory_of_the_gpu()
     _note_fractions(recording.tracker.note_fraction)
-    run_as_main(
-        Path(script.path),
-        script.arguments,
-        Path(script.directory),
-        # a refusal of ours: the caller knows how to tell it
-        is_not_the_scripts_fault=lambda: bool(phantom.counters().unmodelled),
-    )
+    run_as_main(Path(script.path), script.arguments, Path(script.directory))
     answer = recording.answer() if torch.cuda.is_initialized() else None
     if answer is None or answer.num_steps == 0:
-        raise InputError(
-            f"{script.path} ended without a step of an optimizer of torch.optim"
-            f"{'' if answer else ', and never used CUDA'}: nothing was trained"
-        )
+        raise nothing_trained(script.path, used_cuda=answer is not None)
     return answer
 
 
@@ -91,7 +83,10 @@ def _refuse_compilation() -> None:
     """A compiled model allocates otherwise; running it uncompiled would be a wrong answer."""
 
     def refuse(*_: Any, **__: Any) -> Any:
-        raise InputError("torch.compile is not supported yet; run the script without it")
+        raise UnsupportedJobError(
+            "torch.compile is not supported yet; without it the script would take other memory, so"
+            " that would be the answer to another question"
+        )
 
     def compile(model: Any = None, **_: Any) -> Any:
         if isinstance(model, nn.Module):

@@ -95,8 +95,10 @@ class ProfileEngine:
             InputError: if the job cannot be run as it is written.
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             ExtrapolationError: if the small runs do not tell the large one.
-            HostMemoryError: if this machine has too little memory for the small runs.
-            JobFailedError: if it fails for another reason.
+            UnsupportedJobError: if our training loop fails with it.
+            LimitExceededError: if it takes more time or memory of this machine than it may.
+            OperatorError: if the runtime does not start.
+            PassingError: if the job's process was lost.
         """
         start = time.perf_counter()
         limits = (timeout_seconds, host_memory_bytes)
@@ -134,7 +136,8 @@ class ProfileEngine:
         """Run a person's own script on the CPU under the profiler, and save the trace.
 
         It is started in this process's working directory and sees its environment; ``on_step``
-        hears how many optimizer steps there were. Raises what ``trace`` raises.
+        hears how many optimizer steps there were. Raises what ``trace`` raises, and
+        ``JobFailedError`` if the script fails.
         """
         script = ScriptRun(
             path=str(path.resolve()),

@@ -16,7 +16,6 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity, profile
 
-from memgate.errors import InputError
 from memgate.residents import MODEL_NOTE
 from memgate_worker.engines.messages import Profiled, ProfileScriptRun
 from memgate_worker.engines.profile.as_on_cuda import choose_as_on_cuda
@@ -25,6 +24,7 @@ from memgate_worker.engines.profile.modules import ModuleMarks
 from memgate_worker.engines.profile.on_the_cpu import OnTheCpu, redirect_to_the_cpu
 from memgate_worker.engines.profile.run import model_bytes
 from memgate_worker.engines.versions import library_versions
+from memgate_worker.jobs.failures import nothing_trained
 from memgate_worker.jobs.script import run_as_main
 
 
@@ -41,8 +41,8 @@ def profile_script(
     Returns:
         What was profiled, if the script ended before that.
 
-    Raises:
-        InputError: if the script failed, or made no step at all.
+    Raises what the script raises, and:
+        UnsupportedJobError: if it made no step that can be seen.
     """
     choose_as_on_cuda()
     cast_as_on_cuda()
@@ -53,10 +53,7 @@ def profile_script(
     with OnTheCpu():
         run_as_main(Path(script.path), script.arguments, Path(script.directory))
     if recording.num_steps == 0:
-        raise InputError(
-            f"{script.path} ended without a step of an optimizer of torch.optim:"
-            " nothing was trained"
-        )
+        raise nothing_trained(script.path)
     return recording.stop()
 
 

@@ -1,0 +1,152 @@
+"""An exception out of a job's run -> the error that says whose fault it is. No torch here.
+
+Two kinds of code are run, and they fail for different reasons. A script is a person's own: what it
+raises, it would raise on a GPU. The training loop of a job spec is memgate's: where it fails, it is
+not known how that model is trained, and nothing is known about the job.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from memgate.errors import (
+    HostMemoryError,
+    JobFailedError,
+    MemgateError,
+    NoKernelsError,
+    NotModelledError,
+    ProcessLostError,
+    UnsupportedJobError,
+)
+
+#: how torch begins to say that there is no memory for a tensor on the CPU
+_NO_HOST_MEMORY = "DefaultCPUAllocator: "
+
+#: in what CUDA says of a GPU that a program was not built for
+_NO_KERNELS = "no kernel image is available"
+
+#: of torch, for the memory of a GPU; named, since torch is not imported here
+_OUT_OF_GPU_MEMORY = "OutOfMemoryError"
+
+_WAY_OUT = (
+    "ask about the script that trains it (memgate estimate train.py --gpu GPU), or upload a"
+    " profiler trace of it"
+)
+
+#: sent by people, supervisors and a system without memory, never by the process itself
+_FROM_OUTSIDE = frozenset(
+    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
+)
+
+
+def explain_exception(
+    error: Exception, *, script: Path | None, refused: Sequence[str], allowed_memory: str
+) -> MemgateError:
+    """Say whose fault an exception is.
+
+    Args:
+        error: what came out of the run.
+        script: the person's own script that was run; None if it was our training loop.
+        refused: calls of NVIDIA's libraries that the phantom refused before.
+        allowed_memory: the limit on this machine's memory, in words.
+    """
+    if isinstance(error, MemgateError):  # said where it was known best
+        return error
+    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    if refused:
+        return not_modelled(refused)
+    if is_out_of_host_memory(error):
+        return HostMemoryError(
+            f"this machine has no memory for the job's run ({said}); it may take {allowed_memory}"
+        )
+    if _NO_KERNELS in said:
+        return NoKernelsError(f"the job failed: {said}")
+    if isinstance(error, ModuleNotFoundError):
+        return UnsupportedJobError(
+            f"{script or 'the job'} needs the module {error.name!r}, which this runtime lacks;"
+            " a runtime of your own can have it: docs/phantom.md, Runtimes"
+        )
+    if script is not None:
+        return JobFailedError(f"{script} failed{_where(error, script)}: {_last_line(error)}")
+    if type(error).__name__ == _OUT_OF_GPU_MEMORY:
+        return JobFailedError(f"the job needs more memory than any GPU has: {said}")
+    return _our_loop_failed(said)
+
+
+def explain_end(code: int, last_line: str, *, is_script: bool) -> MemgateError:
+    """Say whose fault it is that a job's process ended with an exit status, or by a signal (< 0).
+
+    A process that dies of a fault in native code dies of code that stands in for a GPU's, or for a
+    CPU's: on a real GPU other code would run, so that says nothing about the job.
+    """
+    if code < 0:
+        name = signal.Signals(-code).name
+        if -code in _FROM_OUTSIDE:
+            return ProcessLostError(
+                f"the process that ran the job was ended by signal {name}: {last_line}; ask again."
+                " If this machine had no memory left, allow a job less with --host-memory GIB"
+                " (of workers: MEMGATE_JOB_MEMORY_BYTES), or use the phantom engine (--engine"
+                " phantom), which needs little"
+            )
+        return UnsupportedJobError(
+            f"the process that ran the job died of signal {name}: {last_line}; no GPU was there, so"
+            f" this says nothing about one: {_WAY_OUT}"
+        )
+    if is_script and code == 0:
+        return UnsupportedJobError(
+            f"the script ended its own process ({last_line}) before memgate could see its steps;"
+            " let it end in the usual way, or upload a profiler trace"
+        )
+    if is_script:
+        return JobFailedError(f"the job failed: exit status {code}: {last_line}")
+    return _our_loop_failed(f"exit status {code}: {last_line}")
+
+
+def not_modelled(refused: Sequence[str]) -> NotModelledError:
+    """Name the calls that the phantom engine refused."""
+    return NotModelledError(
+        "the phantom engine cannot know this job's memory: it calls"
+        f" {', '.join(refused)}, of NVIDIA's own libraries"
+    )
+
+
+def nothing_trained(script: str, *, used_cuda: bool = True) -> UnsupportedJobError:
+    """Say that a script ended without a step that we could see.
+
+    It did not fail, so neither the job nor the question is known to be wrong: it may well train
+    with an optimizer of its own.
+    """
+    return UnsupportedJobError(
+        f"{script} ended without a step of an optimizer of torch.optim"
+        f"{'' if used_cuda else ', and never used CUDA'}: nothing was trained that memgate can see;"
+        " if it trains in another way, that is not supported yet"
+    )
+
+
+def is_out_of_host_memory(error: Exception) -> bool:
+    """Tell whether there was no memory of this machine for something, as far as can be told."""
+    return isinstance(error, MemoryError) or _NO_HOST_MEMORY in str(error)
+
+
+def _our_loop_failed(said: str) -> UnsupportedJobError:
+    return UnsupportedJobError(
+        f"memgate's own training loop does not know how to train this job: {said}. That is a limit"
+        f" of memgate's, and says nothing about the job: {_WAY_OUT}"
+    )
+
+
+def _last_line(error: Exception) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def _where(error: Exception, path: Path) -> str:
+    """Name the last line of the script itself on the way to the error."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == path
+    ]
+    return f" in line {lines[-1]}" if lines else ""
