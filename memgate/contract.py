@@ -93,6 +93,10 @@ class Work(BaseModel):
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 
 
+#: of what nobody foresaw: a bug of ours
+INTERNAL = "INTERNAL"
+
+
 class Failure(BaseModel):
     """Why there is no answer."""
 

@@ -134,7 +134,7 @@ def _spread_over_a_day(site: Site) -> None:
     """Have the questions been asked over the last day, more of them by day than by night."""
     queue = QueueClient(QueueSettings(redis_url=site.redis_url))
     store, chance = queue.store, random.Random(7)
-    decisions = read_decisions(store, 1000)[::-1]
+    decisions = list(read_decisions(store))[::-1]
     now = time.time()
     moments = sorted(now - min(_DAY - 60, chance.expovariate(1 / 26_000)) for _ in decisions)
     for key in store.redis.scan_iter("memgate:minute:*"):

@@ -17,11 +17,20 @@ from memgate.contract import (
     Work,
     WorkKind,
 )
-from memgate.errors import Fault, InputError, JobFailedError, ProcessLostError, RuntimeMissingError
+from memgate.errors import (
+    Fault,
+    InputError,
+    JobFailedError,
+    ProcessLostError,
+    RuntimeMissingError,
+    UnsupportedJobError,
+)
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
 from memgate_worker.answers import Answerer
+from memgate_worker.queue import queues
 from memgate_worker.queue.client import Listener
+from memgate_worker.queue.history import read_decisions
 from memgate_worker.queue.queues import Speed, enqueue
 from memgate_worker.queue.store import JobStore
 from memgate_worker.tasks import Desk, take_seat
@@ -140,6 +149,51 @@ def test_another_failure_is_begun_anew(
     assert failed.error.code == want_code
     assert (again.state, again.error, again.attempts) == (JobState.QUEUED, None, 0)
     assert len(place.stub.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "want"),
+    [
+        (InputError("x"), "caller"),
+        (JobFailedError("x"), "job"),
+        (UnsupportedJobError("x"), "unsupported"),
+        (RuntimeMissingError("x"), "operator"),
+        (ProcessLostError("x"), "passing"),
+        (KeyError("x"), "passing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_job_without_an_answer_is_counted_by_fault(
+    make_place: MakePlace, error: Exception, want: str
+) -> None:
+    """In the metrics, by the minute and in the log; a missing runtime is not the caller's."""
+    place = make_place(_raise(error), max_attempts=1)
+    place.submit()
+    place.work()
+
+    counters = place.store.counters()
+    (decision,) = read_decisions(place.store)
+    assert [name for name in counters if name.startswith("jobs/")] == [f"jobs/fit:{want}"]
+    assert decision.outcome == want
+    record = place.read()
+    assert record.error is not None
+    assert record.error.fault == want
+
+
+def test_a_question_beyond_the_limit_of_the_queue_is_over_our_limit(
+    make_place: MakePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a bug of ours, and not tried again: it names the limit, and what ran is ended."""
+    monkeypatch.setattr(queues, "TASK_TIMEOUT_SECONDS", 1)
+    place = make_place(Stub(lambda _: time.sleep(60)))
+    place.submit()
+    place.work()
+
+    record = place.read()
+    assert record.error is not None
+    assert (record.error.code, record.error.fault) == ("TIME_LIMIT_EXCEEDED", Fault.UNSUPPORTED)
+    assert "longer than 24 hours, the queue's limit" in record.error.message
+    assert (record.attempts, place.stub.num_closed) == (1, 1)
 
 
 def test_a_lost_process_is_tried_again_until_it_is_enough(make_place: MakePlace) -> None:

@@ -20,13 +20,14 @@ from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError
+from rq.timeouts import JobTimeoutException
 
-from memgate.contract import Failure, JobRecord, UnknownJobError, Work
-from memgate.errors import Fault, MemgateError, ProcessLostError
+from memgate.contract import INTERNAL, Failure, JobRecord, UnknownJobError, Work
+from memgate.errors import Fault, MemgateError, ProcessLostError, TimeLimitError
 from memgate.report import Estimate
 from memgate_worker.answers import Answer
 from memgate_worker.queue.history import note_answer, note_failure
-from memgate_worker.queue.queues import Speed, enqueue
+from memgate_worker.queue.queues import TASK_TIMEOUT_SECONDS, Speed, enqueue
 from memgate_worker.queue.store import JobStore
 from memgate_worker.settings import WorkerSettings
 
@@ -91,6 +92,9 @@ class Desk:
         try:
             with self._lease(record):
                 answer = self._answerer.answer(record.work)
+        except JobTimeoutException:
+            self._drop_work()
+            return self._fail(record, _took_too_long())
         except ProcessLostError as error:
             return self._try_again(record, error)
         except MemgateError as error:
@@ -100,9 +104,9 @@ class Desk:
         except Exception as error:
             # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
             message = f"memgate failed: {type(error).__name__}"
-            unknown = Failure(code="INTERNAL", message=message, fault=Fault.PASSING)
+            unknown = Failure(code=INTERNAL, message=message, fault=Fault.PASSING)
             self._store.fail(record.id, unknown)
-            self._count_failure(record, unknown)
+            note_failure(self._store, record, unknown)
             raise
         return self._publish(record, answer)
 
@@ -147,12 +151,6 @@ class Desk:
             self._store.count("stage_seconds", label, value)
             self._store.count("stage_jobs", label)
 
-    def _count_failure(self, record: JobRecord, error: Failure) -> None:
-        outcome = "refused" if error.fault is Fault.CALLER else "failed"
-        self._store.count("jobs", f"{record.kind}:{outcome}")
-        self._store.count("failures", error.code)
-        note_failure(self._store, record, error)
-
     def _try_again(self, record: JobRecord, error: MemgateError) -> str:
         self._store.count("lost", "process")
         if record.attempts >= self._settings.max_attempts:
@@ -164,8 +162,16 @@ class Desk:
     def _fail(self, record: JobRecord, error: MemgateError) -> str:
         failed = Failure.of(error)
         self._store.fail(record.id, failed)
-        self._count_failure(record, failed)
+        note_failure(self._store, record, failed)
         return error.code
+
+
+def _took_too_long() -> TimeLimitError:
+    hours = TASK_TIMEOUT_SECONDS / 3600
+    return TimeLimitError(
+        f"answering this took longer than {hours:g} hours, the queue's limit on one question, which"
+        " is memgate's and not the job's fault; ask about a smaller job, or GPU by GPU"
+    )
 
 
 def _unforeseen(error: Exception) -> Exception | None:

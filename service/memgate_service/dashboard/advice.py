@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKind
-from memgate.errors import Fault
 from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec, Precision
 from memgate_service.dashboard.rendering import write_seconds, write_size
@@ -44,7 +43,7 @@ class Advice:
     job: str
     #: None: nobody has asked
     state: JobState | None
-    #: admit, uncertain, reject, refused or failed, once it is over
+    #: what was decided, or whose fault it is that nothing was, once the job has ended
     outcome: str
     text: str
     #: what it took to find that out
@@ -136,8 +135,7 @@ class _Told(NamedTuple):
 
 def _tell(other: JobRecord, record: JobRecord) -> _Told:
     if other.error is not None:
-        outcome = "refused" if other.error.fault is Fault.CALLER else "failed"
-        return _Told(outcome, other.error.message, "")
+        return _Told(other.error.fault, other.error.message, "")
     if other.result is None:
         is_running = other.state is JobState.RUNNING
         return _Told("", "running" if is_running else "waiting for a worker", "")

@@ -10,9 +10,6 @@ from memgate_worker.queue.store import JobStore
 
 PAGE_SIZE = 25
 
-#: how many are read at a time until a page is full: few at first, then many
-_CHUNKS = (100, 5_000)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
@@ -65,12 +62,10 @@ def find_decisions(store: JobStore, query: Query, offset: int = 0) -> tuple[list
     """Return a page of what is looked for, the newest first, and whether there is more."""
     # By what they are: the log may grow, and move on, between two reads.
     found: dict[tuple[str, float], Decision] = {}
-    first, size = 0, _CHUNKS[0]
-    while len(found) <= offset + PAGE_SIZE:
-        chunk = read_decisions(store, size, first)
-        found |= {(one.job, one.at): one for one in chunk if query.matches(one)}
-        if len(chunk) < size:
+    for one in read_decisions(store):
+        if query.matches(one):
+            found[one.job, one.at] = one
+        if len(found) > offset + PAGE_SIZE:
             break
-        first, size = first + size, _CHUNKS[1]
     page = list(found.values())[offset : offset + PAGE_SIZE]
     return page, len(found) > offset + PAGE_SIZE

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from memgate.errors import Fault
 from memgate_worker.queue.history import step_seconds
 
 #: minute since the epoch -> what was counted in it
 Minutes = Mapping[int, Mapping[str, int]]
 
-#: outcomes as the chart stacks them, from the bottom up
-CHARTED = ("admit", "uncertain", "reject", "failed")
+#: outcomes as the chart stacks them, from the bottom up; above them what has no answer
+CHARTED = ("admit", "uncertain", "reject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +103,11 @@ def _quantile(steps: Counter[int], share: float) -> float:
 
 
 def chart_rows(minutes: Minutes) -> list[list[int]]:
-    """Return a row for each minute in which something was decided: the minute, each outcome."""
+    """Return a row for each minute in which a job ended: the minute, each outcome, no answer."""
     rows = []
     for minute, counts in sorted(minutes.items()):
         of_kind = [counts.get(f"outcome:{name}", 0) for name in CHARTED]
-        of_kind[-1] += counts.get("outcome:refused", 0)
+        of_kind.append(sum(counts.get(f"outcome:{fault}", 0) for fault in Fault))
         if any(of_kind):
             rows.append([minute, *of_kind])
     return rows

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memgate.contract import JobRecord
+from memgate.errors import Fault
 from memgate_service.dashboard.decisions import Query, find_decisions
 from memgate_service.dashboard.figures import Figures, chart_rows, sum_up
 from memgate_service.dashboard.rendering import (
@@ -147,8 +148,6 @@ def _texts(day: Figures, queue: QueueClient, workers: list[WorkerRow]) -> dict[s
     texts = {
         "saved": write_size(day.saved_bytes),
         "saved-mean": write_size(day.saved_mean_bytes),
-        "failed": f"{day.outcomes.get('failed', 0):,}",
-        "refused": f"{day.outcomes.get('refused', 0):,}",
         "verdicts": f"{day.num_verdicts:,}",
         "waiting": f"{waiting:,}",
         "waiting-fast": f"{fast:,}",
@@ -163,6 +162,8 @@ def _texts(day: Figures, queue: QueueClient, workers: list[WorkerRow]) -> dict[s
     for name in ("admit", "uncertain", "reject"):
         texts[name] = f"{day.outcomes.get(name, 0):,}"
         texts[f"{name}-share"] = write_percent(day.share(name), 0)
+    for fault in Fault:
+        texts[f"fault-{fault}"] = f"{day.outcomes.get(fault, 0):,}"
     for name in ("memory", "store", "nowhere"):
         texts[f"cache-{name}"] = f"{day.cache.get(name, 0):,}"
     for name in ("known", "made"):

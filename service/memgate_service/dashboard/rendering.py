@@ -14,6 +14,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from memgate.errors import Fault
 from memgate.units import GIB, format_size
 from memgate.version import __version__
 from memgate_service.dashboard.assets import load_assets
@@ -30,13 +31,16 @@ _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 _TIB = 1024 * GIB
 
 #: what outcomes are called, and the mark that tells them apart without colour
-OUTCOMES = {
+OUTCOMES: dict[str, tuple[str, str]] = {
     "admit": ("admit", "✓"),
     "uncertain": ("uncertain", "?"),
     "reject": ("reject", "✕"),
     "answered": ("answered", "•"),
-    "refused": ("refused", "!"),
-    "failed": ("failed", "!"),
+    Fault.CALLER: ("invalid", "!"),
+    Fault.JOB: ("job fails", "!"),
+    Fault.UNSUPPORTED: ("not supported", "!"),
+    Fault.OPERATOR: ("operator", "!"),
+    Fault.PASSING: ("ask again", "!"),
     "unknown": ("unknown", "-"),
     "pending": ("not yet", "…"),
 }
@@ -74,6 +78,7 @@ def _environment() -> Environment:
         "asset": load_assets().url,
         "version": __version__,
         "OUTCOMES": OUTCOMES,
+        "FAULTS": tuple(Fault),
         "CATEGORIES": CATEGORIES,
     }
     return environment

@@ -26,6 +26,8 @@ from prometheus_client.core import (
     SummaryMetricFamily,
 )
 
+from memgate.contract import INTERNAL, WorkKind
+from memgate.errors import Fault, SimulationError
 from memgate.version import __version__
 from memgate_worker.queue.client import QueueClient, QueueError
 
@@ -36,7 +38,7 @@ _COUNTERS = {
     "jobs": (
         "memgate_jobs",
         ("kind", "outcome"),
-        "Jobs that are over: done, refused (the caller's mistake) or failed (not the caller's).",
+        "Jobs that are over: done, or whose fault it is that there is no answer.",
     ),
     "failures": ("memgate_job_failures", ("code",), "Jobs without an answer, by the error's code."),
     "verdicts": ("memgate_verdicts", ("decision", "gpu"), "Estimates, by decision and GPU."),
@@ -55,6 +57,12 @@ _COUNTERS = {
         ("decision", "result"),
         "Finished jobs that were reported: within the bound, beyond it, or out of memory.",
     ),
+}
+
+#: shown from the start, with a count of 0: an alarm cannot see the first of what begins at 1
+_SHOWN_AT_ZERO = {
+    "jobs": [f"{kind}:{outcome}" for kind in WorkKind for outcome in ("done", *Fault)],
+    "failures": [INTERNAL, SimulationError.code],
 }
 
 #: the same for pairs of a sum and a count: names there, name here, labels, what it measures
@@ -166,16 +174,18 @@ class _StoreCollector:
 
 def _counted(counters: dict[str, float]) -> Iterator[Metric]:
     by_name: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    for name, labels in _SHOWN_AT_ZERO.items():
+        by_name[name] = dict.fromkeys(labels, 0.0)
     for key, value in counters.items():
         name, _, label = key.partition("/")
         by_name[name][label] = value
-    for name, (here, labels, text) in _COUNTERS.items():
-        counter = CounterMetricFamily(here, text, labels=labels)
+    for name, (here, label_names, text) in _COUNTERS.items():
+        counter = CounterMetricFamily(here, text, labels=label_names)
         for label, value in by_name[name].items():
             counter.add_metric(label.split(":"), value)
         yield counter
-    for (sums, counts), (here, labels, text) in _SUMMARIES.items():
-        summary = SummaryMetricFamily(here, text, labels=labels)
+    for (sums, counts), (here, label_names, text) in _SUMMARIES.items():
+        summary = SummaryMetricFamily(here, text, labels=label_names)
         for label, count in by_name[counts].items():
             summary.add_metric(label.split(":"), int(count), by_name[sums].get(label, 0.0))
         yield summary

@@ -1,4 +1,4 @@
-"""Jobs that are over -> what who watches is shown: counts by the minute, and a log of decisions.
+"""Jobs that are over -> what the dashboard shows: counts by the minute, and a log of decisions.
 
 Both are bounded and outlive every program; a job costs a handful of increments and a line. What
 pages and refusals ask by themselves, to tell what would make a job fit, is in no count.
@@ -6,21 +6,23 @@ pages and refusals ask by themselves, to tell what would make a job fit, is in n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 from math import ceil, exp2, log2
-from typing import Literal
 
 import msgspec
 
 from memgate.contract import Asker, Failure, JobRecord
-from memgate.errors import Fault
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.savings import memory_saved
 from memgate.units import format_size
 from memgate_worker.queue.store import JobStore
 
-Outcome = Literal["admit", "uncertain", "reject", "answered", "refused", "failed"]
+#: how many decisions are read at a time: few at first, then many
+_CHUNKS = (100, 5_000)
 
 #: of a message in the log
 _MAX_MESSAGE = 200
@@ -29,13 +31,28 @@ _MAX_MESSAGE = 200
 _STEPS = 4
 
 
+class JobOutcome(StrEnum):
+    """What came of a job: what was decided, or whose fault it is that nothing was."""
+
+    ADMIT = "admit"
+    UNCERTAIN = "uncertain"
+    REJECT = "reject"
+    ANSWERED = "answered"
+    """A question that is not about one GPU has an answer."""
+    CALLER = "caller"
+    JOB = "job"
+    UNSUPPORTED = "unsupported"
+    OPERATOR = "operator"
+    PASSING = "passing"
+
+
 class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that is over, in a line."""
 
     job: str
     at: float
     kind: str
-    outcome: Outcome
+    outcome: JobOutcome
     subject: str
     """The model, or that it was a trace."""
     message: str
@@ -60,28 +77,38 @@ def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | Max
         fitting = sum(entry.decision == "admit" for entry in result.gpus)
         smallest = f", the smallest is {result.smallest}" if result.smallest else ""
         message = f"fits on {fitting} of {len(result.gpus)} GPUs{smallest}"
-        _note(store, record, _decision(record, "answered", message))
+        _note(store, record, _decision(record, JobOutcome.ANSWERED, message))
     elif isinstance(result, MaxBatch):
         size = result.batch_size
         message = "not even one sample fits" if size is None else f"largest batch: {size:,}"
-        _note(store, record, _decision(record, "answered", message))
+        _note(store, record, _decision(record, JobOutcome.ANSWERED, message))
     else:
-        _note(store, record, _decision(record, result.decision.value, "", result), result)  # type: ignore[arg-type]
+        outcome = JobOutcome(result.decision.value)
+        _note(store, record, _decision(record, outcome, "", result), result)
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
-    """Remember that a job has no answer."""
-    outcome: Outcome = "refused" if error.fault is Fault.CALLER else "failed"
+    """Remember that a job has no answer, and count it by whose fault that is."""
+    store.count("jobs", f"{record.kind}:{error.fault}")
+    store.count("failures", error.code)
+    outcome = JobOutcome(error.fault.value)
     _note(store, record, _decision(record, outcome, f"{error.code}: {error.message}"))
 
 
-def read_decisions(store: JobStore, count: int, first: int = 0) -> list[Decision]:
-    """Return decisions by their place in the log, the newest first."""
-    return [_decoder.decode(packed) for packed in store.decisions(first, count)]
+def read_decisions(store: JobStore) -> Iterator[Decision]:
+    """Yield the log of decisions, the newest first; a line of another version is left out."""
+    first, size = 0, _CHUNKS[0]
+    while packed := store.decisions(first, size):
+        for line in packed:
+            with suppress(msgspec.ValidationError):
+                yield _decoder.decode(line)
+        if len(packed) < size:
+            return
+        first, size = first + size, _CHUNKS[1]
 
 
 def _decision(
-    record: JobRecord, outcome: Outcome, message: str, said: Estimate | None = None
+    record: JobRecord, outcome: JobOutcome, message: str, said: Estimate | None = None
 ) -> Decision:
     now = datetime.now(UTC)
     work = record.work

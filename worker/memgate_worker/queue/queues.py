@@ -19,7 +19,7 @@ from memgate.contract import Priority
 _TASK = "memgate_worker.tasks.run"
 
 #: rq's own limit on a task: only for what our own limits cannot reach
-_TASK_TIMEOUT_SECONDS = 24 * 3600
+TASK_TIMEOUT_SECONDS = 24 * 3600
 
 
 class Speed(StrEnum):
@@ -50,7 +50,7 @@ def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) ->
         job_id,
         # Unlike ours, an id of rq's is of one use. Ours is read off it, see scripts.MISSING.
         job_id=f"{job_id}-{uuid4().hex}",
-        job_timeout=_TASK_TIMEOUT_SECONDS,
+        job_timeout=TASK_TIMEOUT_SECONDS,
         result_ttl=0,
         failure_ttl=3600,
     )

@@ -83,8 +83,6 @@ class Watchdog:
         if record.attempts >= self._settings.max_attempts:
             message = f"{record.attempts} workers were lost over this job"
             error = Failure(code="WORKERS_LOST", message=message, fault=Fault.PASSING)
-            self._store.count("jobs", f"{record.kind}:failed")
-            self._store.count("failures", error.code)
             note_failure(self._store, record, error)
             return self._store.fail(job_id, error)
         enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)

@@ -22,7 +22,7 @@ def test_minutes_are_added_up() -> None:
     """Outcomes, what they saved, and where answers were found."""
     minutes = [
         {"outcome:admit": 3, "saved_bytes": 10, "cache:memory": 6, "runs:made": 1},
-        {"outcome:reject": 1, "saved_bytes": -2, "cache:nowhere": 2, "outcome:failed": 5},
+        {"outcome:reject": 1, "saved_bytes": -2, "cache:nowhere": 2, "outcome:passing": 5},
     ]
 
     seen = sum_up(minutes)
@@ -56,10 +56,10 @@ def test_a_time_lies_on_the_step_above_it(seconds: float) -> None:
 
 
 def test_the_chart_has_rows_where_something_was_decided() -> None:
-    """In order; what was refused has no answer either."""
+    """In order; whoever is at fault, there is no answer."""
     minutes = {
         9: {"outcome:admit": 1},
-        7: {"outcome:refused": 2, "outcome:failed": 1},
+        7: {"outcome:caller": 2, "outcome:operator": 1},
         8: {"cache:memory": 3},
     }
 

@@ -240,13 +240,13 @@ def test_an_answer_says_whether_it_needed_a_run(said: dict[str, Any], want: str)
 
 def test_what_a_page_prints_is_escaped() -> None:
     """Whatever a model is called."""
-    from memgate_worker.queue.history import Decision
+    from memgate_worker.queue.history import Decision, JobOutcome
 
     hostile = Decision(
         job="0" * 32,
         at=0.0,
         kind="estimate",
-        outcome="admit",
+        outcome=JobOutcome.ADMIT,
         subject="<script>alert(1)</script>",
         message='"><img src=x onerror=alert(1)>',
     )
