@@ -56,8 +56,8 @@ def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageView
         return render(request, "job_open.html", viewer, **context)
     if record.error is not None:
         context |= {
-            "next_step": next_step(record.error.code),
-            "whose": whose_mistake(record.error),
+            "next_step": next_step(record.error.fault),
+            "whose": whose_mistake(record.error.fault),
         }
         return render(request, "job_failed.html", viewer, **context)
     if record.kind is not WorkKind.ESTIMATE:

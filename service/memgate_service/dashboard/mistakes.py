@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from memgate.contract import Failure
 from memgate.errors import Fault
 from memgate.gpus import CATALOGUE
 from memgate.jobspec import InputSpec, JobSpec, ModelSpec, OptimizerSpec
@@ -30,21 +29,30 @@ _EXAMPLES = {
     "model.source": '"source": "torchvision", "timm" or "transformers"',
 }
 
-#: what to do about a job that has no answer, by the code of its error; docs/errors.md has all
-_NEXT_STEPS = {
-    "BAD_TRACE": "Export the trace again with prof.export_chrome_trace(), as .json or .json.gz.",
-    "INCOMPLETE_TRACE": "Record the trace again with the flag that is named.",
-    "UNSUPPORTED_TRACE": "Record the same job on a CPU: what it does on a GPU is worked out here.",
-    "NOT_MODELLED": "Leave the engine to auto, or hand in a trace of the job.",
-    "NO_KERNELS": "Choose another GPU, or another runtime.",
-    "UNKNOWN_GPU": "Choose one of the GPUs that are named, or describe yours.",
-    "RUNTIME_MISSING": "Ask the operator to install it, or name another runtime.",
-    "HOST_MEMORY_EXCEEDED": "Choose the phantom engine: it allocates no weights.",
-    "JOB_FAILED": "The message is the job's own: it would fail like this on a GPU, too.",
-    "CANCELED": "Ask again: it begins anew.",
-    "WORKERS_LOST": "Ask again; if it happens again, the workers' logs say why.",
-    "PROCESS_LOST": "Ask again; if it happens again, the job needs more memory of the worker.",
-    "INTERNAL": "This is a mistake of memgate's own: please report it.",
+#: what a job without an answer is called, and what to do about it, by whose fault that is
+_FAULTS = {
+    Fault.CALLER: (
+        "Invalid question",
+        "Change what the message names, then ask again; without a change, the answer is the same.",
+    ),
+    Fault.JOB: (
+        "The job itself fails",
+        "It would fail like this on a GPU, too. Change the job, then ask again.",
+    ),
+    Fault.UNSUPPORTED: (
+        "Not supported by memgate yet",
+        "This is a limit of memgate's, and says nothing about the job. Where there is a way around"
+        " it, the message names it.",
+    ),
+    Fault.OPERATOR: (
+        "The operator must install or configure something",
+        "Nothing is wrong with the job. The message says what the operator has to do; then ask"
+        " again.",
+    ),
+    Fault.PASSING: (
+        "Ask again",
+        "Nothing is wrong with the job. If it happens again, the workers' logs say why.",
+    ),
 }
 
 
@@ -57,18 +65,14 @@ class Mistake(NamedTuple):
     next_step: str
 
 
-def next_step(code: str) -> str:
-    """Say what to do about a job that failed with a code."""
-    return _NEXT_STEPS.get(code, "The message says what to change; then ask again.")
+def whose_mistake(fault: Fault) -> str:
+    """Name a job without an answer by whose fault that is."""
+    return _FAULTS[fault][0]
 
 
-def whose_mistake(error: Failure) -> str:
-    """Say whether asking again is of any use."""
-    if error.fault is Fault.CALLER:
-        return "the question's: asking again without a change is of no use"
-    if error.fault is Fault.JOB:
-        return "the job's own: it fails again unless it is changed"
-    return "not the question's: it may be asked again"
+def next_step(fault: Fault) -> str:
+    """Say what to do about a job without an answer."""
+    return _FAULTS[fault][1]
 
 
 def explain(errors: Iterable[Any], *, inside: str = "") -> list[Mistake]:

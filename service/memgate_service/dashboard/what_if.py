@@ -158,7 +158,7 @@ def _compared(
         "changes": list(_changes(base, record)),
         "how": "",
         "more_bytes": None,
-        "next_step": next_step(record.error.code) if record.error else "",
+        "next_step": next_step(record.error.fault) if record.error else "",
     }
     if said is not None and record.kind is WorkKind.ESTIMATE:
         row["how"] = describe_run(said)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from memgate.contract import Work, WorkKind
+from memgate.errors import Fault
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
-from memgate_service.dashboard.mistakes import next_step, wrong_gpu
+from memgate_service.dashboard.mistakes import next_step, whose_mistake, wrong_gpu
 from memgate_service.dashboard.try_it import read_question
 from memgate_service.dashboard.what_if import change_work
 
@@ -67,10 +68,16 @@ def test_what_is_no_object_is_explained(text: str) -> None:
     assert mistake.next_step
 
 
-def test_every_code_has_a_next_step() -> None:
-    """The general one, if there is none of its own."""
-    assert "Export" in next_step("BAD_TRACE")
-    assert "ask again" in next_step("BAD_INPUT")
+def test_every_fault_has_a_name_and_a_next_step() -> None:
+    """Only a job's own failure is said to happen on a GPU, too."""
+    assert [whose_mistake(fault) for fault in Fault] == [
+        "Invalid question",
+        "The job itself fails",
+        "Not supported by memgate yet",
+        "The operator must install or configure something",
+        "Ask again",
+    ]
+    assert [fault for fault in Fault if "on a GPU, too" in next_step(fault)] == [Fault.JOB]
 
 
 def test_another_optimizer_loses_what_was_meant_for_the_first() -> None:
