@@ -4,8 +4,12 @@ PYTHON  ?= python3
 VENV    ?= .venv
 # what to install: everything for development by default, one extra in the container images
 INSTALL ?= --editable '.[plot,service,up,client,kubernetes]' --group dev
+# the part of it that `make test-fast` needs
+INSTALL_FAST := --editable '.[plot,service,client]' --group test
 BIN     := $(VENV)/bin
-STAMP   := $(VENV)/.installed-$(shell echo "$(INSTALL)" | cksum | cut -d' ' -f1)
+stamp    = $(VENV)/.installed-$(shell echo "$(1)" | cksum | cut -d' ' -f1)
+STAMP   := $(call stamp,$(INSTALL))
+STAMP_FAST := $(call stamp,$(INSTALL_FAST))
 # library versions that jobs are run with; one of worker/memgate_worker/runtimes/
 RUNTIME ?= torch-2.14
 # CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
@@ -21,18 +25,27 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test test-slow test-kubernetes test-recipes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-recipes faults lint format bench bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## create .venv with everything in it (quick if nothing changed)
 
-$(STAMP): pyproject.toml constraints.txt
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "memgate needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(INSTALL)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
+endef
+
+# what is installed for development holds what the fast tests need
+$(STAMP): pyproject.toml constraints.txt
+	$(call install,$(INSTALL))
+	@touch $@ $(if $(filter file,$(origin INSTALL)),$(STAMP_FAST))
+
+$(STAMP_FAST): pyproject.toml constraints.txt
+	$(call install,$(INSTALL_FAST))
 	@touch $@
 
 runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
@@ -46,6 +59,9 @@ kube-apiserver: install parts ## build a Kubernetes API server from Debian's sou
 
 run: install runtime ## start everything on this machine: queue, workers, HTTP service; Ctrl-C ends it
 	@$(BIN)/memgate up
+
+test-fast: $(STAMP_FAST) ## run the tests that need no torch, no server and no other program (1 min)
+	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile tests/unit tests/contract
 
 test: install runtime parts ## run the tests
 	@$(BIN)/python -m tests.cudnn_runtime

@@ -25,7 +25,7 @@ SHARED_TRUTH = Path(__file__).parents[2] / "shared" / "truth"
 
 
 #: what starts programs of its own takes longest
-_SLOWEST_FIRST = ("browser", "integration", "contract", "bench")
+_SLOWEST_FIRST = ("browser", "integration", "packaging", "contract", "bench")
 
 
 @pytest.hookimpl(trylast=True)

@@ -51,6 +51,20 @@ def test_a_bad_request_is_a_sentence(
     assert want_message in ran.err
 
 
+@pytest.mark.parametrize("command", [["estimate", "--gpu=t4"], ["max-batch", "--gpu=t4"], ["fit"]])
+def test_an_unknown_engine_is_named_where_no_runtime_is(
+    run: Any, tmp_path: Path, command: list[str]
+) -> None:
+    """The caller's mistake comes before what the operator has to install."""
+    path = tmp_path / "job.json"
+    path.write_text(SPEC + '"batch_size": 1}')
+
+    ran = run(*command, "--engine", "magic", path)
+
+    assert ran.status == 2
+    assert "engine 'magic' is unknown" in ran.err
+
+
 def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
     """The catalogue is in the message."""
     path = tmp_path / "job.json"

@@ -159,6 +159,7 @@ def _trace_spec(
     spec: JobSpec, target: GpuTarget, engine: str, runtime: str | None, limits: Limits
 ) -> TracedJob:
     """Run the loop of a job spec."""
+    check_engine(engine)  # a wrong word is the caller's, whatever is installed here
     with start_engine(engine, find_runtime(runtime or spec.runtime)) as started:
         return started.trace(spec, target.gpu, **limits)
 

@@ -24,7 +24,7 @@ from memgate_service.cli.commands.options import (
 )
 from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
 from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.registry import start_engine
+from memgate_worker.engines.registry import check_engine, start_engine
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.verdicts import fit_everywhere
 
@@ -66,6 +66,7 @@ def fit_command(
 
 
 def _try_all(spec: JobSpec, engine: str, timeout: float, *, silent: bool) -> Fit:
+    check_engine(engine)
     console = Console(stderr=True, highlight=False, quiet=silent)
 
     def tell(known: list[FitEntry]) -> None:

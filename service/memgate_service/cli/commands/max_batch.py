@@ -27,7 +27,7 @@ from memgate_service.cli.commands.options import (
 )
 from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
 from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.registry import start_engine
+from memgate_worker.engines.registry import check_engine, start_engine
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.verdicts import largest_batch
 
@@ -68,6 +68,7 @@ def max_batch_command(
 
 
 def _search(spec: JobSpec, gpu: object, engine: str, timeout: float, *, silent: bool) -> MaxBatch:
+    check_engine(engine)
     target = parse_gpu(gpu)
     console = Console(stderr=True, highlight=False, quiet=silent)
 

@@ -15,7 +15,7 @@ import yaml
 
 from memgate.version import __version__
 from tests.chart import CHART, MANIFESTS, ROOT, helm, render, render_manifests, render_text
-from tests.contract.chart_cases import (
+from tests.packaging.chart_cases import (
     CUSTOM,
     HOLDING,
     VALUE_SETS,

@@ -12,7 +12,7 @@ from rq import Queue
 from memgate.units import GIB
 from memgate_worker.queue.queues import Speed, queue_names
 from tests.chart import ALARMS, ALARMS_IN_CHART, ROOT, render
-from tests.contract.chart_cases import (
+from tests.packaging.chart_cases import (
     HOLDING,
     TALKS_TO_KUBERNETES,
     VALUE_SETS,

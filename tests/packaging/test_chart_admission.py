@@ -17,7 +17,7 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.settings import Settings
 from memgate_worker.settings import WorkerSettings
 from tests.chart import ROOT, render
-from tests.contract.chart_cases import (
+from tests.packaging.chart_cases import (
     HOLDING,
     VALUE_SETS,
     by_kind,

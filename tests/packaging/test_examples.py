@@ -1,4 +1,4 @@
-"""The objects of deploy/examples/kubernetes are what Kubernetes takes, and what memgate reads."""
+"""The objects of deploy/examples are what Kubernetes takes, and what memgate reads."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from memgate_service.admission.kubernetes.cases import find_cases, references
 from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 
 EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples" / "kubernetes"
+KUEUE = EXAMPLES.with_name("kueue")
 _FILES = sorted(path.name for path in EXAMPLES.glob("*.yaml"))
 
 #: whose schemas Kubernetes itself has
@@ -55,3 +56,10 @@ def test_there_is_an_example_of_every_kind() -> None:
     kinds = {document["kind"] for name in _FILES for document in _read(name)}
     known = {kind.partition(".")[0] for kind in SHAPES}
     assert known - kinds == {"RayCluster"}
+
+
+@pytest.mark.parametrize("name", ["controller.yaml", "job.yaml"])
+def test_what_kueue_needs_of_kubernetes_has_its_schema(name: str) -> None:
+    """Strictly: a field that does not exist is an error."""
+    for document in yaml.safe_load_all((KUEUE / name).read_text()):
+        kubernetes_validate.validate(document, "1.30.0", strict=True)

@@ -1,0 +1,1 @@
+"""What is shipped: the wheel, the images, the Helm chart, the examples for Kubernetes."""
