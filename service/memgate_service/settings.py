@@ -21,7 +21,11 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     """Address to listen on; ``MEMGATE_HOST``."""
 
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """Port to listen on; ``MEMGATE_PORT``."""
+    """Port to listen on; ``MEMGATE_PORT``. 0: any that is free; the log says which."""
+
+    listen_fd: Annotated[int, Field(ge=3)] | None = None
+    """Number of an open socket to listen on, in place of a host and port of its own;
+    ``MEMGATE_LISTEN_FD``. ``memgate up`` and systemd's socket units hand one over."""
 
     serve: Literal["all", "webhooks"] = "all"
     """``webhooks``: nothing but those of Kubernetes, and without keys, since an API server shows

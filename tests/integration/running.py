@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +16,7 @@ from memgate_worker.main import make_worker
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.settings import WorkerSettings
+from tests.running import serving
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,37 +68,9 @@ def hear(connection: socket.socket) -> bytes:
 @contextmanager
 def running(redis_url: str, log: Path, **settings: object) -> Iterator[Running]:
     """Run ``python -m memgate_service`` with settings, by their names."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    given = {f"MEMGATE_{name.upper()}": str(value) for name, value in settings.items()}
-    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": str(port)} | given
-    with log.open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "memgate_service"],
-            env=environment,
-            stdout=file,
-            stderr=file,
-        )
-    try:
-        _wait_until_it_listens(port, process, log)
-        yield Running(port=port, pid=process.pid, log=log)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
-
-
-def _wait_until_it_listens(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the service never listened")
+    given = {name: str(value) for name, value in settings.items()}
+    with serving(log, grace_seconds=60, redis_url=redis_url, **given) as served:
+        yield Running(port=served.port, pid=served.process.pid, log=log)
 
 
 def make_key(redis_url: str, role: Role) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.running import free_port, wait_until
+from tests.running import PortTakenError, free_port, retry_taken, wait_until
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "deploy" / "slurm"
@@ -70,6 +70,9 @@ PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE OverSubscribe=FORC
 PartitionName=whole Nodes={host} MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
 """
 
+#: what a program says of a port that another program has
+_TAKEN = "Address already in use"
+
 _GRES = """
 NodeName={host} Name=gpu Type=a100 File={home}/nvidia0
 NodeName={host} Name=gpu Type=t4 File={home}/nvidia1
@@ -113,13 +116,31 @@ class SlurmLab:
                 "munged", "--foreground", f"--socket={self.home}/munge.sock", *self._munge()
             )
             wait_until((self.home / "munge.sock").exists, "munged", 20)
-            self._start("slurmctld", "-D", "-c")
-            self._start("slurmd", "-D", "-N", _host())
-            wait_until(lambda: "idle" in self.run("sinfo", "-h", "-o", "%T").out, "Slurm")
+            retry_taken(self._start_slurm)
         except BaseException:
             self._stack.close()
             raise
         return self
+
+    def _start_slurm(self) -> None:
+        """Start the controller and the node; their ports must be in the configuration."""
+        self._write_conf()
+        daemons = {
+            "slurmctld": self._start("slurmctld", "-D", "-c"),
+            "slurmd": self._start("slurmd", "-D", "-N", _host()),
+        }
+
+        def is_settled() -> bool:
+            ended = any(process.poll() is not None for process in daemons.values())
+            return ended or "idle" in self.run("sinfo", "-h", "-o", "%T").out
+
+        wait_until(is_settled, f"Slurm, see {self.home}")
+        for name, process in daemons.items():
+            if process.poll() is not None:
+                for other in daemons.values():
+                    _end(other)
+                said = (self.home / f"{name}.log").read_text()
+                raise PortTakenError(said) if _TAKEN in said else AssertionError(said)
 
     def __exit__(self, *_: object) -> None:
         self.clear()
@@ -143,6 +164,13 @@ class SlurmLab:
         (self.home / "munge.key").write_bytes(os.urandom(1024))
         for number in range(2):
             os.mknod(self.home / f"nvidia{number}", 0o20666, os.makedev(1, 3))
+        for name in ("job_submit.lua", "cli_filter.lua"):
+            if (PLUGINS / name).exists():
+                shutil.copy(PLUGINS / name, self.etc)
+        shutil.copytree(PLUGINS / "memgate", self.etc / "memgate")
+        self.set()
+
+    def _write_conf(self) -> None:
         places = {
             "home": self.home,
             "host": _host(),
@@ -153,13 +181,8 @@ class SlurmLab:
         }
         (self.etc / "slurm.conf").write_text(_CONF.format(**places))
         (self.etc / "gres.conf").write_text(_GRES.format(**places))
-        for name in ("job_submit.lua", "cli_filter.lua"):
-            if (PLUGINS / name).exists():
-                shutil.copy(PLUGINS / name, self.etc)
-        shutil.copytree(PLUGINS / "memgate", self.etc / "memgate")
-        self.set()
 
-    def _start(self, program: str, *arguments: str) -> None:
+    def _start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         path = shutil.which(program)
         assert path is not None
         with (self.home / f"{program}.log").open("wb") as log:
@@ -167,6 +190,7 @@ class SlurmLab:
                 [path, *arguments], env=self.environment, stdout=log, stderr=log
             )
         self._stack.callback(_end, process)
+        return process
 
     def set(self, **settings: Any) -> None:
         """Write memgate.conf.lua: these settings, and a map of the two GPUs."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from memgate_worker.queue.keys import Role
 from tests.integration.running import make_key
-from tests.running import answers, free_port, running, wait_until
+from tests.running import answers, running, serving, wait_until
 
 #: what a server does with a connection on which a request has come
 Manners = Callable[[socket.socket], None]
@@ -42,8 +42,6 @@ class Gate:
 @contextmanager
 def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
     """Run a service and a worker while the block runs."""
-    port = str(free_port())
-    url = f"http://127.0.0.1:{port}"
     key = make_key(redis_url, Role.SUBMIT)
     key_file = home / "memgate.key"
     key_file.touch(mode=0o400)
@@ -52,12 +50,10 @@ def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
         running(
             "memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds="60"
         ) as worker,
-        running(
-            "memgate_service", home / "s.log", redis_url=redis_url, port=port, api_keys="required"
-        ),
+        serving(home / "s.log", redis_url=redis_url, api_keys="required") as served,
     ):
-        wait_until(lambda: answers(f"{url}/readyz"), "memgate", 180)
-        yield Gate(url=url, key=key, key_file=key_file, worker=worker)
+        wait_until(lambda: answers(f"{served.url}/readyz"), "memgate", 180)
+        yield Gate(url=served.url, key=key, key_file=key_file, worker=worker)
 
 
 @contextmanager

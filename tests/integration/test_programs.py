@@ -7,10 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from fastapi.testclient import TestClient
@@ -22,6 +22,7 @@ from memgate_worker import health
 from memgate_worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
 from tests.integration.desks import Place, Stub
 from tests.integration.whole import Whole, wait_until
+from tests.running import answers, listening_url, plain_environment, serving
 
 _ESTIMATE = {
     "job": {
@@ -217,24 +218,60 @@ def test_the_health_check_fails_without_a_worker(
     assert reason in str(exited.value.code)
 
 
-def test_the_service_program_answers(redis_url: str) -> None:
-    """``python -m memgate_service`` listens where its settings say."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    environment = os.environ | {"MEMGATE_REDIS_URL": redis_url, "MEMGATE_PORT": port}
-    process = subprocess.Popen([sys.executable, "-m", "memgate_service"], env=environment)
-    try:
-        check = f"from urllib.request import urlopen as u; u('http://127.0.0.1:{port}/healthz')"
-        deadline = time.monotonic() + 60
-        while subprocess.run(
-            [sys.executable, "-c", check], stderr=subprocess.DEVNULL, check=False
-        ).returncode:
-            assert time.monotonic() < deadline, "the service never answered"
-    finally:
-        process.terminate()
+def test_the_service_program_answers(redis_url: str, tmp_path: Path) -> None:
+    """``python -m memgate_service`` takes a port that is free, says which, and ends in order."""
+    with serving(tmp_path / "log", redis_url=redis_url) as served:
+        assert answers(f"{served.url}/healthz")
+        served.process.terminate()
         # uvicorn closes down in order, then lets the signal end the process
-        assert process.wait(timeout=60) in (0, -signal.SIGTERM)
+        assert served.process.wait(timeout=60) in (0, -signal.SIGTERM)
+
+
+def test_a_service_listens_on_a_socket_that_it_inherits(redis_url: str, tmp_path: Path) -> None:
+    """As systemd's socket units and ``memgate up`` hand it over; a wrong number is explained."""
+    environment = plain_environment() | {"MEMGATE_REDIS_URL": redis_url}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        (tmp_path / "log").open("wb") as log,
+    ):
+        number = listener.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "memgate_service"],
+            env=environment | {"MEMGATE_LISTEN_FD": str(number)},
+            pass_fds=[number],
+            stderr=log,
+        )
+        try:
+            port = listener.getsockname()[1]
+            # what comes before it has started waits, and is answered
+            with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as answer:
+                assert answer.status == 200
+            assert listening_url(tmp_path / "log") == f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(60)
+    ran = subprocess.run(
+        [sys.executable, "-P", "-m", "memgate_service"],
+        env=environment | {"MEMGATE_LISTEN_FD": "99"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("MEMGATE_LISTEN_FD is 99: that is not an open socket")
+
+
+def test_two_starts_for_one_port_are_told_apart(tmp_path: Path) -> None:
+    """The second is refused before anything of it runs, with what to do."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        memgate = str(Path(sys.executable).parent / "memgate")
+        command = [memgate, "up", "--data", str(tmp_path / "data"), "--port", port]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert ran.returncode == 2
+    assert f"127.0.0.1:{port} cannot be listened on (Address already in use)" in ran.stderr
+    assert "--port" in ran.stderr
 
 
 def test_a_job_outlives_everything_and_ctrl_c_ends_all(tmp_path: Path) -> None:

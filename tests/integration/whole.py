@@ -6,8 +6,8 @@ import http.client
 import json
 import os
 import random
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +28,9 @@ LEASE_SECONDS = 2.0
 #: a busy machine imports torch slowly
 START_SECONDS = 180.0
 
+#: in the command of a process that runs jobs
+_HOST = str(Path("memgate_worker") / "engines" / "start.py")
+
 KINDS = ("job", "host", "worker", "service", "valkey")
 
 
@@ -36,24 +39,23 @@ class Whole:
 
     def __init__(self, data: Path, **settings: str) -> None:
         self._settings = settings
-        self.port = _free_port()
         memgate = str(Path(sys.executable).parent / "memgate")
-        self.command = [memgate, "up", "--data", str(data), "--port", str(self.port)]
+        self.command = [memgate, "up", "--data", str(data), "--port", "0"]
+        self._said = data / "said"
+        self._url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
 
     def __enter__(self) -> Whole:
         environment = os.environ | {"MEMGATE_LEASE_SECONDS": str(LEASE_SECONDS)} | self._settings
         environment.pop("MEMGATE_REDIS_URL", None)
-        self.process = subprocess.Popen(
-            self.command,
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        self._said.parent.mkdir(parents=True, exist_ok=True)
+        with self._said.open("wb") as said:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env=environment, stdout=said, stderr=said
+            )
         try:
-            wait_until(lambda: self.ask("GET", "/readyz")[0] == 200, START_SECONDS, "not ready")
+            wait_until(self._is_up, START_SECONDS, "not ready")
         except BaseException:
             self.__exit__()
             raise
@@ -71,15 +73,22 @@ class Whole:
         for process in self.alive():
             process.kill()
 
+    def _is_up(self) -> bool:
+        """Find in what it says where it listens; it says so once it is ready."""
+        assert self.process is not None
+        said = self._said.read_text()
+        assert self.process.poll() is None, said
+        if found := re.search(r"memgate is up at (http://\S+),", said):
+            self._url = found[1]
+        return bool(found)
+
     def ask(
         self, method: str, path: str, body: object = None, *, wait: float = 0
     ) -> tuple[int, Any]:
         """Ask over HTTP; status 0 if there was no answer."""
         headers = {"Content-Type": "application/json", "Prefer": f"wait={wait:.0f}"}
         data = None if body is None else json.dumps(body).encode()
-        request = Request(
-            f"http://127.0.0.1:{self.port}{path}", data=data, headers=headers, method=method
-        )
+        request = Request(f"{self._url}{path}", data=data, headers=headers, method=method)
         try:
             with urlopen(request, timeout=wait + 30) as answer:
                 return answer.status, json.load(answer)
@@ -134,9 +143,9 @@ def wait_until(is_so: Callable[[], bool], seconds: float, otherwise: str) -> Non
 
 def _kind(process: psutil.Process) -> str | None:
     command = " ".join(process.cmdline())
-    if "memgate_worker.engines.host" in command:
+    if _HOST in command:
         parent = process.parent()
-        is_job = parent is not None and "memgate_worker.engines.host" in " ".join(parent.cmdline())
+        is_job = parent is not None and _HOST in " ".join(parent.cmdline())
         return "job" if is_job else "host"
     if command.endswith("-m memgate_worker"):
         return "worker"
@@ -150,9 +159,3 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -33,6 +33,8 @@ class Program:
     level: int = 0
     #: how long it may take to end
     grace_seconds: float = 10.0
+    #: open files that it inherits, by number
+    inherited: Sequence[int] = ()
     process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     delay_seconds: float = _FIRST_DELAY_SECONDS
@@ -67,6 +69,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                pass_fds=program.inherited,
                 # of its own group: Ctrl-C is ours to hear, and theirs to be told in order
                 start_new_session=True,
                 preexec_fn=_die_with(os.getpid()),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -40,7 +42,15 @@ def serve(
         ssl_keyfile=settings.tls_key,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    _Server(config, on_stop).run()
+    inherited = None if settings.listen_fd is None else [_open_socket(settings.listen_fd)]
+    _Server(config, on_stop).run(sockets=inherited)
+
+
+def _open_socket(number: int) -> socket.socket:
+    try:
+        return socket.socket(fileno=number)
+    except OSError as error:
+        sys.exit(f"MEMGATE_LISTEN_FD is {number}: that is not an open socket ({error.strerror})")
 
 
 class _Server(uvicorn.Server):
@@ -53,6 +63,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._on_stop = on_stop
         self._certificate = _stamp(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and log where: a port may have been chosen just now."""
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            write_line("listening", {"url": base_url(host, port, tls=self.config.is_ssl)})
 
     async def on_tick(self, counter: int) -> bool:
         """Look after things; uvicorn calls this ten times a second."""
@@ -79,6 +96,11 @@ class _Server(uvicorn.Server):
         """Hear a signal."""
         self._on_stop()
         super().handle_exit(sig, frame)
+
+
+def base_url(host: str, port: int, *, tls: bool) -> str:
+    """Return the URL of a service that listens there."""
+    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _stamp(config: uvicorn.Config) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from memgate.errors import InputError, MemgateError
 from memgate_service.cli.supervisor import Program, Supervisor, safe_command
+from memgate_service.http.serving import base_url
 from memgate_service.settings import ServiceSettings
 
 #: how long the first start may take: a worker imports torch
@@ -30,6 +31,9 @@ _START_SECONDS = 120.0
 
 #: how much of the queue a power cut may cost
 _FLUSH_SECONDS = 1.0
+
+#: connections that wait to be accepted; uvicorn's own default
+_BACKLOG = 2048
 
 #: of a path to a socket
 _MAX_SOCKET_PATH = 100
@@ -59,7 +63,8 @@ def up_command(
         int, typer.Option(min=1, help="How many jobs are run at a time; each takes about 0.5 GB.")
     ] = 1,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port; MEMGATE_PORT, or 8080.")
+        int | None,
+        typer.Option(min=0, max=65535, help="Port; MEMGATE_PORT, or 8080. 0: any that is free."),
     ] = None,
 ) -> None:
     """Start everything on this machine: queue, workers and HTTP service. Ctrl-C ends all of it.
@@ -73,23 +78,28 @@ def up_command(
     logs = data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     settings = ServiceSettings.from_environment()
-    port = settings.port if port is None else port
-    port = port or _free_port(settings.host)
-    _refuse_taken(settings.host, port)
     supervisor = Supervisor(logs)
     console = Console(stderr=True, highlight=False)
-    with _told_to_stop() as is_over, _alone_in(data), _socket_directory(data) as sockets:
+    with (
+        _told_to_stop() as is_over,
+        _alone_in(data),
+        _listen(settings.host, settings.port if port is None else port) as listener,
+        _socket_directory(data) as sockets,
+    ):
         try:
             queue_url = _start_queue(supervisor, data, sockets)
-            environment = {"MEMGATE_REDIS_URL": queue_url, "MEMGATE_PORT": str(port)}
-            _start_programs(supervisor, environment, workers)
+            environment = {"MEMGATE_REDIS_URL": queue_url}
+            _start_programs(supervisor, environment, workers, listener)
             console.print(f"starting; what they say is in {logs}")
-            base = f"{'https' if settings.tls_certificate else 'http'}://{settings.host}:{port}"
+            base = base_url(
+                settings.host, listener.getsockname()[1], tls=settings.tls_certificate is not None
+            )
             if _wait_until_ready(supervisor, base, is_over):
                 _print_where_to_look(base, settings)
                 supervisor.run(is_over, meanwhile=_flusher(data / "valkey"))
         finally:
             console.print("stopping")
+            listener.close()  # the service has its own copy, and closes it first thing
             supervisor.stop()
 
 
@@ -120,7 +130,9 @@ def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:
     return f"unix://{path}"
 
 
-def _start_programs(supervisor: Supervisor, environment: dict[str, str], workers: int) -> None:
+def _start_programs(
+    supervisor: Supervisor, environment: dict[str, str], workers: int, listener: socket.socket
+) -> None:
     for number in range(1, workers + 1):
         supervisor.start(
             Program(
@@ -143,8 +155,9 @@ def _start_programs(supervisor: Supervisor, environment: dict[str, str], workers
         Program(
             name="service",
             command=safe_command("memgate_service"),
-            environment=environment,
+            environment=environment | {"MEMGATE_LISTEN_FD": str(listener.fileno())},
             level=2,
+            inherited=[listener.fileno()],
         )
     )
 
@@ -218,22 +231,22 @@ def _socket_directory(data: Path) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return int(free.getsockname()[1])
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the socket that the service inherits, whenever it is started again: the port is ours.
 
-
-def _refuse_taken(host: str, port: int) -> None:
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind((host, port))
-        except OSError as error:
-            raise InputError(
-                f"{host}:{port} cannot be listened on ({error.strerror}); choose another with"
-                " --port"
-            ) from None
+    Raises:
+        InputError: if another program has the port, or this machine has no such address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # Python's own words repeat the address; a host that is not found has no other words
+        why = os.strerror(number) if (number := error.errno or -1) > 0 else error.strerror
+        raise InputError(
+            f"{host}:{port} cannot be listened on ({why}); choose another port with --port, or"
+            " another address with MEMGATE_HOST"
+        ) from None
 
 
 def _wait_until_ready(supervisor: Supervisor, base: str, is_over: Callable[[], bool]) -> bool:
