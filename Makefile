@@ -10,6 +10,9 @@ BIN     := $(VENV)/bin
 stamp    = $(VENV)/.installed-$(shell echo "$(1)" | cksum | cut -d' ' -f1)
 STAMP   := $(call stamp,$(INSTALL))
 STAMP_FAST := $(call stamp,$(INSTALL_FAST))
+# checks the types of the dashboard's JavaScript
+TYPESCRIPT_VERSION := 7.0.2
+TYPESCRIPT := build/typescript-$(TYPESCRIPT_VERSION)
 # library versions that jobs are run with; one of worker/memgate_worker/runtimes/
 RUNTIME ?= torch-2.14
 # CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
@@ -82,10 +85,15 @@ test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot,
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py
 
-lint: install ## check style, docstrings, types, spelling, containers
+# node and npm come with `make install`, so that nothing else must be there
+$(TYPESCRIPT)/bin/tsc: | $(STAMP)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
+
+lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/node $(TYPESCRIPT)/bin/tsc --project service/memgate_service/dashboard/static/jsconfig.json
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml

@@ -108,7 +108,6 @@ export function axis(more) {
 
 /**
  * Draw a chart into an element, and again when its size or the theme changes.
- * @template T
  * @param {HTMLElement} root
  * @param {(width: number, height: number) => uPlot} make
  * @returns {{ current: () => uPlot, redraw: () => void }}
