@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from memgate.errors import Fault, InputError, MemgateError, PassingError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
+from memgate.mistakes import Mistake
 from memgate.version import __version__
 
 EngineName = Literal["auto", "phantom", "profile"]
@@ -106,11 +107,15 @@ class Failure(BaseModel):
     message: str
     fault: Fault
     """Whose it is, and so what to do about it."""
+    mistakes: tuple[Mistake, ...] = ()
+    """What is wrong, field by field, where that is known."""
 
     @classmethod
     def of(cls, error: MemgateError) -> Failure:
         """Keep of an error what outlives the process."""
-        return cls(code=error.code, message=error.message, fault=error.fault)
+        return cls(
+            code=error.code, message=error.message, fault=error.fault, mistakes=error.mistakes
+        )
 
 
 class JobRecord(BaseModel):

@@ -34,6 +34,9 @@ Doors decide by ``fault`` alone: exit status, HTTP status, what is remembered, w
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
+
+from memgate.mistakes import Mistake, describe
 
 
 class Fault(StrEnum):
@@ -57,9 +60,17 @@ class MemgateError(Exception):
     code = "MEMGATE_ERROR"
     fault = Fault.PASSING
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, mistakes: tuple[Mistake, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
+        #: each thing that is wrong, where the message names several or a door shows them apart
+        self.mistakes = mistakes
+
+    @classmethod
+    def from_mistakes(cls, *mistakes: Mistake, what: str = "") -> Self:
+        """Name mistakes; ``what`` says what they are in."""
+        message = describe(mistakes)
+        return cls(f"{what}: {message}" if what else message, mistakes)
 
 
 class InputError(MemgateError):

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import AllocatorConfigError
+from memgate.errors import AllocatorConfigError, UnsupportedJobError
+from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
 
 #: far above what people train with, far below what would keep a worker busy for ever or overflow
@@ -25,7 +26,9 @@ MAX_DIMENSIONS = 8
 MAX_SETTINGS_LENGTH = 64 * 1024
 MAX_SETTINGS_NUMBER = 1 << 31
 
-_Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+# Numbers and truths are taken as such only, in JSON and YAML alike: "32" is not 32, nor is true 1.
+_Size = Annotated[int, Field(strict=True, ge=1, le=MAX_SIZE)]
+_Truth = Annotated[bool, Field(strict=True)]
 
 
 def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -33,9 +36,11 @@ def _check_settings(settings: dict[str, Any]) -> dict[str, Any]:
         length = len(json.dumps(settings, default=str))
         _check_numbers(settings)
     except RecursionError:
-        raise ValueError("is nested too deeply") from None
+        raise RuleError("it is nested too deeply") from None
     if length > MAX_SETTINGS_LENGTH:
-        raise ValueError(f"is too long: at most {MAX_SETTINGS_LENGTH:,} characters as JSON")
+        raise RuleError(
+            f"it may have {MAX_SETTINGS_LENGTH:,} characters as JSON, and has {length:,}"
+        )
     return settings
 
 
@@ -44,11 +49,26 @@ def _check_numbers(value: Any) -> None:
         for part in value.values() if isinstance(value, dict) else value:
             _check_numbers(part)
     elif isinstance(value, int | float) and abs(value) > MAX_SETTINGS_NUMBER:
-        raise ValueError(f"holds {value}, and no number in it may exceed {MAX_SETTINGS_NUMBER:,}")
+        raise RuleError(f"it holds {value}, and no number in it may exceed {MAX_SETTINGS_NUMBER:,}")
 
 
 #: what is passed on to a constructor
 _Settings = Annotated[dict[str, Any], AfterValidator(_check_settings)]
+
+
+def _check_allocator(text: str) -> str:
+    try:
+        parse_alloc_conf(text)
+    except AllocatorConfigError as error:
+        (mistake,) = error.mistakes or (Mistake(field="", value="", rule=error.message),)
+        raise RuleError(mistake.rule, mistake.next_step, mistake.near) from None
+    return text
+
+
+#: a ``PYTORCH_ALLOC_CONF`` string
+AllocatorText = Annotated[
+    str, Field(examples=["expandable_segments:True"]), AfterValidator(_check_allocator)
+]
 
 
 class _Part(BaseModel):
@@ -70,7 +90,7 @@ class ModelSpec(_Part):
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    source: ModelSource
+    source: Annotated[ModelSource, Field(examples=["torchvision"])]
     name: str | None = None
     """A constructor of torchvision or timm, or a public model of our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
@@ -83,10 +103,24 @@ class ModelSpec(_Part):
     def model_post_init(self, _: Any) -> None:
         """Check that what the source needs is there, and nothing it cannot use."""
         if self.source is ModelSource.TRANSFORMERS:
-            if self.kwargs or (self.name is None) == (self.class_name is None):
-                raise ValueError("transformers takes 'class' and 'config', or a public 'name'")
-        elif self.name is None or self.class_name or self.config:
-            raise ValueError(f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'")
+            self._check_transformers()
+        elif self.name is None:
+            raise RuleError(f"{self.source} takes 'name' and 'kwargs'", "add 'name'")
+        elif self.class_name or self.config:
+            rule = f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'"
+            raise RuleError(rule, "write what its constructor takes in 'kwargs'")
+
+    def _check_transformers(self) -> None:
+        rule = "transformers takes 'class' and 'config', or a public 'name'"
+        if self.kwargs:
+            raise RuleError(rule, "write what is in 'kwargs' in 'config'")
+        if self.name is None and self.class_name is None:
+            raise RuleError(rule, "add 'class' or 'name'")
+        if self.name is not None and self.class_name is not None:
+            raise RuleError(rule, "leave out 'class' or 'name'")
+
+
+_EITHER = "give either 'shape' or 'sequence_length'"
 
 
 class InputSpec(_Part):
@@ -104,7 +138,7 @@ class InputSpec(_Part):
     def model_post_init(self, _: Any) -> None:
         """Check that it is not both."""
         if self.shape is not None and self.sequence_length is not None:
-            raise ValueError("give either 'shape' or 'sequence_length'")
+            raise RuleError(_EITHER, "leave out the one that the model does not take")
 
     @property
     def is_empty(self) -> bool:
@@ -141,53 +175,67 @@ class Precision(StrEnum):
 class JobSpec(_Part):
     """A training job."""
 
-    model: ModelSpec
-    input: InputSpec
-    batch_size: _Size
+    model: Annotated[ModelSpec, Field(examples=[{"source": "torchvision", "name": "resnet50"}])]
+    input: Annotated[
+        InputSpec, Field(examples=[{"shape": [3, 224, 224]}, {"sequence_length": 512}])
+    ]
+    batch_size: Annotated[_Size, Field(examples=[32])]
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
-    iterations: Annotated[int, Field(ge=1, le=64)] = 4
+    iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = 4
     precision: Precision = Precision.FP32
-    gradient_checkpointing: bool = False
-    gradient_accumulation_steps: Annotated[int, Field(ge=1, le=MAX_ACCUMULATION_STEPS)] = 1
-    clip_grad_norm: Annotated[float, Field(gt=0)] | None = None
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
-    allocator: str = ""
-    """A ``PYTORCH_ALLOC_CONF`` string."""
+    gradient_checkpointing: _Truth = False
+    gradient_accumulation_steps: Annotated[
+        int, Field(strict=True, ge=1, le=MAX_ACCUMULATION_STEPS)
+    ] = 1
+    clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = None
+    channels_last: _Truth = False
+    cudnn_benchmark: _Truth = False
+    allocator: AllocatorText = ""
     runtime: str | None = None
     """The library versions the job runs with, by name; the default is the newest installed."""
     lora: dict[str, Any] | None = None
     distributed: dict[str, Any] | None = None
-    compile: bool = False
+    compile: _Truth = False
 
     @field_validator("input")
     @classmethod
     def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
         model = checked.data.get("model")
         if given.is_empty and model is not None and model.source is not ModelSource.TIMM:
-            raise ValueError(
-                "give either 'shape' or 'sequence_length'; only timm's models have one of their own"
-            )
+            raise RuleError(_EITHER, "only timm's models have a shape of their own")
         return given
 
-    @field_validator("allocator")
-    @classmethod
-    def _is_an_allocator_setting(cls, text: str) -> str:
-        try:
-            parse_alloc_conf(text)
-        except AllocatorConfigError as error:
-            raise ValueError(error.message) from None
-        return text
 
-    @field_validator("lora", "distributed", "compile")
-    @classmethod
-    def _is_not_yet(cls, value: object) -> object:
-        if value:
-            raise ValueError("is not supported yet; leave it out")
-        return value
+#: fields of jobs that cannot be run yet -> what the answer would be for without the field
+_NOT_YET = {
+    "lora": "all weights trained",
+    "distributed": "one process on one GPU",
+    "compile": "the model as it is, not compiled",
+}
+
+
+def check_supported(spec: JobSpec) -> None:
+    """Refuse a job that memgate cannot run yet; the spec itself is right.
+
+    Raises:
+        UnsupportedJobError: naming each field, and what to do instead.
+    """
+    mistakes = tuple(
+        Mistake(
+            field=field,
+            value=show_value(getattr(spec, field)),
+            rule="memgate cannot run this yet",
+            next_step=f"without it the answer would be for another job ({without}); use your own"
+            " training script instead of a spec, or a trace of it",
+        )
+        for field, without in _NOT_YET.items()
+        if getattr(spec, field)
+    )
+    if mistakes:
+        raise UnsupportedJobError.from_mistakes(*mistakes, what="job spec")
 
 
 def parse_job_spec(document: object) -> JobSpec:

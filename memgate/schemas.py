@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
-from memgate.errors import AllocatorConfigError, Fault
+from memgate.errors import Fault
 from memgate.gpus import GpuRequest
-from memgate.jobspec import JobSpec
+from memgate.jobspec import AllocatorText, JobSpec
+from memgate.mistakes import Mistake
 
 _EXAMPLE_JOB: Any = {
     "model": {"source": "torchvision", "name": "resnet50"},
@@ -79,14 +79,6 @@ class EstimateCreate(_Create):
         return Work(kind=kind, job=self.job, gpu=self.gpu, engine=self.engine)
 
 
-def _allocator(text: str) -> str:
-    try:
-        parse_alloc_conf(text)
-    except AllocatorConfigError as error:
-        raise ValueError(error.message) from None
-    return text
-
-
 class TraceEstimateCreate(_Create):
     """Will the job of an uploaded trace fit on that GPU?"""
 
@@ -99,7 +91,7 @@ class TraceEstimateCreate(_Create):
     )
 
     gpu: Gpu
-    allocator: Annotated[str, AfterValidator(_allocator)] = ""
+    allocator: AllocatorText = ""
     priority: Priority = Priority.NORMAL
 
     def work(self, trace: str) -> Work:
@@ -148,14 +140,6 @@ class Accepted(BaseModel):
     state: JobState
 
 
-class WrongField(BaseModel):
-    """A field of a request that is wrong."""
-
-    field: str
-    rule: str
-    value: str
-
-
 class Problem(BaseModel):
     """Why there is no answer: RFC 9457."""
 
@@ -169,8 +153,8 @@ class Problem(BaseModel):
     """Whose it is: mend the question (caller) or the job (job), or neither."""
     job: str | None = None
     """The job that has no answer, if there is one."""
-    errors: list[WrongField] = []
-    """Each field that is wrong, up to a number."""
+    errors: list[Mistake] = []
+    """Each thing that is wrong, up to a number."""
 
 
 class OutcomeCreate(_Create):
@@ -185,7 +169,7 @@ class OutcomeCreate(_Create):
     )
 
     job: Annotated[str, Field(pattern=JOB_ID, description="Id of the estimate's job.")]
-    measured_peak_bytes: Annotated[int, Field(ge=1, le=1 << 50)]
+    measured_peak_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
     """As the driver shows it for the process; or the allocator's peak, and say so."""
     is_reserved_only: bool = False
     """Measured was what the allocator reserved, without the CUDA context."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ _MAX_YAML = 1 << 14
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """YAML as people write it. A few lines of aliases of aliases would else fill the memory."""
+    """YAML as people write it, without aliases: a few lines of aliases of aliases fill a memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Read a part of the document."""
@@ -27,6 +28,14 @@ class _WithoutAliases(yaml.SafeLoader):
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
         return super().compose_node(parent, index)
+
+
+# YAML 1.1 takes 1e-4 for text; JSON, and YAML 1.2, take it for a number.
+_WithoutAliases.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
+    list("-+.0123456789"),
+)
 
 
 class SpecTextError(InputError):
@@ -43,7 +52,7 @@ def read_job_text(text: str) -> JobSpec:
     """Check a spec.
 
     Raises:
-        InputError: if it is none, with the place, or the field and the rule.
+        InputError: if it is not one, with the place, or the field and the rule.
     """
     return parse_job_spec(read_text(text))
 

@@ -18,6 +18,8 @@ from typing import Any
 from memgate.allocator.config import POWER2_INTERVALS, UNLIMITED, AllocatorConfig
 from memgate.allocator.sizes import EXPANDABLE_GRANULARITY, MIN_LARGE_ALLOC
 from memgate.errors import AllocatorConfigError
+from memgate.mistakes import Mistake, suggest
+from memgate.near_names import find_near
 from memgate.units import MIB, clip
 
 _LARGE_SEGMENT_KEY = "large_segment_size_mb"
@@ -40,11 +42,7 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
         if setting.key == _LARGE_SEGMENT_KEY:
             continue
         if setting.key not in _SETTINGS:
-            known = ", ".join(sorted([*_SETTINGS, _LARGE_SEGMENT_KEY]))
-            raise AllocatorConfigError(
-                f"{_quote(text)}: Unrecognized key {clip(setting.key)} in CUDA allocator config."
-                f" Known keys: {known}."
-            )
+            raise _unknown_key(setting)
         field, read = _SETTINGS[setting.key]
         value = read(setting, config)
         if field:
@@ -71,6 +69,17 @@ class _Setting:
 
     def error(self, problem: str) -> AllocatorConfigError:
         return AllocatorConfigError(f"{_quote(self.text)}, {self.key}: {problem}")
+
+
+def _unknown_key(setting: _Setting) -> AllocatorConfigError:
+    known = sorted([*_SETTINGS, _LARGE_SEGMENT_KEY])
+    rule = f"Unrecognized key {clip(setting.key)} in CUDA allocator config"
+    near = find_near(setting.key, known)
+    step = suggest(near) or f"known keys: {', '.join(known)}"
+    mistake = Mistake(
+        field="allocator", value=clip(setting.text), rule=rule, next_step=step, near=near
+    )
+    return AllocatorConfigError(f"{_quote(setting.text)}: {rule}; {step}", (mistake,))
 
 
 def _quote(text: str) -> str:

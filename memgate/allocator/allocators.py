@@ -11,6 +11,7 @@ from memgate.allocator.device import Device
 from memgate.allocator.direct import DirectAllocator
 from memgate.allocator.protocol import Allocator, RecordTrace
 from memgate.errors import InputError
+from memgate.mistakes import unknown_name
 
 MakeAllocator = Callable[[AllocatorConfig, Device, RecordTrace], Allocator[Any]]
 
@@ -25,5 +26,6 @@ def make_allocator(
 ) -> Allocator[Any]:
     """Make an empty allocator of the given name over a device."""
     if name not in ALLOCATORS:
-        raise InputError(f"allocator {name!r} is unknown; there are: {', '.join(ALLOCATORS)}")
+        mistake = unknown_name("allocator", name, ALLOCATORS, rule="there is no such allocator")
+        raise InputError.from_mistakes(mistake)
     return ALLOCATORS[name](config, device, record_trace)

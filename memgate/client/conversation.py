@@ -28,6 +28,7 @@ from memgate.contract import JobRecord, JobState
 from memgate.errors import Fault
 from memgate.report import Estimate
 from memgate.schemas import ADVICE_HEADER, PENDING, Problem
+from memgate.validation import explain_errors
 
 #: a server that wants to be left alone for longer is not waited for
 _MAX_PAUSE_SECONDS = 60.0
@@ -140,10 +141,9 @@ def _check(kind: type[T], content: bytes) -> T:
     try:
         return TypeAdapter(kind).validate_json(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
+        first = explain_errors(error.errors(include_url=False))[0]
         raise UnreachableError(
-            f"the answer is not what this client reads ({where}: {first['msg']}); is the server"
+            f"the answer is not what this client reads ({first.sentence}); is the server"
             " memgate's, and of this version?"
         ) from None
 

@@ -177,7 +177,9 @@ def test_an_engine_is_found_by_name() -> None:
     """And an unknown one answered with those there are."""
     with start_engine("auto", RUNTIME) as engine:
         assert engine.name == "auto"
-    with pytest.raises(InputError, match="engine 'x' is unknown; there are: auto, phantom, profil"):
+    with pytest.raises(
+        InputError, match="engine is 'x': there is no such engine; there are: auto, phantom"
+    ):
         start_engine("x", RUNTIME)
 
 

@@ -154,7 +154,7 @@ def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[...
     ran = submit(SMALL | {"batch_size": 0})
 
     assert ran.status == 1
-    assert "this job's description is wrong: job.batch_size is 0: Input should be" in ran.err
+    assert "this job's description is wrong: job.batch_size is 0: it must be at least 1" in ran.err
 
 
 @pytest.mark.usefixtures("known")

@@ -12,9 +12,10 @@ from pydantic import ValidationError
 
 from memgate.contract import EngineName, Work
 from memgate.gpus import CATALOGUE
+from memgate.mistakes import Mistake, show_value
 from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from memgate.spec_text import SpecTextError, read_text
-from memgate_service.dashboard.mistakes import Mistake, explain, wrong_gpu
+from memgate_service.dashboard.mistakes import explain, find_wrong_gpu
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import PageViewer, Submitter
 from memgate_service.http.dependencies import TheParts
@@ -105,11 +106,11 @@ async def ask_trace(
     allocator: Text = "",
 ) -> Response:
     """Ask about an uploaded trace."""
-    mistakes = [] if gpu in CATALOGUE else [wrong_gpu(gpu)]
+    mistakes = find_wrong_gpu(gpu)
     try:
         asked = TraceEstimateCreate.model_validate({"gpu": gpu, "allocator": allocator.strip()})
     except ValidationError as error:
-        mistakes += explain(error.errors(include_url=False))
+        mistakes += explain(error.errors(include_url=False), TraceEstimateCreate)
     if mistakes:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     async with _uploads:
@@ -129,30 +130,34 @@ def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[M
         return None, mistakes
     whole = document if "job" in document else {"job": document}
     asked = {"gpu": gpu, "engine": engine} | whole
-    if isinstance(asked["gpu"], str) and asked["gpu"] not in CATALOGUE:
-        mistakes.append(wrong_gpu(asked["gpu"]))
+    if isinstance(asked["gpu"], str):
+        mistakes += find_wrong_gpu(asked["gpu"])
     try:
         create = EstimateCreate.model_validate(asked)
     except ValidationError as error:
-        mistakes += explain(error.errors(include_url=False), inside="job")
+        mistakes += explain(error.errors(include_url=False), EstimateCreate, inside="job")
         return None, mistakes
     return (None, mistakes) if mistakes else (create.work(), [])
 
 
 def _read_text(text: str) -> tuple[dict[str, Any], list[Mistake]]:
     if not text.strip():
-        return {}, [Mistake("job spec", "empty", "there has to be one", "Paste one, or drop it.")]
+        return {}, [_wrong_text("empty", "there has to be one", "paste one, or drop it here")]
     try:
         document = read_text(text)
     except SpecTextError as error:
         if error.line is None:
-            step = "Paste a job spec as the example shows it."
-            return {}, [Mistake("job spec", "", error.problem[:200], step)]
-        shown = text.splitlines()[error.line - 1 : error.line]
-        where, value = f"line {error.line}", "".join(shown).strip()[:80]
-        return {}, [Mistake(where, value, error.problem, "Look at that line and the one above.")]
+            step = "paste a job spec as the example shows it"
+            return {}, [_wrong_text("", error.problem, step)]
+        shown = "".join(text.splitlines()[error.line - 1 : error.line]).strip()
+        step = "look at that line and the one above"
+        return {}, [_wrong_text(show_value(shown), error.problem, step, where=f"line {error.line}")]
     if not isinstance(document, dict) or not all(isinstance(name, str) for name in document):
         rule = "a job spec is an object with named fields"
-        step = "Begin with 'model:', as the example does."
-        return {}, [Mistake("job spec", repr(document)[:80], rule, step)]
+        step = "begin with 'model:', as the example does"
+        return {}, [_wrong_text(show_value(document), rule, step)]
     return document, []
+
+
+def _wrong_text(value: str, rule: str, step: str, *, where: str = "job spec") -> Mistake:
+    return Mistake(field=where, value=value, rule=rule, next_step=step)

@@ -8,15 +8,14 @@ from fastapi import APIRouter, Form, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
-from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import Asker, JobRecord, Priority, UnknownJobError, Work, WorkKind
-from memgate.errors import AllocatorConfigError
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec, Precision
-from memgate.schemas import JOB_ID
+from memgate.mistakes import Mistake
+from memgate.schemas import JOB_ID, TraceEstimateCreate
 from memgate_service.dashboard.advice import describe_run
 from memgate_service.dashboard.job_view import describe_gpu, describe_job
-from memgate_service.dashboard.mistakes import Mistake, explain, next_step, wrong_gpu
+from memgate_service.dashboard.mistakes import explain, find_wrong_gpu, next_step
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter
 from memgate_service.http.dependencies import Parts, TheParts
@@ -106,18 +105,15 @@ def change_work(work: Work, gpu: str, change: dict[str, Any]) -> tuple[Work | No
     """Return a question with something changed, or what is wrong with the change."""
     mistakes: list[Mistake] = []
     target = work.gpu
-    if gpu in CATALOGUE:
+    if gpu and not (mistakes := find_wrong_gpu(gpu)):
         used = work.gpu.already_used_bytes if work.gpu else 0
         target = GpuRequest(name=gpu, already_used_bytes=used)
-    elif gpu:
-        mistakes.append(wrong_gpu(gpu))
     asked = {"kind": WorkKind.ESTIMATE, "gpu": target}
     if work.job is None:  # a trace is what it is, on any GPU
         try:
-            parse_alloc_conf(change["allocator"])
-        except AllocatorConfigError as error:
-            step = "Write it as PYTORCH_ALLOC_CONF is written: expandable_segments:True"
-            mistakes.append(Mistake("allocator", change["allocator"], error.message, step))
+            TraceEstimateCreate.model_validate({"gpu": target, "allocator": change["allocator"]})
+        except ValidationError as error:
+            mistakes += explain(error.errors(include_url=False), TraceEstimateCreate)
         other = work.model_copy(update=asked | {"allocator": change["allocator"]})
         return (None, mistakes) if mistakes else (other, [])
     document = work.job.model_dump(mode="json", by_alias=True) | change
@@ -125,7 +121,7 @@ def change_work(work: Work, gpu: str, change: dict[str, Any]) -> tuple[Work | No
     try:
         job = JobSpec.model_validate(document)
     except ValidationError as error:
-        return None, mistakes + explain(error.errors(include_url=False))
+        return None, mistakes + explain(error.errors(include_url=False), JobSpec)
     return (None, mistakes) if mistakes else (work.model_copy(update=asked | {"job": job}), [])
 
 

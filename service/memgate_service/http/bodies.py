@@ -60,4 +60,4 @@ def read_json(model: type[_Model], body: bytes | str) -> _Model:
     try:
         return model.model_validate_json(body, strict=True)  # true is no number, nor is "1"
     except ValidationError as error:
-        raise wrong_fields(error.errors(include_url=False, include_context=False)) from None
+        raise wrong_fields(error.errors(include_url=False), model) from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
@@ -10,10 +11,13 @@ import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from memgate.contract import Failure, QueueFullError, UnknownJobError
 from memgate.errors import Fault, InputError, MemgateError
+from memgate.mistakes import Mistake, describe
+from memgate.validation import explain_errors
 from memgate_worker.queue.client import QueueError
 
 _log = structlog.get_logger("memgate.service")
@@ -52,9 +56,6 @@ CODE_OF_STATUS = {
     431: "HEADERS_TOO_LARGE",
     500: "INTERNAL",
 }
-
-#: how many wrong fields an answer names: one byte of a request may make one of them wrong
-_MAX_NAMED = 20
 
 
 class ProblemError(Exception):
@@ -114,29 +115,19 @@ def problem_of_job(job_id: str, error: Failure) -> Response:
     """Tell why a job has no answer."""
     status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
     headers = {"Location": f"/jobs/{job_id}"}
-    return problem(
-        status, error.code, error.message, fault=error.fault, headers=headers, job=job_id
-    )
+    more: dict[str, Any] = {"job": job_id} | _with_mistakes(error.mistakes)
+    return problem(status, error.code, error.message, fault=error.fault, headers=headers, **more)
 
 
-def wrong_fields(found: Iterable[Any]) -> ProblemError:
-    """Make a refusal of what pydantic found: each field, its value and the rule."""
-    errors = list(found)
-    named = [
-        {
-            "field": ".".join(map(str, _without_place(one["loc"]))),
-            "rule": one["msg"].removeprefix("Value error, "),
-            "value": _short(one.get("input")),
-        }
-        for one in errors[:_MAX_NAMED]
-    ]
-    first = named[0]
-    where = first["field"] or "the request"
-    is_missing = errors[0]["type"] == "missing"
-    detail = (
-        f"{where} is missing" if is_missing else f"{where} is {first['value']}: {first['rule']}"
-    )
-    return ProblemError(422, detail, errors=named)
+def wrong_fields(found: Iterable[Any], model: type[BaseModel] | None = None) -> ProblemError:
+    """Make a refusal of what pydantic found in a request, or in a part of it."""
+    named = ({**one, "loc": _without_place(one["loc"])} for one in found)
+    mistakes = explain_errors(named, model)
+    return ProblemError(422, describe(mistakes), **_with_mistakes(mistakes))
+
+
+def _with_mistakes(mistakes: Sequence[Mistake]) -> dict[str, Any]:
+    return {"errors": [asdict(one) for one in mistakes]} if mistakes else {}
 
 
 def unknown_problem(error: Exception) -> Response:
@@ -157,7 +148,8 @@ def add_error_handlers(app: FastAPI) -> None:
 def _memgate(_: Request, error: Exception) -> Response:
     assert isinstance(error, MemgateError)
     status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
-    return problem(status, error.code, error.message, fault=error.fault)
+    more = _with_mistakes(error.mistakes)
+    return problem(status, error.code, error.message, fault=error.fault, **more)
 
 
 def _problem(_: Request, error: Exception) -> Response:
@@ -179,11 +171,6 @@ def _validation(request: Request, error: Exception) -> Response:
 
 def _without_place(where: tuple[int | str, ...]) -> tuple[int | str, ...]:
     return where[1:] if where and where[0] in ("body", "query", "path", "header") else where
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _http(_: Request, error: Exception) -> Response:

@@ -60,9 +60,12 @@ def test_an_error_names_the_setting_and_the_key() -> None:
 
 
 def test_an_unknown_key_is_answered_with_the_known_ones() -> None:
-    """The next step is in the message."""
-    with pytest.raises(AllocatorConfigError, match=r"Known keys: backend, expandable_segments, "):
-        parse_alloc_conf("expandable:True")
+    """With the one that is near, if one is."""
+    with pytest.raises(AllocatorConfigError, match=r"known keys: backend, expandable_segments, "):
+        parse_alloc_conf("zzz:True")
+    with pytest.raises(AllocatorConfigError, match=r"did you mean 'expandable_segments'\?") as near:
+        parse_alloc_conf("expandable_segment:True")
+    assert near.value.mistakes[0].near == ("expandable_segments",)
 
 
 def test_a_long_setting_is_cut_in_the_message() -> None:

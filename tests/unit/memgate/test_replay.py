@@ -161,5 +161,7 @@ def test_events_that_no_program_makes_are_refused(
 
 def test_an_unknown_allocator_is_answered_with_the_known_ones() -> None:
     """Allocators are chosen by name."""
-    with pytest.raises(InputError, match="'buddy' is unknown; there are: caching, direct"):
+    with pytest.raises(
+        InputError, match="'buddy': there is no such allocator; there are: caching, direct"
+    ):
         make_replay(allocator_name="buddy")

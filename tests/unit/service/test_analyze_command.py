@@ -71,7 +71,11 @@ def test_what_could_not_be_explained_is_told(run: Any, tmp_path: Path) -> None:
     ("text", "options", "want_message"),
     [
         ("{}", [], "missing required field `traceEvents`"),
-        ("{}", ["--without", "magic"], "rule 'magic' is unknown; there are: attention_rows"),
+        (
+            "{}",
+            ["--without", "magic"],
+            "rule is 'magic': there is no such rule; there are: attention",
+        ),
         (None, [], "No such file or directory"),
     ],
 )

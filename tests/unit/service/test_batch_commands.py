@@ -130,7 +130,10 @@ def test_every_gpu_is_in_the_table(
 @pytest.mark.parametrize(
     ("command", "want_words"),
     [
-        (["estimate", "SPEC", "--gpu", "t4", "--engine", "x"], "engine 'x' is unknown"),
+        (
+            ["estimate", "SPEC", "--gpu", "t4", "--engine", "x"],
+            "engine is 'x': there is no such engine",
+        ),
         (["estimate", "train.py", "--gpu", "t4"], "a script works on this machine only"),
         (["estimate", "SPEC", "--gpu", "t4", "--plot", "x.png"], "--plot works on this machine"),
         (["analyze", "SPEC", "--gpu", "t4", "--without", "x"], "--without works on this machine"),

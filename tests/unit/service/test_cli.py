@@ -246,7 +246,7 @@ class TestBadInput:
             (["replay", "nowhere.jsonl"], "nowhere.jsonl: No such file or directory"),
             (["replay", "."], ".: Is a directory"),
             (["replay", DATA / "settings.jsonl.gz", "--record", "x"], "no record has the id 'x'"),
-            (["replay", DATA / "settings.jsonl.gz", "--allocator", "x"], "'x' is unknown; there"),
+            (["replay", DATA / "settings.jsonl.gz", "--allocator", "x"], "'x': there is no such"),
             (["replay", DATA / "settings.jsonl.gz", "--plot", "a.xyz"], "--plot a.xyz: Format"),
             (["replay", DATA / "settings.jsonl.gz", "--plot", "no/a.png"], "--plot no/a.png: "),
             (["replay"], "Missing argument 'VECTORS'"),

@@ -33,9 +33,17 @@ def test_runtimes_are_listed_with_how_to_get_them(run: Any) -> None:
     [
         ("{", [], "neither JSON nor YAML"),
         ("[]", [], "job spec: the whole is []"),
-        (SPEC + '"batch_size": 0}', [], "batch_size is 0: Input should be greater"),
-        (SPEC + '"batch_size": 1}', ["--engine", "magic"], "engine 'magic' is unknown"),
-        (SPEC + '"batch_size": 1, "runtime": "x"}', [], "runtime 'x' is unknown; there are: "),
+        (SPEC + '"batch_size": 0}', [], "batch_size is 0: it must be at least 1"),
+        (
+            SPEC + '"batch_size": 1}',
+            ["--engine", "magic"],
+            "engine is 'magic': there is no such engine",
+        ),
+        (
+            SPEC + '"batch_size": 1, "runtime": "x"}',
+            [],
+            "runtime is 'x': there is no such runtime; there are: ",
+        ),
     ],
 )
 def test_a_bad_request_is_a_sentence(
@@ -73,7 +81,7 @@ def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
     ran = run("estimate", path, "--gpu", "gtx")
 
     assert ran.status == 2
-    assert "gpu 'gtx' is not in the catalogue" in ran.err
+    assert "gpu is 'gtx': it is not in the catalogue" in ran.err
 
 
 def test_a_script_for_the_profile_engine_is_told_its_way(run: Any) -> None:
@@ -108,8 +116,11 @@ def test_a_script_that_the_phantom_refuses_is_told_its_way(
         (["profile", "nowhere.py"], "nowhere.py: there is no such script"),
         (["profile", "tests/conftest.py", "-o", "no/where.json"], "no/where.json: there is no"),
         (["estimate", "nowhere.py", "--gpu", "t4"], "nowhere.py: there is no such script"),
-        (["accuracy", "nowhere.csv", "--engine", "x"], "engine 'x' is unknown"),
-        (["estimate", SCRIPT, "--gpu", "t4", "--engine", "x"], "engine 'x' is unknown"),
+        (["accuracy", "nowhere.csv", "--engine", "x"], "engine is 'x': there is no such engine"),
+        (
+            ["estimate", SCRIPT, "--gpu", "t4", "--engine", "x"],
+            "engine is 'x': there is no such engine",
+        ),
     ],
 )
 def test_missing_files_are_named(run: Any, arguments: list[str], want_message: str) -> None:

@@ -32,7 +32,7 @@ def test_a_runtime_that_is_not_built_names_the_command_that_builds_it(tmp_path: 
 
 def test_an_unknown_runtime_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     """Names come from files; a wrong one is the caller's mistake, not the operator's."""
-    wanted = r"'torch-9' is unknown; there are: torch-2\.14, torch"
+    wanted = r"'torch-9': there is no such runtime; there are: torch-2\.14, torch"
     with pytest.raises(InputError, match=wanted) as raised:
         find_runtime("torch-9", home=tmp_path)
 

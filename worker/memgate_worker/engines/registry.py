@@ -10,6 +10,7 @@ from typing import Protocol
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
+from memgate.mistakes import unknown_name
 from memgate.report import Reason
 from memgate_worker.engines.client import (
     DEFAULT_HOST_MEMORY_BYTES,
@@ -122,4 +123,5 @@ def check_engine(name: str) -> None:
         InputError: with the names there are.
     """
     if name not in _ENGINES:
-        raise InputError(f"engine {name!r} is unknown; there are: {', '.join(_ENGINES)}")
+        mistake = unknown_name("engine", name, _ENGINES, rule="there is no such engine")
+        raise InputError.from_mistakes(mistake)

@@ -17,6 +17,7 @@ import platformdirs
 
 from memgate.errors import InputError, RuntimeMissingError
 from memgate.gpus import GpuSpec
+from memgate.mistakes import unknown_name
 
 _DEFINITIONS = Path(__file__).parent
 
@@ -118,7 +119,8 @@ def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
     runtimes = read_runtimes(home)
     wanted = name or DEFAULT_RUNTIME
     if wanted not in runtimes:
-        raise InputError(f"runtime {wanted!r} is unknown; there are: {', '.join(runtimes)}")
+        mistake = unknown_name("runtime", wanted, runtimes, rule="there is no such runtime")
+        raise InputError.from_mistakes(mistake)
     if problem := why_no_runtime_can_be_built():
         raise RuntimeMissingError(problem)
     if not runtimes[wanted].is_installed:

@@ -19,6 +19,7 @@ import zipfile
 from pathlib import Path
 
 from memgate.errors import InputError
+from memgate.mistakes import unknown_name
 from memgate_worker.engines.phantom.build import BuildError, build, build_tracker
 from memgate_worker.runtimes.runtime import (
     DEFAULT_RUNTIME,
@@ -123,7 +124,8 @@ def main() -> None:
     arguments = parser.parse_args()
     runtimes = read_runtimes()
     if arguments.name not in runtimes:
-        raise InputError(f"runtime {arguments.name!r} is unknown; there are: {', '.join(runtimes)}")
+        mistake = unknown_name("runtime", arguments.name, runtimes, rule="there is no such runtime")
+        raise InputError.from_mistakes(mistake)
     if problem := why_no_runtime_can_be_built():
         _say(problem)
         return

@@ -18,6 +18,7 @@ from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
 from memgate.gpus import parse_gpu
 from memgate.layers import LayerNode, find_layers, to_document
+from memgate.mistakes import unknown_name
 from memgate.pipeline import estimate_timeline, make_timeline
 from memgate.report import Estimate
 from memgate.rules import RULES, Device
@@ -88,7 +89,8 @@ def _check_rules(wanted: list[str]) -> None:
     names = {rule.__name__ for rule in RULES}
     for name in wanted:
         if name not in names:
-            raise InputError(f"rule {name!r} is unknown; there are: {', '.join(sorted(names))}")
+            mistake = unknown_name("rule", name, sorted(names), rule="there is no such rule")
+            raise InputError.from_mistakes(mistake)
 
 
 def _read(path: Path) -> Trace:

@@ -17,7 +17,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
-from memgate.jobspec import JobSpec
+from memgate.jobspec import JobSpec, check_supported
 from memgate.report import Estimate
 from memgate.spec_text import read_job_text
 from memgate.units import GIB
@@ -179,15 +179,18 @@ def read_spec(path: Path) -> JobSpec:
 
     Raises:
         InputError: if there is none, with the field and the rule.
+        UnsupportedJobError: if it describes a job that memgate cannot run yet.
     """
     try:
         text = sys.stdin.read() if path == Path("-") else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from None
     try:
-        return read_job_text(text)
+        spec = read_job_text(text)
     except InputError as error:
-        raise InputError(f"{path}: {error.message}") from None
+        raise InputError(f"{path}: {error.message}", error.mistakes) from None
+    check_supported(spec)
+    return spec
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 
 from memgate.contract import WorkKind
 from memgate.gpus import parse_gpu
+from memgate.jobspec import check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.schemas import EstimateCreate, FitCreate, TraceEstimateCreate
@@ -65,6 +66,7 @@ async def _from_json(
 ) -> Response:
     body = await json_body(request)
     asked = read_json(model, body)
+    check_supported(asked.job)
     work = asked.work(kind) if isinstance(asked, EstimateCreate) else asked.work()
     if work.gpu is not None:
         parse_gpu(work.gpu.model_dump(exclude_none=True))

@@ -298,7 +298,7 @@ def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
             "'NVIDIA-A100-SXM4-80GB-MIG-mixed' is not in the catalogue",
         ),
         ({"limits": {"nvidia.com/mig-whole": "1"}}, "no MIG profile"),
-        ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu 'gtx'"),
+        ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu is 'gtx'"),
         ({"limits": {"nvidia.com/gpumem": "much"}}, "nvidia.com/gpumem is 'much'"),
         ({"limits": {"nvidia.com/gpumem": "-1"}}, "write a number above 0"),
         ({"annotations": {"gpu-fraction": "NaN"}}, "write a number, such as"),

@@ -12,9 +12,13 @@ from memgate_service.admission.core.settings import AdmissionSettings
 @pytest.mark.parametrize(
     ("name", "value", "want"),
     [
-        ("admission_gpus", "t4,gtx", "gpu 'gtx' is not in the catalogue"),
-        ("admission_gpus", "h100", "gpu 'h100' is not in the catalogue"),
-        ("admission_gpus", "NVIDIA-B300", "gpu 'NVIDIA-B300' is not in the catalogue"),
+        ("admission_gpus", "t4,gtx", "gpu is 'gtx': it is not in the catalogue"),
+        (
+            "admission_gpus",
+            "h100",
+            "gpu is 'h100': more than one GPU of the catalogue is called that",
+        ),
+        ("admission_gpus", "NVIDIA-B300", "gpu is 'NVIDIA-B300': it is not in the catalogue"),
         ("right_size", "hami,magic", "write 'auto', 'none', or some of hami,"),
         ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is no JSON pointer"),
         ("admission_paths", {"A.b": {"template": "/spec"}}, "Extra inputs are not permitted"),

@@ -8,7 +8,7 @@ from memgate.contract import Work, WorkKind
 from memgate.errors import Fault
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
-from memgate_service.dashboard.mistakes import next_step, whose_mistake, wrong_gpu
+from memgate_service.dashboard.mistakes import find_wrong_gpu, next_step, whose_mistake
 from memgate_service.dashboard.try_it import read_question
 from memgate_service.dashboard.what_if import change_work
 
@@ -36,13 +36,12 @@ def test_a_right_spec_is_a_question() -> None:
 @pytest.mark.parametrize(
     ("more", "field", "step"),
     [
-        (", batchsize: 3", "batchsize", "Did you mean 'batch_size'?"),
-        (", zzz: 3", "zzz", "Leave it out; there are: model, input,"),
-        (", precision: fp23", "precision", "Did you mean 'fp32'?"),
-        (", iterations: 0", "iterations", "Write a number within the rule"),
-        (", allocator: nonsense", "allocator", "expandable_segments:True"),
-        (", optimizer: {names: Adam}", "optimizer.names", "Did you mean 'name'?"),
-        (", lora: {rank: 8}", "lora", "Change it to follow the rule."),
+        (", batchsize: 3", "batchsize", "did you mean 'batch_size'?"),
+        (", zzz: 3", "zzz", "there are: model, input,"),
+        (", precision: fp23", "precision", "did you mean 'fp32'?"),
+        (", iterations: '8'", "iterations", "write it without quotes: 8"),
+        (", allocator: nonsense", "allocator", "write it like this"),
+        (", optimizer: {names: Adam}", "optimizer.names", "did you mean 'name'?"),
     ],
 )
 def test_a_wrong_field_has_a_next_step(more: str, field: str, step: str) -> None:
@@ -54,9 +53,19 @@ def test_a_wrong_field_has_a_next_step(more: str, field: str, step: str) -> None
 
 
 def test_an_unknown_gpu_is_named() -> None:
-    """With one that is meant, or with all there are."""
-    assert _mistakes("", gpu="rtx3060") == [("gpu", "Did you mean 'rtx-3060'?")]
-    assert "h200" in wrong_gpu("abacus").next_step
+    """With one that is meant, or with the way to describe it."""
+    ((field, step),) = _mistakes("", gpu="rtx-3061")
+    assert (field, step[:24]) == ("gpu", "did you mean 'rtx-3060'?")
+    assert "describe it" in find_wrong_gpu("abacus")[0].next_step
+
+
+def test_a_gpu_may_be_called_as_people_call_it() -> None:
+    """The question is the same as with its name in the catalogue."""
+    work, mistakes = read_question(SPEC % "", "RTX 3060", "auto")
+
+    assert not mistakes
+    assert work is not None
+    assert work.gpu == GpuRequest(name="rtx-3060")
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "just words", "1: 2", "a: " + "[" * 3000])

@@ -18,7 +18,7 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
-from memgate.jobspec import JobSpec
+from memgate.jobspec import JobSpec, check_supported
 from memgate.report import Reason
 from memgate.timeline import Timeline
 from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
@@ -74,6 +74,7 @@ class PhantomEngine:
             OperatorError: if the runtime does not start.
             PassingError: if the job's process was lost.
         """
+        check_supported(spec)
         key = _what_decides(spec, gpu)
         if key in self._traced:
             self._traced.move_to_end(key)

@@ -19,7 +19,7 @@ from memgate.blocks import pair_blocks
 from memgate.errors import ExtrapolationError, HostMemoryError, NoKernelsError
 from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
-from memgate.jobspec import JobSpec
+from memgate.jobspec import JobSpec, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.residents import find_model_bytes
@@ -100,6 +100,7 @@ class ProfileEngine:
             OperatorError: if the runtime does not start.
             PassingError: if the job's process was lost.
         """
+        check_supported(spec)
         start = time.perf_counter()
         limits = (timeout_seconds, host_memory_bytes)
         first, second = self._small_runs(spec, limits)

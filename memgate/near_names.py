@@ -1,0 +1,47 @@
+"""A name that is not in a list -> the names of the list that it may have been meant as."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+#: comparing takes time that grows with the length, and no name is longer
+_MAX_LENGTH = 100
+
+#: how alike two names must be, of 1
+_LIKENESS = 0.75
+
+#: what begins like fewer letters begins like anything
+_SHORTEST_START = 3
+
+
+def find_near(name: object, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
+    """Return the known names that are most like a wrong one, the most similar first.
+
+    Capitals and the signs between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
+    is like it as a whole, names that begin with it are returned, the shortest first.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_LENGTH:
+        return ()
+    wanted = loosen(name)
+    spellings: dict[str, list[str]] = {}
+    for one in known:
+        spellings.setdefault(loosen(one), []).append(one)
+    if wanted in spellings:
+        return tuple(spellings[wanted][:limit])
+    like = get_close_matches(wanted, spellings, limit, _LIKENESS)
+    if not like and len(wanted) >= _SHORTEST_START:
+        like = sorted((text for text in spellings if text.startswith(wanted)), key=len)
+    return tuple(one for text in like for one in spellings[text])[:limit]
+
+
+def loosen(name: str) -> str:
+    """Return a name without capitals and without the signs between its words."""
+    return re.sub(r"[^a-z0-9.]", "", name.lower())
+
+
+def list_choices(names: Iterable[str]) -> str:
+    """Write names for a sentence: 'a', 'a' or 'b', 'a', 'b' or 'c'."""
+    *others, last = map(repr, names)
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,43 @@
+"""Near names: what somebody may have meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from memgate.near_names import find_near, list_choices
+
+OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "RMSprop")
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "want"),
+    [
+        ("Adamm", OPTIMIZERS, "Adam"),
+        ("adamw", OPTIMIZERS, "AdamW"),
+        ("rms_prop", OPTIMIZERS, "RMSprop"),
+        ("n_layers", ("n_layer", "n_head", "n_embd"), "n_layer"),
+        ("resnet5O", ("resnet18", "resnet50", "vgg16"), "resnet50"),
+        ("gpt-2", ("gpt2", "gpt2-xl", "opt-125m"), "gpt2"),
+        ("vit_base", ("vit_base_patch16_224", "vit_large_patch16_224"), "vit_base_patch16_224"),
+    ],
+)
+def test_the_nearest_name_comes_first(name: str, known: tuple[str, ...], want: str) -> None:
+    """A letter too many, capitals, signs between words, the start of a long name."""
+    assert find_near(name, known)[0] == want
+
+
+@pytest.mark.parametrize("name", ["", "zzz", None, 7, "Adam" * 1000])
+def test_what_is_like_nothing_has_no_near_name(name: object) -> None:
+    """Nothing is suggested that cannot have been meant, and no time is spent on absurd lengths."""
+    assert find_near(name, OPTIMIZERS) == ()
+
+
+def test_no_more_names_are_returned_than_are_wanted() -> None:
+    """A person reads a few, not a list."""
+    assert len(find_near("adam", ["Adam", "adam", "AD-AM", "ada_m"])) == 3
+
+
+def test_choices_read_as_a_sentence() -> None:
+    """One, two, more."""
+    assert list_choices(["a"]) == "'a'"
+    assert list_choices(["a", "b", "c"]) == "'a', 'b' or 'c'"
