@@ -8,14 +8,16 @@ and workspaces PyTorch chooses.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memgate.errors import UnknownGpuError
-from memgate.units import GIB, MIB
+from memgate.mistakes import Mistake, RuleError, show_value, suggest
+from memgate.near_names import find_near, loosen
+from memgate.units import GIB, MIB, format_size
 from memgate.validation import validate
 
 
@@ -126,16 +128,73 @@ CATALOGUE: dict[str, GpuSpec] = {
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """Return a GPU of the catalogue.
+    """Return a GPU of the catalogue, by its name or in another way that can mean no other.
 
     Raises:
-        UnknownGpuError: with the names there are.
+        UnknownGpuError: with the names that it may mean, or that are like it.
     """
-    if name not in CATALOGUE:
-        raise UnknownGpuError(
-            f"gpu {name!r} is not in the catalogue; there are: {', '.join(CATALOGUE)}"
-        )
-    return CATALOGUE[name]
+    found = _understand(name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UnknownGpuError.from_mistakes(_ambiguous(name, found))
+    names = {spelling: gpu.name for gpu in CATALOGUE.values() for spelling in _spellings(gpu)}
+    near = tuple(dict.fromkeys(names[one] for one in find_near(name, names)))
+    step = "describe it by 'memory_bytes' and 'compute_capability'; memgate gpus lists the names"
+    mistake = Mistake(
+        field="gpu",
+        value=show_value(name),
+        rule="it is not in the catalogue",
+        next_step=" otherwise ".join(filter(None, (suggest(near), step))),
+        near=near,
+    )
+    raise UnknownGpuError.from_mistakes(mistake)
+
+
+def _ambiguous(name: str, found: Sequence[GpuSpec]) -> Mistake:
+    sizes = ", ".join(f"{gpu.name} ({format_size(gpu.memory_bytes)})" for gpu in found)
+    return Mistake(
+        field="gpu",
+        value=show_value(name),
+        rule="more than one GPU of the catalogue is called that",
+        next_step=f"write one of: {sizes}",
+        near=tuple(gpu.name for gpu in found),
+    )
+
+
+def _understand(text: str) -> tuple[GpuSpec, ...]:
+    """Return the GPUs that a name means: one, several if it leaves out the memory, or none.
+
+    ``RTX 3060`` and ``rtx3060`` are ``rtx-3060``; ``NVIDIA A100-SXM4-80GB`` and ``a100 80gb`` are
+    ``a100-80``; ``a100`` is two cards. What is left out may be the memory and nothing else: an RTX
+    2080 is not the 2080 Ti, nor an H20 the H200.
+    """
+    if text in CATALOGUE:
+        return (CATALOGUE[text],)
+    same = [gpu for gpu in CATALOGUE.values() if loosen(gpu.name) == loosen(text)]
+    if same:
+        return tuple(same)
+    if _VENDORS.match(text) and (gpu := find_product(text)):
+        return (gpu,)
+    wanted = _essence(text)
+    full = [gpu for gpu in CATALOGUE.values() if wanted and _essence(gpu.product) == wanted]
+    short = [gpu for gpu in CATALOGUE.values() if wanted and wanted == _card(gpu)]
+    return tuple(full or short)
+
+
+#: how NVIDIA's own names of products begin
+_VENDORS = re.compile("nvidia|tesla|geforce|quadro", re.IGNORECASE)
+
+
+def _card(gpu: GpuSpec) -> frozenset[str]:
+    """Return the words of a name in the catalogue without the memory: of a100-80, a100."""
+    words = gpu.name.split("-")
+    return frozenset(words[:-1] if words[-1].isdecimal() and len(words[-1]) < 4 else words)
+
+
+def _spellings(gpu: GpuSpec) -> tuple[str, ...]:
+    """Return what a person may have tried to write."""
+    return gpu.name, gpu.name.removeprefix("rtx-"), gpu.product, gpu.product.removeprefix("NVIDIA ")
 
 
 #: what tells cards of one name apart, beside their memory: it changes none of our figures
@@ -184,18 +243,26 @@ class GpuRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str | None = None
-    memory_bytes: Annotated[int, Field(ge=1, le=_MAX_BYTES)] | None = None
+    """Of the catalogue; what can mean no other name is that name."""
+    memory_bytes: Annotated[int, Field(strict=True, ge=1, le=_MAX_BYTES)] | None = None
     compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
-    already_used_bytes: Annotated[int, Field(ge=0, le=_MAX_BYTES)] = 0
+    already_used_bytes: Annotated[int, Field(strict=True, ge=0, le=_MAX_BYTES)] = 0
     """By other processes on the same GPU."""
-    count: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    count: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] = 1
     """How many the job gets; the answer is for each of them."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_the_catalogues(cls, name: str | None) -> str | None:
+        """Call a GPU by one name, so that one question has one id; ``find_gpu`` refuses others."""
+        found = _understand(name) if name else ()
+        return found[0].name if len(found) == 1 else name
 
     def model_post_init(self, _: object) -> None:
         """Check that it is one of the two."""
         described = (self.memory_bytes is None, self.compute_capability is None)
         if any(described) != all(described) or (self.name is None) == all(described):
-            raise ValueError("give either 'name', or 'memory_bytes' and 'compute_capability'")
+            raise RuleError("give either 'name', or 'memory_bytes' and 'compute_capability'")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate.errors import InputError, UnknownGpuError
-from memgate.gpus import CATALOGUE, find_gpu, find_product, parse_gpu
+from memgate.gpus import CATALOGUE, GpuRequest, find_gpu, find_product, parse_gpu
 from memgate.units import GIB
 
 
@@ -17,12 +17,80 @@ def test_a_gpu_is_found_by_name() -> None:
     assert gpu.memory_bytes == 42298834944
 
 
-def test_an_unknown_gpu_is_answered_with_the_known_ones() -> None:
-    """The next step is in the message."""
-    with pytest.raises(
-        UnknownGpuError, match=r"gpu 'a100' is not in the catalogue; there are: p100-16"
-    ):
-        find_gpu("a100")
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("rtx3060", "rtx-3060"),
+        ("RTX 3060", "rtx-3060"),
+        ("GeForce RTX 3060", "rtx-3060"),
+        ("NVIDIA GeForce RTX 3060", "rtx-3060"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80"),
+        ("NVIDIA-A100-SXM4-40GB", "a100-40"),
+        ("A100 80GB PCIe", "a100-80"),
+        ("a100-40gb", "a100-40"),
+        ("A100 80", "a100-80"),
+        ("Tesla T4", "t4"),
+        ("V100-32GB", "v100-32"),
+        ("p100", "p100-16"),
+        ("NVIDIA H100 NVL", "h100-94"),
+        ("A100-SXM4-80GB MIG 1g.10gb", "a100-80-1g.10gb"),
+    ],
+)
+def test_a_gpu_is_understood_in_other_spellings(text: str, want: str) -> None:
+    """As NVIDIA's tools call it, as people write it, and without the memory where that is clear."""
+    assert find_gpu(text).name == want
+    assert GpuRequest(name=text) == GpuRequest(name=want)
+
+
+@pytest.mark.parametrize("product", sorted({gpu.product for gpu in CATALOGUE.values()}))
+def test_every_product_name_means_its_own_card(product: str) -> None:
+    """No name of the catalogue is taken for another."""
+    assert find_gpu(product).product == product
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        ("a100", ("a100-40", "a100-80")),
+        ("A100", ("a100-40", "a100-80")),
+        ("v100", ("v100-16", "v100-32")),
+        ("h100", ("h100-80", "h100-94")),
+    ],
+)
+def test_a_name_of_two_cards_is_answered_with_both(text: str, want: tuple[str, ...]) -> None:
+    """Nobody guesses how much memory is meant."""
+    with pytest.raises(UnknownGpuError, match="more than one GPU of the catalogue") as raised:
+        find_gpu(text)
+
+    assert raised.value.mistakes[0].near == want
+    assert all(name in raised.value.message for name in want)
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [
+        ("rtx-3061", "rtx-3060"),
+        ("3060", "rtx-3060"),
+        ("rtx-2080", "rtx-2080-ti"),
+        ("h20", "h200"),
+        ("RTX 6000", "rtx-6000-ada"),
+    ],
+)
+def test_another_card_is_suggested_and_never_taken(text: str, near: str) -> None:
+    """An RTX 2080 has less memory than a 2080 Ti: an answer for that would be wrong."""
+    with pytest.raises(UnknownGpuError, match="it is not in the catalogue; did you") as raised:
+        find_gpu(text)
+
+    assert raised.value.mistakes[0].near[0] == near
+
+
+@pytest.mark.parametrize("text", ["", "abacus", "x" * 5000])
+def test_a_gpu_that_is_like_none_may_be_described(text: str) -> None:
+    """The next step is in the message, and the message is short."""
+    with pytest.raises(UnknownGpuError, match="describe it by 'memory_bytes'") as raised:
+        find_gpu(text)
+
+    assert len(raised.value.message) < 300
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -60,9 +128,10 @@ def test_a_gpu_of_the_catalogue_may_be_shared() -> None:
         ({"name": "t4", "memory_bytes": 5, "compute_capability": "8.6"}, "give either 'name', or"),
         ({}, "give either 'name', or"),
         ({"name": "t4", "count": 0}, "count is 0"),
+        ({"name": "t4", "count": "2"}, "count is '2': it must be a whole number; write it without"),
         ({"memory_bytes": 5, "compute_capability": "8"}, "compute_capability is '8'"),
-        ({"name": "t4", "size": 0}, "size is no known field"),
-        ({"name": "t5"}, "gpu 't5' is not in the catalogue"),
+        ({"name": "t4", "size": 0}, "size is 0: there is no such field"),
+        ({"name": "t5"}, "gpu is 't5': it is not in the catalogue"),
         (7, "the whole is 7"),
     ],
 )
