@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.variables import SETTINGS, find_unknown_variables
 from memgate_worker.settings import WorkerSettings
 
 
@@ -12,7 +13,7 @@ def test_a_wrong_variable_is_named_with_its_value(monkeypatch: pytest.MonkeyPatc
     """No traceback at the start of a program."""
     monkeypatch.setenv("MEMGATE_PORT", "abc")
 
-    with pytest.raises(SystemExit, match="MEMGATE_PORT is 'abc': Input should be a valid integer"):
+    with pytest.raises(SystemExit, match="MEMGATE_PORT is 'abc': it must be a whole number"):
         ServiceSettings.from_environment()
 
 
@@ -22,3 +23,72 @@ def test_a_queue_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(SystemExit, match=r"MEMGATE_QUEUES is 'fast,slwo': .*write 'fast', 'slow'"):
         WorkerSettings.from_environment()
+
+
+def test_a_password_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The address of a queue may hold one."""
+    monkeypatch.setenv("MEMGATE_REDIS_URL", "http://:hunter2@queue")
+
+    with pytest.raises(SystemExit, match="MEMGATE_REDIS_URL is wrong: it must begin with redis://"):
+        WorkerSettings.from_environment()
+
+
+def test_a_rule_about_several_variables_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a field of its own."""
+    monkeypatch.setenv("MEMGATE_TLS_KEY", "key.pem")
+
+    with pytest.raises(SystemExit, match=r"^give both MEMGATE_TLS_CERTIFICATE and MEMGATE_TLS_KEY"):
+        ServiceSettings.from_environment()
+
+
+def test_a_misspelt_variable_is_reported_and_the_program_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be ignored in silence; but another program may have its own."""
+    monkeypatch.setenv("MEMGATE_REDISURL", "redis://elsewhere")
+
+    settings = WorkerSettings.from_environment()
+
+    assert settings.redis_url != "redis://elsewhere"
+    assert capsys.readouterr().err == (
+        "memgate: MEMGATE_REDISURL: it is set, and there is no such setting;"
+        " did you mean 'MEMGATE_REDIS_URL'?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("MEMGATE_MAX_QUEUD", ("MEMGATE_MAX_QUEUED",)),
+        ("MEMGATE_APIKEY", ("MEMGATE_API_KEY",)),
+        ("MEMGATE_ZEBRA", ()),
+    ],
+)
+def test_unknown_variables_have_near_names(name: str, want: tuple[str, ...]) -> None:
+    """Where there is one."""
+    (mistake,) = find_unknown_variables([name, "PATH", "MEMGATE_PORT"])
+
+    assert (mistake.field, mistake.near) == (name, want)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "MEMGATE_SERVICE_HOST",
+        "MEMGATE_SERVICE_PORT_HTTP",
+        "MEMGATE_PORT_8080_TCP_ADDR",
+        "MEMGATE_VALKEY_PORT",
+        "MEMGATE_PHANTOM_TOTAL_BYTES",
+        "MEMGATE_RUNTIMES_DIR",
+    ],
+)
+def test_variables_of_others_are_none_of_our_business(name: str) -> None:
+    """Kubernetes sets some beside a Service, and our own processes set some for their children."""
+    assert not list(find_unknown_variables([name]))
+
+
+def test_every_setting_is_known() -> None:
+    """A worker knows the service's settings too, though it does not import them."""
+    fields = {*ServiceSettings.model_fields, *WorkerSettings.model_fields}
+
+    assert fields == SETTINGS

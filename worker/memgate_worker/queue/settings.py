@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Annotated, Any, Self
+from dataclasses import replace
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from memgate.mistakes import Mistake, RuleError
 from memgate.units import MIB
+from memgate.validation import explain_errors
+from memgate_worker.queue.variables import find_unknown_variables
 
 
 class Settings(BaseSettings):
@@ -18,11 +23,24 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the environment, or end the program with a sentence per wrong variable."""
+        """Read the environment, or end the program with a sentence per wrong variable.
+
+        Variables that look like settings and are none are named on standard error.
+        """
+        for mistake in find_unknown_variables(os.environ):
+            print(f"memgate: {mistake.sentence}", file=sys.stderr)  # noqa: T201  no logs yet
         try:
             return cls()
         except ValidationError as error:
-            sys.exit("\n".join(map(_sentence, error.errors())))
+            mistakes = explain_errors(error.errors(include_url=False), cls, secret={"redis_url"})
+            sys.exit("\n".join(map(_name_variable, mistakes)))
+
+
+def _name_variable(mistake: Mistake) -> str:
+    if not mistake.field:  # the rule is about several, and names them
+        return mistake.rule
+    name, dot, rest = mistake.field.partition(".")
+    return replace(mistake, field=f"MEMGATE_{name.upper()}{dot}{rest}").sentence
 
 
 class QueueSettings(Settings):
@@ -60,14 +78,5 @@ class QueueSettings(Settings):
     def _is_a_url(cls, url: str) -> str:
         if not url.startswith(("redis://", "rediss://", "unix://")):
             # Not the value: it may hold a password.
-            raise ValueError("begins with redis://, rediss:// (TLS) or unix:// (a socket)")
+            raise RuleError("it must begin with redis://, rediss:// (TLS) or unix:// (a socket)")
         return url
-
-
-def _sentence(problem: Any) -> str:
-    """Name the variable and the rule; the value too, unless there may be a password in it."""
-    if not problem["loc"]:
-        return str(problem["msg"]).removeprefix("Value error, ")
-    name = str(problem["loc"][0])
-    value = "wrong" if name == "redis_url" else repr(problem["input"])
-    return f"MEMGATE_{name.upper()} is {value}: {problem['msg']}"

@@ -1,0 +1,53 @@
+"""The names of all ``MEMGATE_*`` environment variables, so that a program can report misspelt ones.
+
+Programs share an environment: a worker must know the service's variables too, though it imports
+none of the service. A test compares this list with the settings, and with what the code reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from memgate.mistakes import Mistake, suggest
+from memgate.near_names import find_near
+
+_PREFIX = "MEMGATE_"
+
+#: fields of settings: of the service, of workers, of the gate
+SETTINGS = frozenset(
+    """
+    admission_gpus admission_on_timeout admission_on_uncertain admission_paths admission_releasers
+    admission_wait_seconds advice_seconds allowed_hosts api_keys body_timeout_seconds host
+    job_memory_bytes job_timeout_seconds kubeconfig lease_seconds max_attempts max_body_bytes
+    max_jobs max_queued max_timelines_bytes max_trace_bytes max_upload_bytes max_viewers
+    max_wait_seconds max_waiting port queues rate_limit redis_url result_ttl_seconds right_size
+    serve tls_certificate tls_key trace_ttl_seconds
+    """.split()  # noqa: SIM905  a list of names, not of strings
+)
+
+#: read by the client, by runtimes, by compose files and by the plugins of Slurm
+OTHERS = frozenset({"api_key", "estimate_id", "job", "redis_password", "runtimes_dir", "url"})
+
+#: of our own processes, for their children
+_OWN = re.compile("MEMGATE_PHANTOM_.*")
+
+#: what Kubernetes adds to pods beside a Service that is called memgate, or begins with that
+_SERVICE_LINK = re.compile(
+    r"MEMGATE_.*(SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_(TCP|UDP).*)|MEMGATE_\w+_PORT"
+)
+
+
+def find_unknown_variables(names: Iterable[str]) -> Iterator[Mistake]:
+    """Yield each variable that looks like a setting and is none, with the ones it is like."""
+    known = {f"{_PREFIX}{name.upper()}" for name in SETTINGS | OTHERS}
+    for name in sorted(names):
+        if not name.startswith(_PREFIX) or name in known:
+            continue
+        if _OWN.fullmatch(name) or _SERVICE_LINK.fullmatch(name):
+            continue
+        near = find_near(name.removeprefix(_PREFIX), {one.removeprefix(_PREFIX) for one in known})
+        near = tuple(f"{_PREFIX}{one}" for one in near)
+        step = suggest(near) or "it has no effect"
+        rule = "it is set, and there is no such setting"
+        yield Mistake(field=name, value="", rule=rule, next_step=step, near=near)
