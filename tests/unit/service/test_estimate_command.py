@@ -70,7 +70,7 @@ def test_an_unknown_engine_is_named_where_no_runtime_is(
     ran = run(*command, "--engine", "magic", path)
 
     assert ran.status == 2
-    assert "engine 'magic' is unknown" in ran.err
+    assert "engine is 'magic': there is no such engine" in ran.err
 
 
 def test_an_unknown_gpu_is_a_sentence(run: Any, tmp_path: Path) -> None:
