@@ -8,6 +8,8 @@ live in.
 
 from __future__ import annotations
 
+from memgate.decision import Decision
+
 
 def memory_saved(
     decision: str, *, capacity_bytes: int, upper_bound_bytes: int, is_right: bool = True
@@ -17,11 +19,11 @@ def memory_saved(
     As long as nobody has told what became of the job, the decision is taken to be right.
     ``uncertain`` promises nothing, so it saves nothing.
     """
-    if decision == "uncertain":
+    if decision == Decision.UNCERTAIN:
         return 0
     if not is_right:
         return -capacity_bytes
-    return capacity_bytes if decision == "reject" else capacity_bytes - upper_bound_bytes
+    return capacity_bytes if decision == Decision.REJECT else capacity_bytes - upper_bound_bytes
 
 
 def was_right(decision: str, *, ran_out: bool, is_within: bool) -> bool:
@@ -29,4 +31,4 @@ def was_right(decision: str, *, ran_out: bool, is_within: bool) -> bool:
 
     A job that was admitted lives, within what was predicted for it; one that was rejected dies.
     """
-    return ran_out if decision == "reject" else is_within and not ran_out
+    return ran_out if decision == Decision.REJECT else is_within and not ran_out

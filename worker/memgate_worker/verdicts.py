@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from memgate.decision import Decision
 from memgate.errors import Fault, LimitExceededError, MemgateError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
@@ -87,10 +88,10 @@ def fit_everywhere(
             known = [FitEntry.of(gpu, judge(traced, GpuTarget(gpu=gpu))) for gpu in gpus]
         entries += known
         on_gpus(known)
-    if all(entry.decision == "unknown" for entry in entries):
+    if all(entry.decision is Decision.UNKNOWN for entry in entries):
         raise failures[-1]
     entries.sort(key=lambda entry: entry.capacity_bytes)
-    fitting = [entry.gpu for entry in entries if entry.decision == "admit"]
+    fitting = [entry.gpu for entry in entries if entry.decision is Decision.ADMIT]
     return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
 
 
