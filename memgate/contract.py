@@ -12,12 +12,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from memgate.errors import Fault, InputError, MemgateError, PassingError
 from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
+from memgate.max_batch import MaxBatch
 from memgate.mistakes import Mistake
+from memgate.report import Estimate, Fit
 from memgate.version import __version__
 
 EngineName = Literal["auto", "phantom", "profile"]
@@ -118,6 +120,16 @@ class Failure(BaseModel):
         )
 
 
+#: what an answer is
+Result = Estimate | Fit | MaxBatch
+
+_RESULTS: dict[WorkKind, type[Result]] = {
+    WorkKind.ESTIMATE: Estimate,
+    WorkKind.FIT: Fit,
+    WorkKind.MAX_BATCH: MaxBatch,
+}
+
+
 class JobRecord(BaseModel):
     """A job, as far as it has come."""
 
@@ -135,11 +147,24 @@ class JobRecord(BaseModel):
     """How often a worker began with it; more than once if workers were lost."""
     worker: str | None = None
     work: Work
-    result: dict[str, Any] | None = None
+    result: Result | None = None
+    """The answer; which of the three it is, ``kind`` says."""
     error: Failure | None = None
     advice_until: datetime | None = None
     """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
     then; it says so again while it looks, so what is in the past is a worker that was lost."""
+
+    @field_validator("result", mode="before")
+    @classmethod
+    def _parse_result(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read an answer as what its kind says: trying one after the other would be slower."""
+        kind = info.data.get("kind")
+        return value if value is None or kind is None else _RESULTS[kind].model_validate(value)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The answer, if there is one and it is an estimate."""
+        return self.result if isinstance(self.result, Estimate) else None
 
     def is_advice_pending(self, now: datetime) -> bool:
         """Tell whether advice may still be added to the answer."""

@@ -56,6 +56,13 @@ def left_for_segments(target: GpuTarget) -> int:
     return max(0, target.gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
 
 
+def decide_by_sizes(sizes: Sizes) -> Decision:
+    """Admit what fits at most, reject what does not fit at least."""
+    if sizes.needs_bytes <= sizes.available_bytes:
+        return Decision.ADMIT
+    return Decision.REJECT if sizes.least_bytes > sizes.available_bytes else Decision.UNCERTAIN
+
+
 def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) -> Verdict:
     """Compare the smallest memory for segments that suffices with what a GPU has left."""
     sizes = Sizes(
@@ -63,12 +70,7 @@ def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) ->
         least_bytes=segments_bytes + MIN_CONTEXT_BYTES,
         available_bytes=gpu.memory_bytes - already_used_bytes,
     )
-    if sizes.needs_bytes <= sizes.available_bytes:
-        decision = Decision.ADMIT
-    elif sizes.least_bytes > sizes.available_bytes:
-        decision = Decision.REJECT
-    else:
-        decision = Decision.UNCERTAIN
+    decision = decide_by_sizes(sizes)
     return Verdict(
         decision=decision,
         code=_CODES[decision],

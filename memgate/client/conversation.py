@@ -7,7 +7,6 @@ not. Light to import: no torch, no FastAPI, no queue.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from memgate.client.errors import (
     RefusedError,
     UnreachableError,
 )
-from memgate.contract import JobRecord, JobState
+from memgate.contract import JobRecord
 from memgate.errors import Fault
 from memgate.report import Estimate
 from memgate.schemas import ADVICE_HEADER, PENDING, Problem
@@ -181,8 +180,9 @@ def _await_answer(job_id: str, deadline: float, policy: RetryPolicy) -> Talk[_Kn
     while (left := deadline - policy.clock()) > 0:
         response = yield from send(read_job(job_id, left), policy)
         record = _check(JobRecord, response.content)
-        if record.state is JobState.DONE:
-            return _Known(json.dumps(record.result).encode(), _is_advice_pending(response))
+        if record.result is not None:
+            content = record.result.model_dump_json().encode()
+            return _Known(content, _is_advice_pending(response))
         if not record.state.is_open:
             raise _failure(record)
         yield Pause(min(_FIRST_PAUSE_SECONDS, left))

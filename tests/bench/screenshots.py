@@ -30,7 +30,7 @@ from rich.console import Console
 from memgate.accuracy import MeasuredRun, read_measured_runs
 from memgate.gpus import CATALOGUE
 from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import count_decision, read_decisions
+from memgate_worker.queue.history import count_entry, read_history
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
 from tests.browser.site import Site, open_browser, serve_site
@@ -134,7 +134,7 @@ def _spread_over_a_day(site: Site) -> None:
     """Have the questions been asked over the last day, more of them by day than by night."""
     queue = QueueClient(QueueSettings(redis_url=site.redis_url))
     store, chance = queue.store, random.Random(7)
-    decisions = list(read_decisions(store))[::-1]
+    decisions = list(read_history(store))[::-1]
     now = time.time()
     moments = sorted(now - min(_DAY - 60, chance.expovariate(1 / 26_000)) for _ in decisions)
     for key in store.redis.scan_iter("memgate:minute:*"):
@@ -144,7 +144,7 @@ def _spread_over_a_day(site: Site) -> None:
         then = datetime.fromtimestamp(at, UTC)
         with patch("memgate_worker.queue.store._now", return_value=then):
             line = msgspec.json.encode(msgspec.structs.replace(decision, at=at))
-            store.note(count_decision(decision) | {"runs:made": 1, "cache:nowhere": 1}, line)
+            store.note(count_entry(decision) | {"runs:made": 1, "cache:nowhere": 1}, line)
     queue.close()
 
 

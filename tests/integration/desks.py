@@ -8,6 +8,7 @@ from typing import Any
 from redis import Redis
 
 from memgate.contract import JobRecord, Priority, Work, WorkKind
+from memgate.gpus import GpuRequest
 from memgate.report import Estimate, Fit
 from memgate_worker.answers import Answer
 from memgate_worker.main import SteadyWorker, make_worker
@@ -51,12 +52,19 @@ class Stub:
 class Place:
     """A queue, and a worker of this process that works when it is told to."""
 
-    def __init__(self, redis_url: str, stub: Stub | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        redis_url: str,
+        stub: Stub | None = None,
+        kind: WorkKind = WorkKind.FIT,
+        **settings: Any,
+    ) -> None:
         self.settings = WorkerSettings(redis_url=redis_url, **settings)
         self.client = QueueClient(self.settings)
         self.store = self.client.store
         self.redis: Any = Redis.from_url(redis_url)
         self.stub = stub or Stub()
+        self.kind = kind
         self.worker: SteadyWorker = make_worker(self.settings)
         self.desk = Desk(JobStore(self.worker.connection, self.settings), self.settings, self.stub)
         take_seat(self.desk)
@@ -67,11 +75,11 @@ class Place:
 
     def submit(self, number: int = 0, priority: Priority = Priority.NORMAL) -> JobRecord:
         """Ask a question; other numbers are other questions."""
-        return self.client.submit(make_work(number), priority)
+        return self.client.submit(make_work(number, self.kind), priority)
 
     def read(self, number: int = 0) -> JobRecord:
         """Read what became of a question."""
-        return self.client.read(make_work(number).id())
+        return self.client.read(make_work(number, self.kind).id())
 
     def watchdog(self) -> Watchdog:
         """Return one that looks when it is told to."""
@@ -93,6 +101,7 @@ class Place:
         self.worker.connection.close()
 
 
-def make_work(number: int = 0) -> Work:
+def make_work(number: int = 0, kind: WorkKind = WorkKind.FIT) -> Work:
     """Make a question: of a trace that nobody has, as stubs look at none."""
-    return Work(kind=WorkKind.FIT, trace=f"{number:064x}")
+    gpu = GpuRequest(name="t4") if kind is WorkKind.ESTIMATE else None
+    return Work(kind=kind, trace=f"{number:064x}", gpu=gpu)

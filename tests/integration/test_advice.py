@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from memgate.contract import JobRecord, JobState
+from memgate.contract import JobRecord, JobState, WorkKind
 from memgate.errors import JobFailedError, ProcessLostError
 from memgate.report import Estimate
 from memgate.units import GIB
 from memgate_service.http import waiting
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.history import read_decisions
+from memgate_worker.queue.history import read_history
 from tests.admission import T4, make_estimate, make_pod, make_review
 from tests.integration.desks import Place, Stub, make_work
 from tests.integration.gates import Gate
@@ -41,6 +41,12 @@ ASKED = {
 }
 
 
+@pytest.fixture
+def make_place(make_place: MakePlace) -> MakePlace:
+    """Make queues for estimates: other answers are never given advice."""
+    return partial(make_place, kind=WorkKind.ESTIMATE)
+
+
 def _is_pending(record: JobRecord, seconds: float = 0.0) -> bool:
     return record.is_advice_pending(datetime.now(UTC) + timedelta(seconds=seconds))
 
@@ -59,9 +65,9 @@ def test_a_decision_is_there_while_its_advice_is_looked_for(make_place: MakePlac
     def advise(said: Estimate) -> Estimate:
         for _ in range(4):
             record = place.read()
-            assert record.result is not None
-            batch = record.result["largest_batch_size"]
-            log = len(list(read_decisions(place.store)))
+            assert record.estimate is not None
+            batch = record.estimate.largest_batch_size
+            log = len(list(read_history(place.store)))
             seen.append((record.state, batch, _is_pending(record), place.store.num_open(), log))
             time.sleep(0.4)
         return said.model_copy(update={"largest_batch_size": 12})
@@ -73,9 +79,9 @@ def test_a_decision_is_there_while_its_advice_is_looked_for(make_place: MakePlac
     assert seen == [(JobState.DONE, None, True, 0, 1)] * 4
     after = place.read()
     assert (after.state, after.attempts, after.advice_until) == (JobState.DONE, 1, None)
-    assert after.result == ADVISED.model_dump(mode="json")
-    assert len(list(read_decisions(place.store))) == 1
-    assert place.store.counters()["jobs/fit:done"] == 1
+    assert after.result == ADVISED
+    assert len(list(read_history(place.store))) == 1
+    assert place.store.counters()["jobs/estimate:done"] == 1
     assert place.redis.get(f"memgate:lease:{after.id}") is None
 
 
@@ -96,7 +102,7 @@ def test_a_search_that_fails_leaves_the_decision(make_place: MakePlace, error: E
 
     record = place.read()
     assert (record.state, record.error, record.advice_until) == (JobState.DONE, None, None)
-    assert record.result == REJECTED.model_dump(mode="json")
+    assert record.result == REJECTED
     assert (len(place.stub.asked), place.stub.num_closed) == (1, 0)
 
 
@@ -108,7 +114,7 @@ def test_a_search_that_finds_nothing_is_no_longer_pending(make_place: MakePlace)
 
     record = place.read()
     assert record.advice_until is None
-    assert record.result == REJECTED.model_dump(mode="json")
+    assert record.result == REJECTED
 
 
 def test_a_worker_lost_while_it_looks_leaves_nothing_stuck(place: Place) -> None:
@@ -144,14 +150,14 @@ def test_advice_is_only_added_to_the_answer_it_was_looked_for(place: Place) -> N
     second = place.store.add_advice(job_id, WORKER, REJECTED.model_dump_json())
 
     assert (before, another, first, second) == (False, False, True, False)
-    assert place.read().result == ADVISED.model_dump(mode="json")
+    assert place.read().result == ADVISED
 
 
 def test_a_search_for_a_forgotten_answer_is_stopped(make_place: MakePlace) -> None:
     """The lease is gone with the job: the worker goes on to the next one, and writes nothing."""
 
     def advise(_: Estimate) -> Estimate:
-        place.redis.delete(f"memgate:job:{make_work(0).id()}")
+        place.redis.delete(f"memgate:job:{make_work(0, WorkKind.ESTIMATE).id()}")
         time.sleep(60)
         return ADVISED
 
@@ -283,17 +289,14 @@ def test_a_page_shows_the_batch_when_it_is_found(client: TestClient) -> None:
     job_id = _decide(client)
     page = client.get(f"/ui/jobs/{job_id}").text
     pending = client.get(f"/ui/jobs/{job_id}/advice").json()
-    reason = {"code": "SMALLER_BATCH_FITS", "message": "batch size 12 would be admitted on t4"}
-    document = ADVISED.model_dump(mode="json")
-    document["reasons"].append(reason)
-    assert Gate(client).store.add_advice(job_id, WORKER, json.dumps(document))
+    assert Gate(client).store.add_advice(job_id, WORKER, ADVISED.model_dump_json())
     known = client.get(f"/ui/jobs/{job_id}/advice").json()
 
     assert 'data-pending="yes"' in page
     assert "looking for a batch that fits" in page
     assert pending["is_advice_pending"]
     assert not known["is_advice_pending"]
-    assert "batch size 12 would be admitted" in known["html"]["reasons"]
+    assert "batch size 12 fits, the largest that does" in known["html"]["explanation"]
     assert "data-pending" not in client.get(f"/ui/jobs/{job_id}").text
 
 

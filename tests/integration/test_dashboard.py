@@ -17,16 +17,18 @@ import pytest
 from fastapi.testclient import TestClient
 
 from memgate.contract import Asker, Failure, JobRecord, Priority, Work
+from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate_timeline
-from memgate.report import Estimate
+from memgate.report import Estimate, Reason
 from memgate.schemas import EstimateCreate
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
-from memgate.units import GIB
+from memgate.units import GIB, format_size
 from memgate.views import view_timeline
-from memgate_worker.queue.history import note_answer, note_failure, read_decisions
+from memgate_worker.queue.history import note_answer, note_failure, read_history
 from memgate_worker.queue.store import JobStore
+from tests.admission import make_estimate
 from tests.builders import make_replay, mib
 from tests.integration.desks import Place
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
@@ -85,11 +87,11 @@ def test_decisions_are_counted_by_the_minute_and_logged(client: TestClient) -> N
     note_failure(store, store.read(failed.id()), error)
 
     (counts,) = store.minutes([int(time.time()) // 60])
-    log = list(read_decisions(store))
+    log = list(read_history(store))
 
     assert (counts["outcome:admit"], counts["outcome:caller"]) == (1, 1)
-    assert record.result is not None
-    assert counts["saved_bytes"] == record.result["headroom_bytes"]
+    assert record.estimate is not None
+    assert counts["saved_bytes"] == record.estimate.headroom_bytes
     assert counts["runs:made"] == 2
     assert [(one.outcome, one.is_advice) for one in log] == [
         ("caller", False), ("admit", True), ("admit", False),
@@ -102,12 +104,12 @@ def test_a_line_of_another_version_is_left_out_of_the_log(client: TestClient) ->
     """An outcome that nobody knows any more must not take the page along."""
     store = store_of(client)
     _answer(store, _work())
-    older = next(read_decisions(store))
+    older = next(read_history(store))
     line = msgspec.json.encode(older).replace(b'"admit"', b'"refused"')
     store.note({}, line)
     _answer(store, _work(batch_size=3))
 
-    assert [one.outcome for one in read_decisions(store)] == ["admit", "admit"]
+    assert [one.outcome for one in read_history(store)] == ["admit", "admit"]
     assert client.get("/").status_code == 200
 
 
@@ -117,7 +119,7 @@ def test_a_real_desk_leaves_a_decision(make_place: Callable[..., Place]) -> None
     place.submit()
     place.work()
 
-    (decision,) = read_decisions(place.store)
+    (decision,) = read_history(place.store)
 
     assert (decision.kind, decision.outcome) == ("fit", "answered")
     assert place.redis.ttl("memgate:decisions") > 0
@@ -190,6 +192,91 @@ def test_minutes_that_are_over_are_read_once(client: TestClient) -> None:
 
 
 # --- a job
+
+
+def _decide(store: JobStore, gib: float, *, doubts: tuple[Reason, ...] = ()) -> JobRecord:
+    """Answer as a worker would: a job that takes so much at once, of what a t4 has left."""
+    gpu = {"name": "t4", "already_used_bytes": GIB}
+    work = EstimateCreate.model_validate({"job": JOB, "gpu": gpu}).work()
+    said = make_estimate(int(gib * GIB), gpu, doubts=doubts).model_copy(
+        update={"largest_batch_size": 1} if gib > 20 else {}
+    )
+    store.create(work.id(), work, Priority.NORMAL)
+    record = store.read(work.id())
+    timeline = Timeline(events=(Alloc(0, int(gib * GIB)), Free(0)))
+    view = view_timeline(timeline, make_replay(*timeline.events))
+    store.save_view(work.id(), view.model_dump_json())
+    store.finish(work.id(), said.model_dump_json())
+    note_answer(store, record, said)
+    return store.read(work.id())
+
+
+def test_every_page_states_the_sizes_of_the_one_explanation(client: TestClient) -> None:
+    """GIVEN a reject, THEN page, history and API say the same; the headline has two sizes."""
+    record = _decide(store_of(client), 30)
+    assert record.estimate is not None
+    said = record.estimate.explanation
+    needs, has = re.findall(r"[\d.]+ GiB", said.headline)
+
+    page = unescape(client.get(f"/ui/jobs/{record.id}").text)
+    overview = unescape(client.get("/").text)
+    answer = client.get(f"/jobs/{record.id}").json()["result"]
+
+    (sentence,) = re.findall(r'<p class="sentence">(.*?)</p>', page)
+    assert sentence == f"resnet18, batch 2 {said.headline}"
+    below = page.partition(sentence)[2].partition("</section>")[0]
+    assert below.index(said.helps[0]) < below.index(said.helps[1])
+    (row,) = [one for one in overview.split("<tr>") if record.id in one]
+    assert re.findall(r"[\d.]+ GiB", row) == [needs, has, needs, has]
+    assert said.headline in row
+    assert answer["explanation"]["headline"] == said.headline
+    sizes = [format_size(answer[name]) for name in ("needs_bytes", "available_bytes")]
+    assert sizes == [needs, has]
+
+
+@pytest.mark.parametrize(
+    ("gib", "doubts", "want", "marks"),
+    [
+        (30, (), Decision.REJECT, "it dies where it is marked"),
+        (13.3, (), Decision.UNCERTAIN, "may run out of memory where it is marked"),
+        (1, (Reason(code="UNPAIRED", message="frees without a block"),), Decision.UNCERTAIN, ""),
+    ],
+    ids=["reject", "within the margin", "doubted"],
+)
+def test_a_page_says_that_a_job_dies_only_if_it_does(
+    client: TestClient, gib: float, doubts: tuple[Reason, ...], want: Decision, marks: str
+) -> None:
+    """An uncertain page names its reason, and neither text nor chart says that the job dies."""
+    record = _decide(store_of(client), gib, doubts=doubts)
+    assert record.estimate is not None
+    assert record.estimate.decision is want
+
+    page = unescape(client.get(f"/ui/jobs/{record.id}").text)
+    curve = client.get(f"/ui/jobs/{record.id}/timeline").json()
+    verdict = page.partition('class="sentence"')[2].partition("</section>")[0]
+
+    assert marks in page
+    assert ("it dies" in page) == (want is Decision.REJECT)
+    assert curve["decision"] == want
+    reason = doubts[0].message if doubts else "depending on the CUDA context"
+    assert (reason in verdict) == (want is Decision.UNCERTAIN)
+
+
+def test_a_job_whose_answer_cannot_be_read_is_not_there(client: TestClient) -> None:
+    """Stored in another version's layout: every page is a 404, and the list leaves it out."""
+    store = store_of(client)
+    record = _answer(store, _work())
+    store.redis.hset(f"memgate:job:{record.id}", "result", '{"decision": "admit"}')
+
+    paths = (f"/jobs/{record.id}", f"/ui/jobs/{record.id}", f"/ui/jobs/{record.id}/advice")
+    found = [client.get(path).status_code for path in paths]
+
+    assert found == [404, 404, 404]
+    assert client.get("/jobs").json()["jobs"] == []
+    outcome = {"job": record.id, "measured_peak_bytes": GIB}
+    assert client.post("/outcomes", json=outcome).status_code == 404
+    asked = client.post("/estimate", json={"job": JOB, "gpu": "rtx-3060"})
+    assert (asked.status_code, asked.json()["state"]) == (202, "queued")
 
 
 def test_the_curve_of_a_job_comes_in_the_size_that_is_asked_for(client: TestClient) -> None:

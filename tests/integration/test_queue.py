@@ -17,6 +17,7 @@ from memgate.contract import (
     Work,
     WorkKind,
 )
+from memgate.decision import Decision
 from memgate.errors import (
     Fault,
     InputError,
@@ -27,10 +28,11 @@ from memgate.errors import (
 )
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
+from memgate.report import Fit
 from memgate_worker.answers import Answerer
 from memgate_worker.queue import queues
 from memgate_worker.queue.client import Listener
-from memgate_worker.queue.history import read_decisions
+from memgate_worker.queue.history import read_history
 from memgate_worker.queue.queues import Speed, enqueue
 from memgate_worker.queue.store import JobStore
 from memgate_worker.tasks import Desk, take_seat
@@ -68,7 +70,7 @@ def test_a_job_goes_through_the_queue_to_a_result(make_place: MakePlace) -> None
 
     assert (before.state, before.attempts, before.result) == (JobState.QUEUED, 0, None)
     assert (after.state, after.attempts) == (JobState.DONE, 1)
-    assert after.result == {"gpus": [], "smallest": "t4"}
+    assert after.result == Fit(gpus=[], smallest="t4")
     assert after.started_at is not None
     assert after.finished_at is not None
     assert before.created_at <= after.started_at <= after.finished_at
@@ -86,8 +88,8 @@ def test_the_engine_answers_through_the_queue(place: Place) -> None:
         depths = place.client.depths()
         place.work()
 
-    answers = [place.client.read(record.id).result for record in (first, second)]
-    assert all(answer is not None and answer["decision"] == "admit" for answer in answers)
+    answers = [place.client.read(record.id).estimate for record in (first, second)]
+    assert all(answer is not None and answer.decision is Decision.ADMIT for answer in answers)
     assert depths["memgate-fast-normal"] == 1
     assert place.store.counters()["timelines/yes"] == 1
     assert place.store.load_view(first.id) is not None
@@ -172,7 +174,7 @@ def test_a_job_without_an_answer_is_counted_by_fault(
     place.work()
 
     counters = place.store.counters()
-    (decision,) = read_decisions(place.store)
+    (decision,) = read_history(place.store)
     assert [name for name in counters if name.startswith("jobs/")] == [f"jobs/fit:{want}"]
     assert decision.outcome == want
     record = place.read()
@@ -279,14 +281,31 @@ def test_the_first_answer_counts(place: Place) -> None:
     error = Failure(code="X", message="", fault=Fault.PASSING)
 
     ends = [
-        place.store.finish(job_id, '{"answer": 1}'),
-        place.store.finish(job_id, '{"answer": 2}'),
+        place.store.finish(job_id, '{"gpus": [], "smallest": "t4"}'),
+        place.store.finish(job_id, '{"gpus": [], "smallest": "l4"}'),
         place.store.fail(job_id, error),
         place.store.cancel(job_id),
     ]
 
     assert ends == [True, False, False, False]
-    assert place.read().result == {"answer": 1}
+    assert place.read().result == Fit(gpus=[], smallest="t4")
+
+
+def test_a_result_of_another_layout_is_absent(make_place: MakePlace) -> None:
+    """GIVEN what another version stored, THEN there is no such job; asking works it out anew."""
+    place = make_place(Stub(lambda _: "t4"))
+    job_id, other_id = place.submit().id, place.submit(1).id
+    place.work()
+    place.redis.hset(f"memgate:job:{job_id}", "result", '{"smallest_gpu": "t4"}')
+
+    with pytest.raises(UnknownJobError):
+        place.read()
+    assert [one.id for one in place.client.list(offset=0, count=9)] == [other_id]
+    again = place.submit()
+    place.work()
+
+    assert (again.id, again.state) == (job_id, JobState.QUEUED)
+    assert place.read().result == Fit(gpus=[], smallest="t4")
 
 
 def test_higher_priorities_come_first(place: Place) -> None:

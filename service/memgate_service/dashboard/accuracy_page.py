@@ -14,7 +14,7 @@ from memgate_service.dashboard.published import PUBLISHED
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
 from memgate_service.http.dependencies import TheParts
-from memgate_worker.queue.store import Outcome
+from memgate_worker.queue.store import MeasuredOutcome
 
 accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
 
@@ -48,7 +48,7 @@ def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response
     )
 
 
-def _members(outcomes: Sequence[Outcome]) -> dict[str, list[str]]:
+def _members(outcomes: Sequence[MeasuredOutcome]) -> dict[str, list[str]]:
     """Return the models of each family."""
     members: dict[str, list[str]] = {}
     for model in sorted({outcome.model for outcome in outcomes}):
@@ -62,7 +62,7 @@ def read_points(parts: TheParts, viewer: DataViewer) -> Response:
     return JSONResponse(chart_points(parts.queue.store.outcomes(_MAX_POINTS)))
 
 
-def chart_points(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def chart_points(outcomes: Sequence[MeasuredOutcome]) -> dict[str, Any]:
     """Return the points of the chart, those within the bound and those beyond it."""
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
     kinds: dict[str, list[list[int]]] = {"within": [], "beyond": []}

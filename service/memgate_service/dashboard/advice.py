@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKind
+from memgate.decision import Decision
 from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec, Precision
+from memgate.max_batch import MaxBatch
+from memgate.report import Estimate, Fit
 from memgate_service.dashboard.rendering import write_seconds, write_size
 from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.history import JobOutcome
 
 #: from this generation on there is bfloat16 in hardware
 _FIRST_WITH_BF16 = 8
@@ -43,8 +47,8 @@ class Advice:
     job: str
     #: None: nobody has asked
     state: JobState | None
-    #: what was decided, or whose fault it is that nothing was, once the job has ended
-    outcome: str
+    #: what was decided, or whose fault it is that nothing was; None: not yet
+    outcome: JobOutcome | None
     text: str
     #: what it took to find that out
     how: str
@@ -105,73 +109,72 @@ def read_advice(queue: QueueClient, record: JobRecord) -> list[Advice]:
     return [_advice(proposal, records.get(proposal.work.id()), record) for proposal in proposals]
 
 
-def find_fit(queue: QueueClient, record: JobRecord) -> dict[str, Any] | None:
+def find_fit(queue: QueueClient, record: JobRecord) -> Fit | None:
     """Return the answer for all GPUs, if somebody has asked and it is there."""
     for proposal in propose(record):
         if proposal.work.kind is WorkKind.FIT:
             found = queue.store.read_many([proposal.work.id()])
-            return found[0].result if found else None
+            said = found[0].result if found else None
+            return said if isinstance(said, Fit) else None
     return None
 
 
 def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> Advice:
-    told = _Told("", "not asked yet", "") if other is None else _tell(other, record)
+    found = _Found(None, "not asked yet", "") if other is None else _sum_up(other, record)
     return Advice(
         name=proposal.name,
         title=proposal.title,
         job=proposal.work.id(),
         state=other.state if other else None,
-        outcome=told.outcome,
-        text=told.text,
-        how=told.how,
+        outcome=found.outcome,
+        text=found.text,
+        how=found.how,
     )
 
 
-class _Told(NamedTuple):
-    outcome: str
+class _Found(NamedTuple):
+    outcome: JobOutcome | None
     text: str
     how: str
 
 
-def _tell(other: JobRecord, record: JobRecord) -> _Told:
+def _sum_up(other: JobRecord, record: JobRecord) -> _Found:
     if other.error is not None:
-        return _Told(other.error.fault, other.error.message, "")
-    if other.result is None:
-        is_running = other.state is JobState.RUNNING
-        return _Told("", "running" if is_running else "waiting for a worker", "")
+        return _Found(JobOutcome(other.error.fault.value), other.error.message, "")
     said = other.result
-    if other.kind is WorkKind.MAX_BATCH:
-        return _tell_batch(said)
-    if other.kind is WorkKind.FIT:
-        return _tell_fit(said)
-    before = (record.result or {}).get("upper_bound_bytes", said["upper_bound_bytes"])
-    saved = before - said["upper_bound_bytes"]
+    if said is None:
+        is_running = other.state is JobState.RUNNING
+        return _Found(None, "running" if is_running else "waiting for a worker", "")
+    if isinstance(said, MaxBatch):
+        return _sum_up_batch(said)
+    if isinstance(said, Fit):
+        return _sum_up_fit(said)
+    before = record.estimate or said
+    saved = before.needs_bytes - said.needs_bytes
     change = f"{write_size(abs(saved))} {'less' if saved >= 0 else 'more'}"
-    needs = write_size(said["upper_bound_bytes"])
-    return _Told(said["decision"], f"{needs}, {change}", describe_run(said))
+    text = f"needs {write_size(said.needs_bytes)}, {change}"
+    return _Found(JobOutcome(said.decision.value), text, describe_run(said))
 
 
-def _tell_batch(said: dict[str, Any]) -> _Told:
-    tried = f"{len(said['tried'])} sizes tried"
-    if said["batch_size"] is None:
-        return _Told("reject", "not even one sample fits", tried)
-    needs = write_size(said["estimate"]["upper_bound_bytes"])
-    return _Told("admit", f"{said['batch_size']:,} samples, {needs}", tried)
+def _sum_up_batch(said: MaxBatch) -> _Found:
+    tried = f"{len(said.tried)} sizes tried"
+    if said.batch_size is None or said.estimate is None:
+        return _Found(JobOutcome.REJECT, "not even one sample fits", tried)
+    needs = write_size(said.estimate.needs_bytes)
+    return _Found(JobOutcome.ADMIT, f"{said.batch_size:,} samples, needs {needs}", tried)
 
 
-def _tell_fit(said: dict[str, Any]) -> _Told:
-    fitting = sum(entry["decision"] == "admit" for entry in said["gpus"])
-    how = f"fits on {fitting} of {len(said['gpus'])}"
-    if said["smallest"] is None:
-        return _Told("reject", "none of the catalogue is large enough", how)
-    return _Told("admit", str(said["smallest"]), how)
+def _sum_up_fit(said: Fit) -> _Found:
+    fitting = sum(entry.decision is Decision.ADMIT for entry in said.gpus)
+    how = f"fits on {fitting} of {len(said.gpus)}"
+    if said.smallest is None:
+        return _Found(JobOutcome.REJECT, "none of the catalogue is large enough", how)
+    return _Found(JobOutcome.ADMIT, said.smallest, how)
 
 
-def describe_run(said: dict[str, Any]) -> str:
+def describe_run(said: Estimate) -> str:
     """Say whether an estimate needed a run of the job, or only a replay of an earlier one."""
-    timings = said.get("timings_ms", {})
-    if said.get("runtime") and timings.get("run"):
-        return f"a new run, {write_seconds(timings['total'] / 1000)}"
-    if said.get("runtime"):
-        return f"a replay, {write_seconds(timings.get('total', 0) / 1000)}"
-    return f"the trace, {write_seconds(timings.get('total', 0) / 1000)}"
+    took = write_seconds(said.timings_ms.get("total", 0) / 1000)
+    if not said.runtime:
+        return f"the trace, {took}"
+    return f"a new run, {took}" if said.timings_ms.get("run") else f"a replay, {took}"

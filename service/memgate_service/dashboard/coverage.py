@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from memgate.decision import Decision
 from memgate.savings import memory_saved, was_right
 from memgate.schemas import AccuracyGroup
 from memgate_service.http.calibration import compare_outcomes
-from memgate_worker.queue.store import Outcome
+from memgate_worker.queue.store import MeasuredOutcome
 
 #: what share of jobs must be able to live below the bound (docs/accuracy.md, "The bound"): an
 #: admitted job has at least that much
@@ -56,12 +57,12 @@ class Coverage:
         return _chance(self.num_admitted - self.num_lived, self.num_admitted) >= _LEAST_CHANCE
 
 
-def measure_coverage(outcomes: Sequence[Outcome]) -> Coverage | None:
+def measure_coverage(outcomes: Sequence[MeasuredOutcome]) -> Coverage | None:
     """Hold verdicts and peaks against what was reported; None if nothing was."""
     if not outcomes:
         return None
-    admitted = [outcome for outcome in outcomes if outcome.decision == "admit"]
-    rejected = [outcome for outcome in outcomes if outcome.decision == "reject"]
+    admitted = [outcome for outcome in outcomes if outcome.decision is Decision.ADMIT]
+    rejected = [outcome for outcome in outcomes if outcome.decision is Decision.REJECT]
     lived = sum(not outcome.ran_out for outcome in admitted)
     low, high = _wilson(lived, len(admitted))
     ratios = sorted(
@@ -112,16 +113,18 @@ class GroupRow:
     saved_bytes: int | None
 
 
-def group_rows(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> list[GroupRow]:
+def group_rows(
+    outcomes: Sequence[MeasuredOutcome], key: Callable[[MeasuredOutcome], str]
+) -> list[GroupRow]:
     """Return a row for each group, the largest first."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[MeasuredOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(outcome)
     rows = [make_row(name, members) for name, members in groups.items()]
     return sorted(rows, key=lambda row: (-row.figures.num_outcomes, row.name))
 
 
-def make_row(name: str, outcomes: Sequence[Outcome]) -> GroupRow:
+def make_row(name: str, outcomes: Sequence[MeasuredOutcome]) -> GroupRow:
     """Sum a group up."""
     saved = [
         memory_saved(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from memgate_worker.queue.history import Decision, read_decisions
+from memgate_worker.queue.history import HistoryEntry, read_history
 from memgate_worker.queue.store import JobStore
 
 PAGE_SIZE = 25
@@ -27,7 +27,7 @@ class Query:
         """Nothing is looked for: the newest are shown."""
         return self == Query()
 
-    def matches(self, decision: Decision) -> bool:
+    def matches(self, decision: HistoryEntry) -> bool:
         """Tell whether a decision is looked for."""
         if decision.is_advice and not self.with_advice:
             return False
@@ -52,17 +52,19 @@ class Query:
         return f"/?{asked}#decisions" if asked else "/#decisions"
 
 
-def _words(decision: Decision) -> str:
+def _words(decision: HistoryEntry) -> str:
     named = (decision.subject, decision.gpu, decision.message, decision.job, decision.engine)
     batch = f"batch {decision.batch_size}" if decision.batch_size else ""
     return " ".join([*named, batch]).lower()
 
 
-def find_decisions(store: JobStore, query: Query, offset: int = 0) -> tuple[list[Decision], bool]:
+def find_decisions(
+    store: JobStore, query: Query, offset: int = 0
+) -> tuple[list[HistoryEntry], bool]:
     """Return a page of what is looked for, the newest first, and whether there is more."""
     # By what they are: the log may grow, and move on, between two reads.
-    found: dict[tuple[str, float], Decision] = {}
-    for one in read_decisions(store):
+    found: dict[tuple[str, float], HistoryEntry] = {}
+    for one in read_history(store):
         if query.matches(one):
             found[one.job, one.at] = one
         if len(found) > offset + PAGE_SIZE:

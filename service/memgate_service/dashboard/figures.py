@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memgate.errors import Fault
-from memgate_worker.queue.history import step_seconds
+from memgate_worker.queue.history import JobOutcome, step_seconds
 
 #: minute since the epoch -> what was counted in it
 Minutes = Mapping[int, Mapping[str, int]]
 
-#: outcomes as the chart stacks them, from the bottom up; above them what has no answer
-CHARTED = ("admit", "uncertain", "reject")
+#: decisions as the chart stacks them, from the bottom up; above them what has no answer
+CHARTED = (JobOutcome.ADMIT, JobOutcome.UNCERTAIN, JobOutcome.REJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Figures:
     @property
     def num_verdicts(self) -> int:
         """Estimates that were answered."""
-        return sum(self.outcomes.get(name, 0) for name in ("admit", "uncertain", "reject"))
+        return sum(self.outcomes.get(name, 0) for name in CHARTED)
 
     @property
     def saved_mean_bytes(self) -> int | None:

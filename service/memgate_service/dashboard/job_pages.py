@@ -8,17 +8,16 @@ import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from memgate.contract import JobRecord, JobState, UnknownJobError, WorkKind
+from memgate.contract import JobRecord, UnknownJobError
+from memgate.report import Estimate, Fit
 from memgate.views import TimelineView, thin_view
 from memgate_service.dashboard.advice import ask_all, describe_run, find_fit, read_advice
 from memgate_service.dashboard.job_view import (
     capacity_line,
     describe_gpu,
     describe_job,
-    describe_verdict,
     list_layers,
     list_phases,
-    list_reasons,
     prune_layers,
     slice_breakdown,
     strip_of,
@@ -60,24 +59,22 @@ def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageView
             "whose": whose_mistake(record.error.fault),
         }
         return render(request, "job_failed.html", viewer, **context)
-    if record.kind is not WorkKind.ESTIMATE:
-        cells = strip_of(record, record.result if record.kind is WorkKind.FIT else None)
+    if (said := record.estimate) is None:
+        cells = strip_of(record, record.result if isinstance(record.result, Fit) else None)
         return render(request, "job_answered.html", viewer, cells=cells, **context)
-    context |= _estimate_context(parts, record)
+    context |= _estimate_context(parts, record, said)
     return render(request, "job.html", viewer, **context)
 
 
-def _estimate_context(parts: Parts, record: JobRecord) -> dict[str, Any]:
-    assert record.result is not None
+def _estimate_context(parts: Parts, record: JobRecord, said: Estimate) -> dict[str, Any]:
     view = _load_view(parts, record.id)
     layers = prune_layers(view.layers) if view and view.layers else None
     return {
-        "sentence": describe_verdict(record),
-        "reasons": list_reasons(record),
+        "explanation": said.explanation,
         "is_advice_pending": is_advice_pending(record),
         "is_above_line": view is not None and max(view.reserved, default=0) > capacity_line(record),
-        "slices": slice_breakdown(record.result["breakdown"]),
-        "how": describe_run(record.result),
+        "slices": slice_breakdown(said.breakdown),
+        "how": describe_run(said),
         "view": view,
         "phases": list_phases(view) if view else [],
         "layers": layers,
@@ -102,13 +99,17 @@ def read_curve(
     points: Annotated[int, Query(ge=16, le=20_000)] = _POINTS,
 ) -> Response:
     """Return the part of a memory curve that is looked at, with as many points as there is room."""
-    record = _answered(parts, job_id)
+    record, said = _answered(parts, job_id)
     view = _load_view(parts, job_id)
     if view is None:
         raise ProblemError(404, "the curve is no longer kept; ask again", code="NO_TIMELINE")
     shown = thin_view(view, begin=begin, end=end, max_points=points)
     more = msgspec.json.encode(
-        {"capacity_bytes": capacity_line(record), "gpu": describe_gpu(record)}
+        {
+            "capacity_bytes": capacity_line(record),
+            "gpu": describe_gpu(record),
+            "decision": said.decision,
+        }
     )
     body = shown.model_dump_json(exclude={"layers"}).encode()[:-1] + b"," + more[1:]
     return Response(body, media_type="application/json")
@@ -117,24 +118,25 @@ def read_curve(
 @job_pages.get("/{job_id}/advice")
 def read_proposals(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
     """Return what is known of what would make a job fit."""
-    return _advice(parts, _answered(parts, job_id), viewer)
+    return _advice(parts, *_answered(parts, job_id), viewer)
 
 
 @job_pages.post("/{job_id}/advice")
 def ask_proposals(job_id: JobId, parts: TheParts, viewer: Submitter) -> Response:
     """Have workers find out what would make a job fit; what is known is not asked again."""
-    record = _answered(parts, job_id)
+    record, said = _answered(parts, job_id)
     ask_all(parts.queue, record)
-    return _advice(parts, record, viewer)
+    return _advice(parts, record, said, viewer)
 
 
-def _advice(parts: Parts, record: JobRecord, viewer: Viewer) -> Response:
+def _advice(parts: Parts, record: JobRecord, said: Estimate, viewer: Viewer) -> Response:
     advice = read_advice(parts.queue, record)
     cells = strip_of(record, find_fit(parts.queue, record))
     is_pending = is_advice_pending(record)
-    reasons = list_reasons(record)
     html = {
-        "reasons": render_part("parts/reasons.html", reasons=reasons, is_advice_pending=is_pending),
+        "explanation": render_part(
+            "parts/explanation.html", explanation=said.explanation, is_advice_pending=is_pending
+        ),
         "advice": render_part("parts/advice.html", advice=advice, viewer=viewer),
         "strip": render_part("parts/strip.html", cells=cells),
     }
@@ -149,8 +151,9 @@ def read_state(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
     return HTMLResponse(render_part("parts/progress.html", record=record))
 
 
-def _answered(parts: Parts, job_id: str) -> JobRecord:
+def _answered(parts: Parts, job_id: str) -> tuple[JobRecord, Estimate]:
     record = parts.queue.read(job_id)
-    if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
-        raise ProblemError(404, f"job {job_id} is no estimate that is done", code="NO_TIMELINE")
-    return record
+    if record.estimate is None:
+        detail = f"job {job_id} is not an estimate that is done"
+        raise ProblemError(404, detail, code="NO_TIMELINE")
+    return record, record.estimate

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memgate.contract import JobRecord, WorkKind
+from memgate.contract import JobRecord
 from memgate.decision import Decision
+from memgate.explanation import Sizes, explain
 from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
-from memgate.units import format_size
-from memgate.verdict import MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide, left_for_segments
+from memgate.report import Estimate, Fit
+from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
 from memgate_service.dashboard.rendering import CATEGORIES
 from memgate_worker.queue.history import describe_subject
@@ -22,15 +23,6 @@ _MAX_LAYER_DEPTH = 8
 
 #: what the loss, the optimizer and the libraries hold
 NO_LAYER = "in no layer"
-
-#: reasons that the sentence already gives
-_SAID_IN_SENTENCE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
-
-_VERBS = {
-    "admit": "fits on",
-    "uncertain": "may or may not fit on",
-    "reject": "does not fit on",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +55,8 @@ class GpuCell:
 
     name: str
     capacity_bytes: int
-    decision: str
+    #: None: nobody has asked
+    decision: Decision | None
     needs_bytes: int | None
     why: str
     is_asked: bool
@@ -85,32 +78,6 @@ def describe_gpu(record: JobRecord) -> str:
     if record.work.gpu is None:
         return "all GPUs"
     return parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu.name
-
-
-def describe_verdict(record: JobRecord) -> str:
-    """Say what was decided, in one sentence with numbers."""
-    said = record.result
-    assert said is not None
-    least = said["required_bytes"] - USUAL_CONTEXT_BYTES + MIN_CONTEXT_BYTES
-    most = said["upper_bound_bytes"]
-    used = record.work.gpu.already_used_bytes if record.work.gpu else 0
-    has = said["capacity_bytes"] - used
-    job, gpu = describe_job(record), describe_gpu(record)
-    needs = f"it needs {format_size(least)} to {format_size(most)}, and there are "
-    left = said["headroom_bytes"]
-    if said["decision"] == "admit":
-        rest = f"{format_size(has)}: at least {format_size(left)} to spare."
-    elif said["decision"] == "reject":
-        rest = f"{format_size(has)}: at least {format_size(max(0, least - has))} too little."
-    else:
-        rest = f"{format_size(has)}."
-    return f"{job} {_VERBS[said['decision']]} {gpu}: {needs}{rest}"
-
-
-def list_reasons(record: JobRecord) -> list[dict[str, Any]]:
-    """Return what the sentence does not say: doubts, notes and advice."""
-    assert record.result is not None
-    return [one for one in record.result["reasons"] if one["code"] not in _SAID_IN_SENTENCE]
 
 
 def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
@@ -175,33 +142,34 @@ def prune_layers(node: dict[str, Any], total: int | None = None, depth: int = 0)
 
 
 def list_layers(node: dict[str, Any], depth: int = 0) -> Iterator[dict[str, Any]]:
-    """Return a tree as rows, each with its depth: the same for who cannot see it."""
+    """Return a tree as rows, each with its depth: the same for readers who cannot see it."""
     for child in node["children"]:
         yield {"name": child["name"], "size_bytes": child["size_bytes"], "depth": depth}
         yield from list_layers(child, depth + 1)
 
 
-def strip_of(record: JobRecord, fit: dict[str, Any] | None) -> list[GpuCell]:
+def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
     """Return every GPU of the catalogue, the smallest first.
 
-    From the answer about all of them where there is one; else as far as this one tells. A trace is
-    the same on all GPUs; a run is, on those of its generation, and of the others nothing is known.
+    From the answer about all of them where there is one, otherwise as far as this one goes. A trace
+    is the same on all GPUs; a run is, on those of its generation, and of the others nothing is
+    known.
     """
     asked = record.work.gpu.name if record.work.gpu else None
     if fit is not None:
         return [
             GpuCell(
-                name=entry["gpu"],
-                capacity_bytes=entry["capacity_bytes"],
-                decision=entry["decision"],
-                needs_bytes=entry["upper_bound_bytes"],
-                why=entry["reason"]["message"],
-                is_asked=entry["gpu"] == asked,
+                name=entry.gpu,
+                capacity_bytes=entry.capacity_bytes,
+                decision=entry.decision,
+                needs_bytes=entry.needs_bytes,
+                why=entry.reason.message,
+                is_asked=entry.gpu == asked,
             )
-            for entry in fit["gpus"]
+            for entry in fit.gpus
         ]
-    said = record.result
-    if said is None or record.kind is not WorkKind.ESTIMATE:
+    said = record.estimate
+    if said is None:
         return []
     return [
         _judge_elsewhere(record, said, gpu)
@@ -209,36 +177,36 @@ def strip_of(record: JobRecord, fit: dict[str, Any] | None) -> list[GpuCell]:
     ]
 
 
-def _judge_elsewhere(record: JobRecord, said: dict[str, Any], gpu: GpuSpec) -> GpuCell:
+def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell:
     """Judge a job on a GPU that was not asked about, by what it needs on the one that was."""
     assert record.work.gpu is not None
     asked = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
     is_asked = gpu.name == record.work.gpu.name
-    required = said["required_bytes"] - USUAL_CONTEXT_BYTES
-    verdict = decide(required, gpu)
-    decision, why = verdict.decision.name.lower(), verdict.message
+    decision: Decision | None
     if is_asked:  # other processes on it, and doubts, have been counted in
-        decision, why = said["decision"], said["reasons"][0]["message"]
+        decision, why = said.decision, said.explanation.headline
     elif record.work.job is not None and gpu.generation != asked.generation:
-        decision, why = "pending", "another generation, which runs other kernels: not asked yet"
-    elif verdict.decision is Decision.ADMIT and _is_doubted(said, required, record):
-        decision, why = "uncertain", said["reasons"][0]["message"]
+        decision, why = None, "another generation, which runs other kernels: not asked yet"
+    else:
+        sizes = Sizes(said.needs_bytes, said.least_bytes, gpu.memory_bytes)
+        decision, doubts = decide_by_sizes(sizes), []
+        if decision is Decision.ADMIT and _is_doubted(said):
+            decision, doubts = Decision.UNCERTAIN, said.explanation.why
+        why = explain(decision, gpu.name, sizes, why=doubts).text
     return GpuCell(
         name=gpu.name,
         capacity_bytes=gpu.memory_bytes,
         decision=decision,
-        needs_bytes=None if decision == "pending" else verdict.sizes.needs_bytes,
+        needs_bytes=None if decision is None else said.needs_bytes,
         why=why,
         is_asked=is_asked,
     )
 
 
-def _is_doubted(said: dict[str, Any], required: int, record: JobRecord) -> bool:
-    """Tell whether what was run or traced is in doubt: then it is admitted nowhere."""
-    assert record.work.gpu is not None
-    target = parse_gpu(record.work.gpu.model_dump(exclude_none=True))
-    verdict = decide(required, target.gpu, already_used_bytes=target.already_used_bytes)
-    return verdict.decision is Decision.ADMIT and said["decision"] != "admit"
+def _is_doubted(said: Estimate) -> bool:
+    """Return whether what was run or traced is in doubt: then it is admitted nowhere."""
+    sizes = Sizes(said.needs_bytes, said.least_bytes, said.available_bytes)
+    return decide_by_sizes(sizes) is Decision.ADMIT and said.decision is not Decision.ADMIT
 
 
 def capacity_line(record: JobRecord) -> int:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from memgate.contract import JobRecord
 from memgate.errors import Fault
 from memgate_service.dashboard.decisions import Query, find_decisions
-from memgate_service.dashboard.figures import Figures, chart_rows, sum_up
+from memgate_service.dashboard.figures import CHARTED, Figures, chart_rows, sum_up
 from memgate_service.dashboard.rendering import (
     render_part,
     write_percent,
@@ -20,7 +20,7 @@ from memgate_service.dashboard.rendering import (
     write_size,
 )
 from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import Decision, describe_subject
+from memgate_worker.queue.history import HistoryEntry, describe_subject
 from memgate_worker.queue.roster import WorkerSeen
 from memgate_worker.queue.store import MINUTES_KEPT
 
@@ -124,7 +124,7 @@ class OverviewReader:
         return [_row(worker, records.get(worker.job or "")) for worker in roster]
 
 
-def render_decisions(decisions: list[Decision], *, is_search: bool = False) -> str:
+def render_decisions(decisions: list[HistoryEntry], *, is_search: bool = False) -> str:
     """Make the rows of the table of decisions."""
     return render_part("parts/decisions.html", decisions=decisions, is_search=is_search)
 
@@ -159,9 +159,9 @@ def _texts(day: Figures, queue: QueueClient, workers: list[WorkerRow]) -> dict[s
         "hits": write_percent(day.hit_share, 0),
         "as-of": datetime.now(UTC).isoformat(timespec="minutes"),
     }
-    for name in ("admit", "uncertain", "reject"):
-        texts[name] = f"{day.outcomes.get(name, 0):,}"
-        texts[f"{name}-share"] = write_percent(day.share(name), 0)
+    for decision in CHARTED:
+        texts[decision.value] = f"{day.outcomes.get(decision, 0):,}"
+        texts[f"{decision}-share"] = write_percent(day.share(decision), 0)
     for fault in Fault:
         texts[f"fault-{fault}"] = f"{day.outcomes.get(fault, 0):,}"
     for name in ("memory", "store", "nowhere"):

@@ -14,11 +14,13 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate.units import GIB, format_size
 from memgate.version import __version__
 from memgate_service.dashboard.assets import load_assets
 from memgate_service.dashboard.viewers import Viewer
+from memgate_worker.queue.history import JobOutcome
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
@@ -32,16 +34,16 @@ _TIB = 1024 * GIB
 
 #: what outcomes are called, and the mark that tells them apart without colour
 OUTCOMES: dict[str, tuple[str, str]] = {
-    "admit": ("admit", "✓"),
-    "uncertain": ("uncertain", "?"),
-    "reject": ("reject", "✕"),
-    "answered": ("answered", "•"),
+    Decision.ADMIT: ("admit", "✓"),
+    Decision.UNCERTAIN: ("uncertain", "?"),
+    Decision.REJECT: ("reject", "✕"),
+    JobOutcome.ANSWERED: ("answered", "•"),
     Fault.CALLER: ("invalid", "!"),
     Fault.JOB: ("job fails", "!"),
     Fault.UNSUPPORTED: ("not supported", "!"),
     Fault.OPERATOR: ("operator", "!"),
     Fault.PASSING: ("ask again", "!"),
-    "unknown": ("unknown", "-"),
+    Decision.UNKNOWN: ("unknown", "-"),
     "pending": ("not yet", "…"),
 }
 

@@ -147,7 +147,7 @@ def read_compared(
 def _compared(
     record: JobRecord, base: JobRecord, *, needs_run: bool | None = None
 ) -> dict[str, Any]:
-    said, before = record.result, base.result
+    said, before = record.estimate, base.estimate
     row: dict[str, Any] = {
         "record": record,
         "gpu": describe_gpu(record),
@@ -156,10 +156,10 @@ def _compared(
         "more_bytes": None,
         "next_step": next_step(record.error.fault) if record.error else "",
     }
-    if said is not None and record.kind is WorkKind.ESTIMATE:
+    if said is not None:
         row["how"] = describe_run(said)
-        if before is not None and "upper_bound_bytes" in before:
-            row["more_bytes"] = said["upper_bound_bytes"] - before["upper_bound_bytes"]
+        if before is not None:
+            row["more_bytes"] = said.needs_bytes - before.needs_bytes
     elif needs_run is not None:
         row["how"] = "a new run is needed" if needs_run else "a replay is enough"
     return row

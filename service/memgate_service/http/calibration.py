@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from memgate.decision import Decision
 from memgate.schemas import AccuracyGroup, AccuracyRead
-from memgate_worker.queue.store import JobStore, Outcome
+from memgate_worker.queue.store import JobStore, MeasuredOutcome
 
 
-def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:
+def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
     """Make the figures; jobs that ran out of memory tell nothing about their peak."""
     return AccuracyRead(
         all=_group(outcomes),
@@ -18,7 +19,7 @@ def compare_outcomes(outcomes: Sequence[Outcome]) -> AccuracyRead:
     )
 
 
-def count_outcome(store: JobStore, outcome: Outcome, decision: str) -> None:
+def count_outcome(store: JobStore, outcome: MeasuredOutcome, decision: Decision) -> None:
     """Have Prometheus see an outcome; admitted jobs that ran out of memory are what hurts."""
     if outcome.ran_out:
         store.count("outcomes", f"{decision}:ran_out")
@@ -28,19 +29,21 @@ def count_outcome(store: JobStore, outcome: Outcome, decision: str) -> None:
     store.count("error_count", decision)
 
 
-def _relative_error(outcome: Outcome) -> float:
+def _relative_error(outcome: MeasuredOutcome) -> float:
     off_by = abs(outcome.predicted_peak_bytes - outcome.measured_peak_bytes)
     return off_by / outcome.measured_peak_bytes
 
 
-def _groups(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, AccuracyGroup]:
+def _groups(
+    outcomes: Sequence[MeasuredOutcome], key: Callable[[MeasuredOutcome], str]
+) -> dict[str, AccuracyGroup]:
     names = sorted({key(outcome) for outcome in outcomes})
     return {
         name: _group([outcome for outcome in outcomes if key(outcome) == name]) for name in names
     }
 
 
-def _group(outcomes: Sequence[Outcome]) -> AccuracyGroup:
+def _group(outcomes: Sequence[MeasuredOutcome]) -> AccuracyGroup:
     lived = [outcome for outcome in outcomes if not outcome.ran_out]
     errors = [_relative_error(outcome) for outcome in lived]
     within = [outcome.is_within for outcome in lived]

@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
-from memgate.contract import JobRecord, JobState, Priority, Work
+from memgate.contract import JobRecord, Priority, Work
 from memgate.schemas import ADVICE_HEADER, PENDING
 from memgate_service.http.dependencies import Parts
 from memgate_service.http.errors import problem_of_job
@@ -48,9 +48,8 @@ async def ask(
     parts.metrics.cache_lookups.labels(found).inc()
     seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
     record = await wait_for(parts, record, seconds)
-    if record.state is JobState.DONE:
-        body = JSONResponse(record.result).body
-        assert isinstance(body, bytes)
+    if record.result is not None:
+        body = record.result.model_dump_json().encode()
         if key is not None and not is_advice_pending(record):
             parts.answers[key] = Answer(record.id, body)
         headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}

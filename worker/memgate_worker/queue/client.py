@@ -20,6 +20,7 @@ from memgate.contract import (
     JobRecord,
     JobState,
     Priority,
+    UnknownJobError,
     Work,
     WorkKind,
 )
@@ -80,7 +81,13 @@ class QueueClient:
         job_id = work.id()
         if self.store.create(job_id, work, priority, asked_by):
             enqueue(self._redis, job_id, self._speed(work), priority)
-        return self.store.read(job_id)
+        try:
+            return self.store.read(job_id)
+        except UnknownJobError:  # it expired just now, or its layout is another version's
+            self.store.forget(job_id)
+            self.store.create(job_id, work, priority, asked_by)
+            enqueue(self._redis, job_id, self._speed(work), priority)
+            return self.store.read(job_id)
 
     def save_trace(self, data: bytes) -> str:
         """Keep a trace that a question will be about; return the digest that names it.

@@ -1,7 +1,7 @@
-"""Jobs that are over -> what the dashboard shows: counts by the minute, and a log of decisions.
+"""Finished jobs -> what the dashboard shows: counts by the minute, and a log of decisions.
 
 Both are bounded and outlive every program; a job costs a handful of increments and a line. What
-pages and refusals ask by themselves, to tell what would make a job fit, is in no count.
+pages and refusals ask by themselves, to find out what would make a job fit, is not counted.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from math import ceil, exp2, log2
 
 import msgspec
 
-from memgate.contract import Asker, Failure, JobRecord
-from memgate.max_batch import MaxBatch
+from memgate.contract import Asker, Failure, JobRecord, Result
+from memgate.decision import Decision
 from memgate.report import Estimate, Fit
 from memgate.savings import memory_saved
 from memgate.units import format_size
 from memgate_worker.queue.store import JobStore
 
-#: how many decisions are read at a time: few at first, then many
+#: how many lines are read at a time: few at first, then many
 _CHUNKS = (100, 5_000)
 
 #: of a message in the log
@@ -46,8 +46,8 @@ class JobOutcome(StrEnum):
     PASSING = "passing"
 
 
-class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job that is over, in a line."""
+class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A finished job, in a line."""
 
     job: str
     at: float
@@ -60,31 +60,34 @@ class Decision(msgspec.Struct, frozen=True, omit_defaults=True):
     batch_size: int = 0
     engine: str = ""
     needs_bytes: int = 0
-    """The upper bound."""
+    available_bytes: int = 0
+    """What the job had of the GPU; 0 in what an older version wrote."""
     capacity_bytes: int = 0
     seconds: float = 0.0
     """From asking to the answer."""
     is_advice: bool = False
-    """A page or a refusal asked, to tell what would make another job fit."""
+    """A page or a refusal asked, to find out what would make another job fit."""
 
 
-_decoder = msgspec.json.Decoder(Decision)
+_decoder = msgspec.json.Decoder(HistoryEntry)
 
 
-def note_answer(store: JobStore, record: JobRecord, result: Estimate | Fit | MaxBatch) -> None:
+def note_answer(store: JobStore, record: JobRecord, result: Result) -> None:
     """Remember that a job was answered."""
+    if isinstance(result, Estimate):
+        said = result.explanation
+        message = "; ".join([said.headline, *said.why])
+        entry = _make_entry(record, JobOutcome(result.decision.value), message, result)
+        _note(store, record, entry, result)
+        return
     if isinstance(result, Fit):
-        fitting = sum(entry.decision == "admit" for entry in result.gpus)
+        fitting = sum(entry.decision is Decision.ADMIT for entry in result.gpus)
         smallest = f", the smallest is {result.smallest}" if result.smallest else ""
         message = f"fits on {fitting} of {len(result.gpus)} GPUs{smallest}"
-        _note(store, record, _decision(record, JobOutcome.ANSWERED, message))
-    elif isinstance(result, MaxBatch):
+    else:
         size = result.batch_size
         message = "not even one sample fits" if size is None else f"largest batch: {size:,}"
-        _note(store, record, _decision(record, JobOutcome.ANSWERED, message))
-    else:
-        outcome = JobOutcome(result.decision.value)
-        _note(store, record, _decision(record, outcome, "", result), result)
+    _note(store, record, _make_entry(record, JobOutcome.ANSWERED, message))
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
@@ -92,11 +95,11 @@ def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
     store.count("jobs", f"{record.kind}:{error.fault}")
     store.count("failures", error.code)
     outcome = JobOutcome(error.fault.value)
-    _note(store, record, _decision(record, outcome, f"{error.code}: {error.message}"))
+    _note(store, record, _make_entry(record, outcome, f"{error.code}: {error.message}"))
 
 
-def read_decisions(store: JobStore) -> Iterator[Decision]:
-    """Yield the log of decisions, the newest first; a line of another version is left out."""
+def read_history(store: JobStore) -> Iterator[HistoryEntry]:
+    """Yield finished jobs, the newest first; a line of another version is left out."""
     first, size = 0, _CHUNKS[0]
     while packed := store.decisions(first, size):
         for line in packed:
@@ -107,24 +110,25 @@ def read_decisions(store: JobStore) -> Iterator[Decision]:
         first, size = first + size, _CHUNKS[1]
 
 
-def _decision(
+def _make_entry(
     record: JobRecord, outcome: JobOutcome, message: str, said: Estimate | None = None
-) -> Decision:
+) -> HistoryEntry:
     now = datetime.now(UTC)
     work = record.work
     gpu = "" if work.gpu is None else work.gpu.name or format_size(work.gpu.memory_bytes or 0)
-    text = said.reasons[0].message if said else message
-    return Decision(
+    is_short = len(message) <= _MAX_MESSAGE
+    return HistoryEntry(
         job=record.id,
         at=now.timestamp(),
         kind=record.kind,
         outcome=outcome,
         subject=describe_subject(record),
-        message=text if len(text) <= _MAX_MESSAGE else f"{text[: _MAX_MESSAGE - 3]}...",
+        message=message if is_short else f"{message[: _MAX_MESSAGE - 3]}...",
         gpu=gpu,
         batch_size=work.job.batch_size if work.job else 0,
         engine=said.engine if said else "",
-        needs_bytes=said.upper_bound_bytes if said else 0,
+        needs_bytes=said.needs_bytes if said else 0,
+        available_bytes=said.available_bytes if said else 0,
         capacity_bytes=said.capacity_bytes if said else 0,
         seconds=round((now - record.created_at).total_seconds(), 3),
         is_advice=record.asked_by is not Asker.CALLER,
@@ -140,26 +144,26 @@ def describe_subject(record: JobRecord) -> str:
 
 
 def _note(
-    store: JobStore, record: JobRecord, decision: Decision, said: Estimate | None = None
+    store: JobStore, record: JobRecord, entry: HistoryEntry, said: Estimate | None = None
 ) -> None:
-    counts = count_decision(decision)
+    counts = count_entry(entry)
     if said is not None and record.work.job is not None:
         counts[f"runs:{'made' if said.timings_ms.get('run') else 'known'}"] = 1
-    store.note(counts, msgspec.json.encode(decision))
+    store.note(counts, msgspec.json.encode(entry))
 
 
-def count_decision(decision: Decision) -> dict[str, int]:
-    """Return what a decision adds to the counts of its minute."""
-    if decision.is_advice:
+def count_entry(entry: HistoryEntry) -> dict[str, int]:
+    """Return what a finished job adds to the counts of its minute."""
+    if entry.is_advice:
         return {}
-    counts = {f"outcome:{decision.outcome}": 1}
-    if decision.capacity_bytes:
+    counts = {f"outcome:{entry.outcome}": 1}
+    if entry.capacity_bytes:
         counts["saved_bytes"] = memory_saved(
-            decision.outcome,
-            capacity_bytes=decision.capacity_bytes,
-            upper_bound_bytes=decision.needs_bytes,
+            entry.outcome,
+            capacity_bytes=entry.capacity_bytes,
+            upper_bound_bytes=entry.needs_bytes,
         )
-        counts[f"time:{decision.engine}:{time_step(decision.seconds)}"] = 1
+        counts[f"time:{entry.engine}:{time_step(entry.seconds)}"] = 1
     return counts
 
 

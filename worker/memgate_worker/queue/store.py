@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from redis import Redis
 
 from memgate.contract import (
@@ -27,6 +27,7 @@ from memgate.contract import (
     UnknownJobError,
     Work,
 )
+from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate_worker.queue import scripts
 from memgate_worker.queue.settings import QueueSettings
@@ -51,7 +52,7 @@ MINUTES_KEPT = 24 * 60
 MAX_DECISIONS = 20_000
 
 
-class Outcome(BaseModel):
+class MeasuredOutcome(BaseModel):
     """What a finished job really took, beside what was predicted."""
 
     model_config = ConfigDict(frozen=True)
@@ -65,7 +66,7 @@ class Outcome(BaseModel):
     ran_out: bool
     peak_bound_bytes: int | None = None
     """The most that the measured figure should be; None in what an older version stored."""
-    decision: str | None = None
+    decision: Decision | None = None
     """What was said of the job, None if it ran on another GPU than that was said of."""
     capacity_bytes: int | None = None
 
@@ -214,10 +215,10 @@ class JobStore:
         Raises:
             UnknownJobError: if there is none.
         """
-        fields = self.redis.hgetall(_key("job", job_id))
-        if not fields:
+        record = _record(job_id, self.redis.hgetall(_key("job", job_id)))
+        if record is None:
             raise UnknownJobError(f"there is no job {job_id!r}; it may have been long ago")
-        return _record(job_id, fields)
+        return record
 
     def read_many(self, job_ids: Sequence[str]) -> list[JobRecord]:
         """Return those jobs that there are."""
@@ -225,9 +226,8 @@ class JobStore:
             for job_id in job_ids:
                 pipeline.hgetall(_key("job", job_id))
             found = pipeline.execute()
-        return [
-            _record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True) if fields
-        ]
+        records = (_record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True))
+        return [record for record in records if record is not None]
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return how far jobs have come; None for those that there are not."""
@@ -260,6 +260,10 @@ class JobStore:
         """Return how many jobs are not over."""
         return int(self.redis.zcard(_OPEN))
 
+    def forget(self, job_id: str) -> None:
+        """Drop a job that cannot be read, so that it can be asked anew."""
+        self.redis.delete(_key("job", job_id))
+
     def forget_open(self, job_id: str) -> None:
         """Drop what expired from the list of open jobs."""
         self.redis.zrem(_OPEN, job_id)
@@ -281,15 +285,15 @@ class JobStore:
 
     # --- outcomes: kept for good, the newest million
 
-    def add_outcome(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: MeasuredOutcome) -> None:
         """Keep what a finished job really took."""
         fields = {"outcome": outcome.model_dump_json()}
         self.redis.xadd(_OUTCOMES, fields, maxlen=_MAX_OUTCOMES, approximate=True)
 
-    def outcomes(self, count: int = 100_000) -> list[Outcome]:
+    def outcomes(self, count: int = 100_000) -> list[MeasuredOutcome]:
         """Return what jobs really took, the newest first."""
         found = self.redis.xrevrange(_OUTCOMES, count=count)
-        return [Outcome.model_validate_json(fields[b"outcome"]) for _, fields in found]
+        return [MeasuredOutcome.model_validate_json(fields[b"outcome"]) for _, fields in found]
 
     # --- counters of all programs together
 
@@ -377,11 +381,17 @@ class JobStore:
         return None if data is None else bytes(data)
 
 
-def _record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord:
+def _record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
+    """Read a job; None if there is none, or if another version wrote it in another layout."""
+    if not fields:
+        return None
     texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
     documents = {
         name: msgspec.json.decode(texts.pop(name))
         for name in ("work", "result", "error")
         if name in texts
     }
-    return JobRecord.model_validate({"id": job_id} | texts | documents)
+    try:
+        return JobRecord.model_validate({"id": job_id} | texts | documents)
+    except ValidationError:
+        return None

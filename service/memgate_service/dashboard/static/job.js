@@ -61,14 +61,14 @@ async function adviseLive() {
 }
 
 /** The largest batch that fits is found after the decision: show it when it is there. */
-async function followReasons() {
-  const place = document.getElementById("reasons");
+async function followExplanation() {
+  const place = document.getElementById("explanation");
   try {
     while (place?.dataset.pending) {
       await new Promise((resolve) => setTimeout(resolve, 1000));
       const known = await (await ask(`${base}/advice`)).json();
       if (!known.is_advice_pending) delete place.dataset.pending;
-      swap(place, known.html.reasons);
+      swap(place, known.html.explanation);
     }
   } catch {
     // the verdict stands without it, and a reload asks again
@@ -78,4 +78,4 @@ async function followReasons() {
 void drawTimeline();
 drawLayers();
 void adviseLive();
-void followReasons();
+void followExplanation();

@@ -21,6 +21,7 @@ const ORDER = ["parameters", "optimizer_state", "workspace", "gradients", "batch
  * @property {{ phase: string, begin: number, end: number }[]} phases
  * @property {number} capacity_bytes
  * @property {string} gpu
+ * @property {string} decision
  */
 
 export class Timeline {
@@ -171,7 +172,9 @@ export class Timeline {
         ctx.strokeStyle = colour("reject");
         line(ctx, x, bbox.top, x, bbox.top + bbox.height);
         const side = x > bbox.left + bbox.width * 0.7 ? "right" : "left";
-        label(ctx, "out of memory here", x + (side === "left" ? 6 : -6) * dpr,
+        const fate = this.whole.decision === "reject" ? "out of memory here"
+          : "may run out of memory here";
+        label(ctx, fate, x + (side === "left" ? 6 : -6) * dpr,
           bbox.top + (isShown ? 14 : 32) * dpr, side, colour("reject"), bbox);
       }
     }

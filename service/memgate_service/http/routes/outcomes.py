@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
-from memgate.contract import JobRecord, JobState, WorkKind
+from memgate.contract import JobRecord, Work
 from memgate.gpus import parse_gpu
+from memgate.report import Estimate
 from memgate.schemas import AccuracyRead, OutcomeCreate
 from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
 from memgate_service.http.access import needs
@@ -19,7 +19,7 @@ from memgate_service.http.dependencies import Parts, TheParts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
 from memgate_worker.queue.keys import Role
-from memgate_worker.queue.store import Outcome
+from memgate_worker.queue.store import MeasuredOutcome
 
 outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 
@@ -31,46 +31,46 @@ outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
     responses=NOT_FOUND | WRONG_TYPE,
     openapi_extra=body_of(OutcomeCreate),
 )
-async def create_outcome(request: Request, parts: TheParts) -> Outcome:
-    """Tell what a job that was estimated really took."""
+async def create_outcome(request: Request, parts: TheParts) -> MeasuredOutcome:
+    """Report what a job that was estimated really took."""
     outcome = read_json(OutcomeCreate, await json_body(request))
     return await anyio.to_thread.run_sync(_store, parts, outcome)
 
 
-def _store(parts: Parts, outcome: OutcomeCreate) -> Outcome:
+def _store(parts: Parts, outcome: OutcomeCreate) -> MeasuredOutcome:
     record = parts.queue.read(outcome.job)
-    if record.state is not JobState.DONE or record.kind is not WorkKind.ESTIMATE:
-        detail = f"job {record.id} is no estimate that was answered: there is nothing to compare"
+    said = record.estimate
+    if said is None:
+        detail = f"job {record.id} is not an estimate that was answered: nothing to compare with"
         raise ProblemError(422, detail)
-    assert record.result is not None
     gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
-    predicted = record.result[
-        "peak_reserved_on_gpu_bytes" if outcome.is_reserved_only else "peak_on_gpu_bytes"
-    ]
-    stored = Outcome(
+    is_reserved_only = outcome.is_reserved_only
+    stored = MeasuredOutcome(
         job=record.id,
-        model=_family(record.work.model_dump(mode="json", by_alias=True)),
+        model=_family(record.work),
         gpu=gpu or "described",
-        predicted_peak_bytes=predicted,
-        upper_bound_bytes=record.result["upper_bound_bytes"],
+        predicted_peak_bytes=(
+            said.peak_reserved_on_gpu_bytes if is_reserved_only else said.peak_on_gpu_bytes
+        ),
+        upper_bound_bytes=said.needs_bytes,
         measured_peak_bytes=outcome.measured_peak_bytes,
         ran_out=outcome.ran_out,
-        peak_bound_bytes=_peak_bound(record.result, is_reserved_only=outcome.is_reserved_only),
-        decision=record.result["decision"] if _is_the_same(record, outcome) else None,
-        capacity_bytes=record.result.get("capacity_bytes"),
+        peak_bound_bytes=_peak_bound(said, is_reserved_only=is_reserved_only),
+        decision=said.decision if _is_the_same(record, outcome) else None,
+        capacity_bytes=said.capacity_bytes,
     )
     parts.queue.store.add_outcome(stored)
-    count_outcome(parts.queue.store, stored, record.result["decision"])
+    count_outcome(parts.queue.store, stored, said.decision)
     return stored
 
 
-def _peak_bound(said: dict[str, Any], *, is_reserved_only: bool) -> int:
+def _peak_bound(said: Estimate, *, is_reserved_only: bool) -> int:
     """Return the most that should be measured: the margin, and the largest context known of.
 
     What the allocator reserved may be above its prediction by as much as the whole process may.
     """
     beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
-    return ceil(int(said["peak_reserved_on_gpu_bytes"]) * (1 + MARGIN)) + beside
+    return ceil(said.peak_reserved_on_gpu_bytes * (1 + MARGIN)) + beside
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
@@ -81,12 +81,10 @@ def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
     return outcome.gpu_product in (gpu.name, gpu.product)
 
 
-def _family(work: dict[str, object]) -> str:
-    job = work.get("job")
-    if not isinstance(job, dict):
+def _family(work: Work) -> str:
+    if work.job is None:
         return "trace"
-    model = job["model"]
-    return str(model.get("name") or model.get("class"))
+    return str(work.job.model.name or work.job.model.class_name)
 
 
 @outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])

@@ -6,10 +6,10 @@ import pytest
 
 from memgate_service.dashboard.accuracy_page import chart_points
 from memgate_service.dashboard.coverage import group_rows, make_row, measure_coverage
-from memgate_worker.queue.store import Outcome
+from memgate_worker.queue.store import MeasuredOutcome
 
 
-def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> Outcome:
+def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> MeasuredOutcome:
     known = {
         "job": "0" * 32,
         "model": "m",
@@ -22,7 +22,7 @@ def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> Outcome:
         "decision": "admit",
         "capacity_bytes": 200,
     }
-    return Outcome.model_validate(known | fields)
+    return MeasuredOutcome.model_validate(known | fields)
 
 
 def test_without_outcomes_nothing_is_said() -> None:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from memgate_service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
-from memgate_worker.queue.history import Decision
+from memgate_worker.queue.history import HistoryEntry
 
 
-def _decision(number: int = 0, **fields: Any) -> Decision:
+def _decision(number: int = 0, **fields: Any) -> HistoryEntry:
     known: dict[str, Any] = {
         "job": f"{number:032x}",
         "at": 0.0,
@@ -22,13 +22,13 @@ def _decision(number: int = 0, **fields: Any) -> Decision:
         "gpu": "rtx-3060",
         "batch_size": 32,
     }
-    return Decision(**(known | fields))
+    return msgspec.convert(known | fields, HistoryEntry)
 
 
 class _Log:
     """A store that has a log, the newest first."""
 
-    def __init__(self, decisions: list[Decision]) -> None:
+    def __init__(self, decisions: list[HistoryEntry]) -> None:
         self._decisions = decisions
         self.num_reads = 0
 

@@ -8,21 +8,23 @@ from typing import Any
 import pytest
 
 from memgate.contract import JobRecord, JobState, Priority, Work, WorkKind
+from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec
+from memgate.report import Estimate, Fit, Reason
 from memgate.units import GIB
 from memgate.views import PhaseSpan, TimelineView
 from memgate_service.dashboard.advice import describe_run, propose
 from memgate_service.dashboard.job_view import (
-    describe_verdict,
     list_layers,
     list_phases,
-    list_reasons,
     prune_layers,
     slice_breakdown,
     strip_of,
 )
 from memgate_service.dashboard.rendering import render_part, write_seconds, write_size
+from memgate_worker.queue.history import HistoryEntry, JobOutcome
+from tests.admission import make_estimate
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -32,48 +34,29 @@ JOB: dict[str, Any] = {
 }
 
 
-def _record(work: Work | None = None, **result: Any) -> JobRecord:
+def _record(
+    work: Work | None = None,
+    size_bytes: int = 4 * GIB,
+    *,
+    doubts: tuple[Reason, ...] = (),
+    **changes: Any,
+) -> JobRecord:
+    """Make an estimate that was answered, of a job that takes so much at once."""
     asked = Work(
         kind=WorkKind.ESTIMATE, job=JobSpec.model_validate(JOB), gpu=GpuRequest(name="rtx-3060")
     )
-    said = {
-        "decision": "admit",
-        "required_bytes": 4 * GIB,
-        "upper_bound_bytes": 5 * GIB,
-        "capacity_bytes": CATALOGUE["rtx-3060"].memory_bytes,
-        "headroom_bytes": 6 * GIB,
-        "fits_on": ["rtx-3060", "h200"],
-        "reasons": [{"code": "FITS", "message": "needs 4 GiB"}],
-    }
+    work = work or asked
+    gpu = work.gpu.model_dump(exclude_none=True) if work.gpu else "rtx-3060"
+    said: Estimate | Fit = make_estimate(size_bytes, gpu, doubts=doubts).model_copy(update=changes)
     return JobRecord(
         id="0" * 32,
-        kind=(work or asked).kind,
+        kind=work.kind,
         state=JobState.DONE,
         priority=Priority.NORMAL,
         created_at=datetime(2026, 1, 1, tzinfo=UTC),
-        work=work or asked,
-        result=said | result,
+        work=work,
+        result=said if work.kind is WorkKind.ESTIMATE else Fit(gpus=[], smallest=None),
     )
-
-
-@pytest.mark.parametrize(
-    ("decision", "required_gib", "want"),
-    [
-        ("admit", 4, "fits on rtx-3060: it needs 3.81 GiB to 5.00 GiB, and there are 11.65 GiB: at"
-         " least 6.00 GiB to spare."),
-        ("reject", 20, "does not fit on rtx-3060: it needs 19.81 GiB to 5.00 GiB, and there are"
-         " 11.65 GiB: at least 8.16 GiB too little."),
-        ("uncertain", 11, "may or may not fit on rtx-3060: it needs 10.81 GiB to 5.00 GiB, and"
-         " there are 11.65 GiB."),
-    ],
-)  # fmt: skip
-def test_a_verdict_is_one_sentence_with_numbers(
-    decision: str, required_gib: int, want: str
-) -> None:
-    """What, where, what it needs, what there is, and the difference."""
-    record = _record(decision=decision, required_bytes=required_gib * GIB)
-
-    assert describe_verdict(record) == f"resnet18, batch 2,000 {want}"
 
 
 def test_the_breakdown_fills_its_bar() -> None:
@@ -111,7 +94,7 @@ def test_what_belongs_to_no_layer_has_a_name() -> None:
 
 
 def test_phases_are_a_table_of_what_was_held_at_most() -> None:
-    """The chart, for who cannot see it; a phase of which nothing is shown is left out."""
+    """The chart, for readers who cannot see it; a phase of which nothing is shown is left out."""
     view = TimelineView(
         num_events=10,
         peak_event=3,
@@ -138,7 +121,7 @@ def test_the_strip_has_every_gpu_of_the_catalogue() -> None:
 
     assert {cell.name for cell in cells} == set(CATALOGUE)
     assert [cell.name for cell in cells if cell.is_asked] == ["rtx-3060"]
-    known = [cell for cell in cells if cell.decision != "pending"]
+    known = [cell for cell in cells if cell.decision is not None]
     assert {CATALOGUE[cell.name].generation for cell in known} == {"8"}
     assert {cell.decision for cell in known} == {"admit"}
     assert all(0 < cell.width <= 100 for cell in known)
@@ -146,41 +129,47 @@ def test_the_strip_has_every_gpu_of_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("required_gib", "want"),
+    ("size_gib", "want"),
     [
-        (7.5, {"rtx-3060": "admit", "rtx-4060": "uncertain", "l4": "admit"}),
-        (11.6, {"rtx-3060": "uncertain", "rtx-4060": "reject", "l4": "admit"}),
+        (7.2, {"rtx-3060": "admit", "rtx-4060": "uncertain", "l4": "admit"}),
+        (11.3, {"rtx-3060": "uncertain", "rtx-4060": "reject", "l4": "admit"}),
         (30, {"rtx-3060": "reject", "rtx-4060": "reject", "l4": "reject"}),
     ],
 )
-def test_the_strip_tells_what_may_fit_from_what_does_not(
-    required_gib: float, want: dict[str, str]
+def test_the_strip_separates_what_may_fit_from_what_does_not(
+    size_gib: float, want: dict[str, str]
 ) -> None:
-    """Three verdicts, not two; and on the GPU that was asked about, the one that was given."""
-    required = int(required_gib * GIB)
-    record = _record(required_bytes=required, decision=want["rtx-3060"])
+    """Three verdicts, not two; all by the one size that the headline states."""
+    record = _record(size_bytes=int(size_gib * GIB))
+    assert record.estimate is not None
+    needs = record.estimate.needs_bytes
 
-    found = {cell.name: cell.decision for cell in strip_of(record, None)}
+    cells = [cell for cell in strip_of(record, None) if cell.decision is not None]
 
+    found = {cell.name: str(cell.decision) for cell in cells}
     assert found == found | want
+    assert {cell.needs_bytes for cell in cells} == {needs}
+    (asked,) = [cell for cell in cells if cell.is_asked]
+    assert asked.why == record.estimate.explanation.headline
 
 
 def test_a_trace_is_judged_on_every_gpu() -> None:
     """It is the same on all of them: only the capacity is another."""
     trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
 
-    assert {cell.decision for cell in strip_of(_record(trace), None)} == {"admit"}
+    assert {cell.decision for cell in strip_of(_record(trace), None)} == {Decision.ADMIT}
 
 
 def test_what_is_in_doubt_is_admitted_nowhere() -> None:
     """It would fit by its size, and yet it was not admitted: nor is it on the next GPU."""
-    doubt = {"code": "UNPAIRED", "message": "some frees are of no block"}
-    record = _record(decision="uncertain", reasons=[doubt, {"code": "FITS", "message": "fits"}])
+    doubt = Reason(code="UNPAIRED", message="some frees have no block")
+    record = _record(doubts=(doubt,))
 
     cells = strip_of(record, None)
 
-    assert {cell.decision for cell in cells} == {"uncertain", "pending"}
-    assert list_reasons(record) == [doubt], "the page says why"
+    assert {cell.decision for cell in cells} == {Decision.UNCERTAIN, None}
+    (other,) = [cell for cell in cells if cell.name == "l4"]
+    assert doubt.message in other.why
 
 
 def test_what_is_proposed_changes_one_thing_each() -> None:
@@ -235,14 +224,12 @@ def test_of_a_trace_only_the_allocator_can_be_another() -> None:
 )
 def test_an_answer_says_whether_it_needed_a_run(said: dict[str, Any], want: str) -> None:
     """A run takes time; a replay takes none of it."""
-    assert describe_run(said) == want
+    assert describe_run(make_estimate(GIB).model_copy(update=said)) == want
 
 
 def test_what_a_page_prints_is_escaped() -> None:
     """Whatever a model is called."""
-    from memgate_worker.queue.history import Decision, JobOutcome
-
-    hostile = Decision(
+    hostile = HistoryEntry(
         job="0" * 32,
         at=0.0,
         kind="estimate",
