@@ -262,6 +262,16 @@ def test_a_page_says_that_a_job_dies_only_if_it_does(
     assert (reason in verdict) == (want is Decision.UNCERTAIN)
 
 
+def test_a_curve_that_cannot_be_read_is_not_shown(client: TestClient) -> None:
+    """Stored in another version's layout: the page is there without it."""
+    store = store_of(client)
+    record = _answer(store, _work())
+    store.save_view(record.id, '{"num_events": 3}')
+
+    assert client.get(f"/ui/jobs/{record.id}").status_code == 200
+    assert client.get(f"/ui/jobs/{record.id}/timeline").status_code == 404
+
+
 def test_a_job_whose_answer_cannot_be_read_is_not_there(client: TestClient) -> None:
     """Stored in another version's layout: every page is a 404, and the list leaves it out."""
     store = store_of(client)

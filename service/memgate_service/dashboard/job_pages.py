@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import ValidationError
 
 from memgate.contract import JobRecord, UnknownJobError
 from memgate.report import Estimate, Fit
@@ -85,8 +86,12 @@ def _estimate_context(parts: Parts, record: JobRecord, said: Estimate) -> dict[s
 
 
 def _load_view(parts: Parts, job_id: str) -> TimelineView | None:
+    """Return the curve of a job, if it is there and in this version's layout."""
     packed = parts.queue.store.load_view(job_id)
-    return None if packed is None else TimelineView.model_validate_json(packed)
+    try:
+        return None if packed is None else TimelineView.model_validate_json(packed)
+    except ValidationError:
+        return None
 
 
 @job_pages.get("/{job_id}/timeline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request
@@ -144,25 +145,33 @@ def read_compared(
     return HTMLResponse(render_part("parts/compared.html", row=row))
 
 
-def _compared(
-    record: JobRecord, base: JobRecord, *, needs_run: bool | None = None
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRow:
+    """A job beside the one that it was made from."""
+
+    record: JobRecord
+    changes: list[str]
+    #: whether it took a run or a replay, or will
+    how: str
+    #: than the other one needs; None where either is not known
+    more_bytes: int | None
+    next_step: str
+
+
+def _compared(record: JobRecord, base: JobRecord, *, needs_run: bool | None = None) -> ComparedRow:
     said, before = record.estimate, base.estimate
-    row: dict[str, Any] = {
-        "record": record,
-        "gpu": describe_gpu(record),
-        "changes": list(_changes(base, record)),
-        "how": "",
-        "more_bytes": None,
-        "next_step": next_step(record.error.fault) if record.error else "",
-    }
+    how = ""
     if said is not None:
-        row["how"] = describe_run(said)
-        if before is not None:
-            row["more_bytes"] = said.needs_bytes - before.needs_bytes
+        how = describe_run(said)
     elif needs_run is not None:
-        row["how"] = "a new run is needed" if needs_run else "a replay is enough"
-    return row
+        how = "a new run is needed" if needs_run else "a replay is enough"
+    return ComparedRow(
+        record=record,
+        changes=_changes(base, record),
+        how=how,
+        more_bytes=said.needs_bytes - before.needs_bytes if said and before else None,
+        next_step=next_step(record.error.fault) if record.error else "",
+    )
 
 
 def _changes(base: JobRecord, record: JobRecord) -> list[str]:
