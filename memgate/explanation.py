@@ -35,6 +35,13 @@ class Sizes(NamedTuple):
     """What it needs at least."""
     available_bytes: int
     """What the GPU has, less what others already use."""
+    used_bytes: int = 0
+    """What others already use."""
+
+    @property
+    def is_between(self) -> bool:
+        """The least would fit and the most would not."""
+        return self.least_bytes <= self.available_bytes < self.needs_bytes
 
 
 class Explanation(BaseModel):
@@ -62,11 +69,15 @@ def name_verdict(decision: Decision, gpu: str) -> str:
 
 def compare_sizes(gpu: str, sizes: Sizes) -> str:
     """Say what is needed and what there is: ``needs 15.12 GiB, t4 has 14.56 GiB``."""
-    has = f"{gpu} has {format_size(sizes.available_bytes)}"
+    available = format_size(sizes.available_bytes)
+    has = f"{gpu} has {available}{' left' if sizes.used_bytes else ''}"
     needs = format_size(sizes.needs_bytes)
-    if sizes.least_bytes <= sizes.available_bytes < sizes.needs_bytes:
+    if sizes.is_between:
         least = format_size(sizes.least_bytes)
         return f"needs {least} to {needs}, depending on the CUDA context, {has}"
+    missing = sizes.needs_bytes - sizes.available_bytes
+    if missing > 0 and needs == available:  # rounded, the two would look the same
+        return f"needs {needs}, {has}, {format_size(missing)} too little"
     return f"needs {needs}, {has}"
 
 
@@ -91,16 +102,17 @@ def explain(
         smaller_batch: what is known of a smaller batch if the largest is not.
         fits_on: GPUs on which the job fits as it is, the smallest first.
     """
+    headline = f"{name_verdict(decision, gpu)}: {compare_sizes(gpu, sizes)}"
+    is_doubted = decision is Decision.UNCERTAIN and sizes.needs_bytes <= sizes.available_bytes
+    if is_doubted:
+        headline += ", but the estimate is in doubt"
     helps = []
     if decision is not Decision.ADMIT:
         if largest_batch_size is not None:
             helps.append(f"batch size {largest_batch_size:,} fits, the largest that does")
         elif smaller_batch:
             helps.append(smaller_batch)
-        if fits_on:
-            helps.append(f"as it is, it fits on {', '.join(fits_on[:_MAX_NAMED_GPUS])}")
-    return Explanation(
-        headline=f"{name_verdict(decision, gpu)}: {compare_sizes(gpu, sizes)}",
-        why=list(why),
-        helps=helps,
-    )
+        if fits_on and not is_doubted:  # elsewhere the doubt would be the same
+            named = [f"an empty {name}" if name == gpu else name for name in fits_on]
+            helps.append(f"as it is, it fits on {', '.join(named[:_MAX_NAMED_GPUS])}")
+    return Explanation(headline=headline, why=list(why), helps=helps)

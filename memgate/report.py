@@ -89,7 +89,12 @@ class Estimate(_Part):
         return explain(
             self.decision,
             self.gpu,
-            Sizes(self.needs_bytes, self.least_bytes, self.available_bytes),
+            Sizes(
+                self.needs_bytes,
+                self.least_bytes,
+                self.available_bytes,
+                self.capacity_bytes - self.available_bytes,
+            ),
             why=[reason.message for reason in self.reasons if reason.code not in codes],
             largest_batch_size=self.largest_batch_size,
             smaller_batch=self.why(SMALLER_BATCH_FITS),

@@ -69,6 +69,7 @@ def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) ->
         needs_bytes=ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES,
         least_bytes=segments_bytes + MIN_CONTEXT_BYTES,
         available_bytes=gpu.memory_bytes - already_used_bytes,
+        used_bytes=already_used_bytes,
     )
     decision = decide_by_sizes(sizes)
     return Verdict(

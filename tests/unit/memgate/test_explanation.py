@@ -18,7 +18,11 @@ TOO_LARGE = Sizes(needs_bytes=10 * GIB, least_bytes=9 * GIB, available_bytes=8 *
     [
         (Decision.ADMIT, FITS, "fits on t4: needs 6.00 GiB, t4 has 8.00 GiB"),
         (Decision.REJECT, TOO_LARGE, "does not fit on t4: needs 10.00 GiB, t4 has 8.00 GiB"),
-        (Decision.UNCERTAIN, FITS, "may not fit on t4: needs 6.00 GiB, t4 has 8.00 GiB"),
+        (
+            Decision.UNCERTAIN,
+            FITS,
+            "may not fit on t4: needs 6.00 GiB, t4 has 8.00 GiB, but the estimate is in doubt",
+        ),
         (
             Decision.UNCERTAIN,
             CLOSE,
@@ -40,6 +44,22 @@ def test_sizes_are_compared_in_the_words_of_the_headline() -> None:
     assert explain(Decision.REJECT, "t4", TOO_LARGE).headline.endswith(
         compare_sizes("t4", TOO_LARGE)
     )
+
+
+def test_sizes_that_look_the_same_are_told_apart() -> None:
+    """A job that needs 8.00 GiB and does not fit into 8.00 GiB is a riddle."""
+    sizes = Sizes(needs_bytes=8 * GIB + 5, least_bytes=8 * GIB + 2, available_bytes=8 * GIB)
+
+    assert compare_sizes("t4", sizes) == "needs 8.00 GiB, t4 has 8.00 GiB, 5 bytes too little"
+
+
+def test_what_others_use_is_not_the_job_to_have() -> None:
+    """A T4 has 14.56 GiB: where it is said to have less, the rest is in use."""
+    sizes = TOO_LARGE._replace(used_bytes=6 * GIB)
+    said = explain(Decision.REJECT, "t4", sizes, fits_on=["t4", "a30"])
+
+    assert said.headline == "does not fit on t4: needs 10.00 GiB, t4 has 8.00 GiB left"
+    assert said.helps == ["as it is, it fits on an empty t4, a30"]
 
 
 def test_what_would_help_comes_after_why() -> None:
@@ -66,6 +86,13 @@ def test_a_smaller_batch_is_named_while_the_largest_is_not_known() -> None:
     said = explain(Decision.REJECT, "t4", TOO_LARGE, smaller_batch="batch size 8 would do")
 
     assert said.helps == ["batch size 8 would do"]
+
+
+def test_another_gpu_does_not_help_against_a_doubt() -> None:
+    """The run is in doubt, and it is the same run on every GPU."""
+    said = explain(Decision.UNCERTAIN, "t4", FITS, why=["sizes depend on data"], fits_on=["a30"])
+
+    assert said.helps == []
 
 
 def test_what_fits_needs_no_help() -> None:
