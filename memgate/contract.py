@@ -10,7 +10,7 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
@@ -166,9 +166,21 @@ class JobRecord(BaseModel):
         """The answer, if there is one and it is an estimate."""
         return self.result if isinstance(self.result, Estimate) else None
 
+    def with_page(self, public_url: str) -> Self:
+        """Say in the answer which job gave it, and where a person can look at it."""
+        if self.result is None:
+            return self
+        where = {"id": self.id, "page": f"{public_url}{page_path(self.id)}"}
+        return self.model_copy(update={"result": self.result.model_copy(update=where)})
+
     def is_advice_pending(self, now: datetime) -> bool:
         """Tell whether advice may still be added to the answer."""
         return self.advice_until is not None and now < self.advice_until
+
+
+def page_path(job_id: str) -> str:
+    """Return where on a server the page of a job is."""
+    return f"/ui/jobs/{job_id}"
 
 
 class UnknownJobError(InputError):

@@ -52,6 +52,10 @@ class MaxBatch(BaseModel):
     tried: list[TriedBatch]
     estimate: Estimate | None
     """At that batch size."""
+    id: str | None = None
+    """Of the job that answered, where a server did."""
+    page: str | None = None
+    """Where a person can look at the answer: a URL, or a path on the server."""
 
 
 def find_max_batch(

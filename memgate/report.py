@@ -150,3 +150,7 @@ class Fit(_Part):
     gpus: list[FitEntry]
     smallest: str | None
     """The smallest that admits the job."""
+    id: str | None = None
+    """Of the job that answered, where a server did."""
+    page: str | None = None
+    """Where a person can look at the answer: a URL, or a path on the server."""

@@ -11,9 +11,11 @@ from fastapi.testclient import TestClient
 
 from memgate.contract import Failure
 from memgate.errors import Fault
+from memgate.units import GIB
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
+from tests.admission import make_estimate
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -399,3 +401,23 @@ def test_requests_are_counted_by_route_not_by_path(client: TestClient) -> None:
     assert 'route="/jobs/{job_id}",status="404"' in figures
     assert 'route="unknown",status="404"' in figures
     assert "mine" not in figures
+
+
+@pytest.mark.parametrize(
+    ("public_url", "want"), [("", ""), ("https://memgate.example", "https://memgate.example")]
+)
+def test_an_answer_says_where_it_can_be_looked_at(
+    redis_url: str, public_url: str, want: str
+) -> None:
+    """By POST, from the cache of the process and by GET: the same id, the same page."""
+    settings = ServiceSettings(redis_url=redis_url, public_url=public_url)
+    with TestClient(create_app(settings), base_url="http://localhost") as client:
+        job = client.post("/estimate", json=_asked(3)).json()["id"]
+        assert _store(client).finish(job, make_estimate(GIB, "t4").model_dump_json())
+
+        answers = [client.post("/estimate", json=_asked(3)).json() for _ in range(2)]
+        answers.append(client.get(f"/jobs/{job}").json()["result"])
+
+    assert [(answer["id"], answer["page"]) for answer in answers] == [
+        (job, f"{want}/ui/jobs/{job}")
+    ] * 3

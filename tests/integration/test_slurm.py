@@ -126,7 +126,7 @@ def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[...,
     assert 0 < int(batch[1]) < LARGE["batch_size"]
     assert lines[2].startswith("memgate: as it is, it fits on ")
     assert lines[3] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
-    assert lines[4].startswith("memgate: https://memgate.example/jobs/")
+    assert lines[4].startswith("memgate: https://memgate.example/ui/jobs/")
     assert len(lines) == 6
 
 

@@ -15,7 +15,7 @@ end
 
 -- Return where the owner can look at an answer: its page, with the operator's public address.
 local function link(settings, said, id)
-  local page = type(said.page) == "string" and said.page or (id and "/jobs/" .. id)
+  local page = type(said.page) == "string" and said.page or (id and "/ui/jobs/" .. id)
   if not page then return nil end
   if page:find("^https?://") then return words.plain(page) end
   if settings.public_url == "" then return "memgate job " .. tostring(id) end

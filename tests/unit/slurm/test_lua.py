@@ -321,7 +321,7 @@ def test_a_refusal_is_in_the_words_of_every_door() -> None:
         f"this job {said.headline} (gpu:t4)",
         *said.helps,
         "the smallest GPU here on which it fits: --gres=gpu:a100:1",
-        f"https://memgate.example/jobs/{'0' * 32}",
+        f"https://memgate.example/ui/jobs/{'0' * 32}",
     ]
 
 

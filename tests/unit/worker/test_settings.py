@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.variables import SETTINGS, find_unknown_variables
@@ -92,3 +93,13 @@ def test_every_setting_is_known() -> None:
     fields = {*ServiceSettings.model_fields, *WorkerSettings.model_fields}
 
     assert fields == SETTINGS
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["memgate.example", "ftp://memgate.example", "https://", "https://m.example/", "http://u:p@m"],
+)
+def test_a_public_url_begins_a_link(url: str) -> None:
+    """Everybody is shown it, and a path is added to it."""
+    with pytest.raises(ValidationError, match="public_url"):
+        ServiceSettings(public_url=url)

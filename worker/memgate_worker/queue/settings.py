@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -49,6 +50,10 @@ class QueueSettings(Settings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     """Redis or Valkey; ``MEMGATE_REDIS_URL``. All machines that share it form one memgate."""
 
+    public_url: str = ""
+    """Where people reach the service, for the links in answers: ``https://memgate.example``;
+    ``MEMGATE_PUBLIC_URL``. Without it a link is a path on the service."""
+
     result_ttl_seconds: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
     """How long answers are kept; ``MEMGATE_RESULT_TTL_SECONDS``."""
 
@@ -72,6 +77,18 @@ class QueueSettings(Settings):
     max_attempts: Annotated[int, Field(ge=1)] = 5
     """How many workers may be lost over one job before it counts as failed;
     ``MEMGATE_MAX_ATTEMPTS``."""
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_a_public_url(cls, url: str) -> str:
+        address = urlsplit(url)
+        if url and (address.scheme not in ("http", "https") or not address.hostname):
+            raise ValueError("write it as https://memgate.example: http or https, and a host")
+        if address.username is not None:
+            raise ValueError("everybody sees it: no user name, no password")
+        if address.query or address.fragment or url.endswith("/"):
+            raise ValueError("paths of pages are added to it: no '/' at its end, no '?', no '#'")
+        return url
 
     @field_validator("redis_url")
     @classmethod

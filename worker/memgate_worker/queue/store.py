@@ -215,7 +215,7 @@ class JobStore:
         Raises:
             UnknownJobError: if there is none.
         """
-        record = _record(job_id, self.redis.hgetall(_key("job", job_id)))
+        record = self._record(job_id, self.redis.hgetall(_key("job", job_id)))
         if record is None:
             raise UnknownJobError(f"there is no job {job_id!r}; it may have been long ago")
         return record
@@ -226,8 +226,14 @@ class JobStore:
             for job_id in job_ids:
                 pipeline.hgetall(_key("job", job_id))
             found = pipeline.execute()
-        records = (_record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True))
+        records = (
+            self._record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)
+        )
         return [record for record in records if record is not None]
+
+    def _record(self, job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
+        record = _read_record(job_id, fields)
+        return None if record is None else record.with_page(self._settings.public_url)
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return how far jobs have come; None for those that there are not."""
@@ -381,7 +387,7 @@ class JobStore:
         return None if data is None else bytes(data)
 
 
-def _record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
+def _read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
     """Read a job; None if there is none, or if another version wrote it in another layout."""
     if not fields:
         return None
