@@ -149,8 +149,15 @@ class Problem(BaseModel):
     code: str
     """Stable; docs/errors.md lists all."""
     detail: str
-    fault: Fault
-    """Whose it is: mend the question (caller) or the job (job), or neither."""
+    fault: Annotated[
+        Fault,
+        Field(
+            description="Whose fault it is, and so what to do. `caller`: mend the question. `job`:"
+            " mend the job, which would fail on a GPU, too. `unsupported`: memgate cannot run this"
+            " kind of job, which says nothing about it. `operator`: something is not installed or"
+            " not configured. `passing`: ask again."
+        ),
+    ]
     job: str | None = None
     """The job that has no answer, if there is one."""
     errors: list[Mistake] = []

@@ -94,7 +94,7 @@ def send(call: HttpCall, policy: RetryPolicy) -> Talk[httpx2.Response]:
             if response.is_success:
                 return response
             problem = _read_problem(response)
-            if response.status_code not in (429, 503):
+            if response.status_code not in (429, 503) or problem.fault is not Fault.PASSING:
                 raise problem
             pause = _retry_after(response, pause)
             if problem.code == "TOO_MANY_WAITING":

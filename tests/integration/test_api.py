@@ -138,6 +138,19 @@ def test_a_job_that_failed_is_a_problem_with_its_own_code(
     assert client.get(f"/jobs/{job}").json()["error"]["code"] == code
 
 
+@pytest.mark.parametrize("fault", [Fault.OPERATOR, Fault.PASSING])
+def test_what_the_operator_can_mend_is_asked_anew(client: TestClient, fault: Fault) -> None:
+    """The failure is told to those who look at the job, and not to the next who asks."""
+    job = client.post("/max-batch", json=ASKED).json()["id"]
+    assert _store(client).fail(job, Failure(code="X", message="because", fault=fault))
+    told = client.get(f"/jobs/{job}").json()
+
+    again = client.post("/max-batch", json=ASKED)
+
+    assert (told["state"], told["error"]["fault"]) == ("failed", fault)
+    assert (again.status_code, again.json()["state"]) == (202, "queued")
+
+
 def test_jobs_are_listed_by_page_and_filter(client: TestClient) -> None:
     """The newest first; null where there is no next page."""
     ids = [client.post("/estimate", json=_asked(size)).json()["id"] for size in range(1, 6)]

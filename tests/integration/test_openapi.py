@@ -188,7 +188,7 @@ def test_problems_have_the_documented_schema(client: TestClient) -> None:
     """Of the framework, of our own, and of jobs."""
     example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
     job = client.post("/estimate", json=example).json()["id"]
-    error = Failure(code="JOB_FAILED", message="no", fault=Fault.CALLER)
+    error = Failure(code="JOB_FAILED", message="no", fault=Fault.JOB)
     _store(client).fail(job, error)
 
     _check(client.post("/estimate", json=example), "/estimate", "post")

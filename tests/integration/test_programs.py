@@ -43,6 +43,8 @@ def test_the_service_is_ready_with_a_queue_and_a_worker(place: Place) -> None:
         after = client.get("/readyz")
 
     assert (before.status_code, before.json()["code"]) == (503, "NO_WORKER")
+    assert before.json()["fault"] == "operator"
+    assert "retry-after" not in before.headers
     assert (after.status_code, after.json()) == (200, {"status": "ready"})
 
 
@@ -52,7 +54,7 @@ def test_without_its_queue_the_service_accepts_nothing() -> None:
         answer = client.post("/estimate", json=_ESTIMATE)
 
     assert (answer.status_code, answer.json()["code"]) == (503, "QUEUE_UNREACHABLE")
-    assert answer.headers["retry-after"] == "2"
+    assert (answer.json()["fault"], answer.headers["retry-after"]) == ("passing", "2")
 
 
 def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> None:

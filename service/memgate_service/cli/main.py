@@ -1,6 +1,8 @@
 """The command line door: ``memgate``. Reads files, calls the library, prints, sets the exit status.
 
-Exit status: 0 done (replay: all matched), 1 failed (replay: a mismatch), 2 bad usage or bad input.
+Exit status: 0 done (estimate, analyze: admit; replay: all matched), 1 failed (replay: a mismatch),
+2 bad usage or bad input, 3 reject (max-batch: no batch is admitted; fit: no GPU is), 4 uncertain.
+Of an error, the fault decides: 2 if it is the caller's, and otherwise 1.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import Fault, MemgateError, MissingExtraError
 from memgate.version import __version__
 from memgate_service.cli.commands.accuracy import accuracy_command
 from memgate_service.cli.commands.analyze import analyze_command
@@ -40,12 +43,13 @@ def _add(command: str, extra: str) -> None:
     try:
         module = import_module(f"memgate_service.cli.commands.{command}")
     except ModuleNotFoundError as error:
-        missing = error.name
+        missing = MissingExtraError.of(f"memgate {command}", error, extra)
 
         def explain(_: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
-            raise InputError(f"this needs {missing}: pip install 'memgate[{extra}]'")
+            raise missing
 
-        explain.__doc__ = f"Not installed: pip install 'memgate[{extra}]'."
+        # Rich would take an extra in brackets for markup, and print nothing of it.
+        explain.__doc__ = escape(f"Not installed: {missing.message}.")
         app.command(command, context_settings=_ANYTHING)(explain)
         return
     if hasattr(module, f"{command}_app"):
@@ -92,7 +96,7 @@ def main() -> None:
         app()
     except MemgateError as error:
         _say(error.message)
-        sys.exit(2 if isinstance(error, InputError) else 1)
+        sys.exit(2 if error.fault is Fault.CALLER else 1)
     except OSError as error:  # a full disk, a closed pipe: nobody is left to be told
         _say(f"cannot write the answer: {error.strerror}")
         sys.exit(1)

@@ -14,7 +14,7 @@ from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import Replay, replay
 from memgate.breakdown import find_peak
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import InputError
+from memgate.errors import InputError, MissingExtraError
 from memgate.gpus import GpuTarget
 from memgate.stacks import phase_spans, pick_events, stack_categories
 from memgate.timeline import Category, Phase, Timeline
@@ -54,12 +54,12 @@ def make_figure(width_inches: float, height_inches: float) -> Any:
     """Make an empty figure.
 
     Raises:
-        InputError: if matplotlib is missing, with the command that installs it.
+        MissingExtraError: if matplotlib is not installed, with the command that installs it.
     """
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise InputError("--plot needs matplotlib; run: pip install 'memgate[plot]'") from None
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("--plot", error, "plot") from None
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
@@ -87,7 +87,8 @@ def prepare_picture(path: Path) -> Path:
         Where it goes, see ``name_picture``.
 
     Raises:
-        InputError: if matplotlib is missing, or there is no such folder or kind of picture.
+        InputError: if there is no such folder or kind of picture.
+        MissingExtraError: if matplotlib is not installed.
     """
     path = name_picture(path)
     kinds = make_figure(1, 1).canvas.get_supported_filetypes()
@@ -104,7 +105,8 @@ def plot_timeline(
     """Draw a job on a GPU; where it would run out of memory, as on one that has enough.
 
     Raises:
-        InputError: if matplotlib is missing or the file cannot be written as asked.
+        InputError: if the file cannot be written as asked.
+        MissingExtraError: if matplotlib is not installed.
     """
     capacity = left_for_segments(target)
     run = replay(timeline, config, capacity)
@@ -139,7 +141,8 @@ def plot_replay(
         timeline: what was replayed; its labels and phases are shown, if it has any.
 
     Raises:
-        InputError: if matplotlib is missing or the file cannot be written as asked.
+        InputError: if the file cannot be written as asked.
+        MissingExtraError: if matplotlib is not installed.
     """
     timeline = timeline or Timeline(events=())
     figure = make_figure(12, 5.6)

@@ -71,7 +71,7 @@ def _page(request: Request, said: Response) -> Response:
         title=_TITLES.get(status, "That did not work"),
         message=message,
         code=document["code"],
-        comes_back=status == 503,
+        comes_back=status == 503 and "retry-after" in said.headers,
     )
     if "retry-after" in said.headers:
         page.headers["retry-after"] = said.headers["retry-after"]

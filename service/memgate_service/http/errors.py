@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from memgate.contract import Failure, QueueFullError, UnknownJobError
+from memgate.contract import INTERNAL, Failure, QueueFullError, UnknownJobError
 from memgate.errors import Fault, InputError, MemgateError
 from memgate.mistakes import Mistake, describe
 from memgate.validation import explain_errors
@@ -30,12 +30,13 @@ _STATUS_OF_FAULT = {
     Fault.PASSING: 503,
 }
 
-#: where there is a more exact status
+#: where there is a more exact status. The last two pass, too, but no program should ask again by
+#: itself: somebody ended the job on purpose, or there is a bug of ours
 _STATUS_OF_CODE = {
     UnknownJobError.code: 404,
     QueueFullError.code: 429,
     "CANCELED": 409,
-    "INTERNAL": 500,
+    INTERNAL: 500,
 }
 
 #: when to ask again, where nobody knows better
@@ -54,7 +55,7 @@ CODE_OF_STATUS = {
     422: InputError.code,
     429: "TOO_MANY_REQUESTS",
     431: "HEADERS_TOO_LARGE",
-    500: "INTERNAL",
+    500: INTERNAL,
 }
 
 
@@ -81,7 +82,13 @@ class ProblemError(Exception):
 
 
 def _fault_of_status(status: int) -> Fault:
-    return Fault.PASSING if status >= 500 or status in (408, 429) else Fault.CALLER
+    """Say whose fault a refusal is that does not say it itself."""
+    return Fault.PASSING if status >= 500 or status == 429 else Fault.CALLER
+
+
+def status_of(code: str, fault: Fault) -> int:
+    """Return the status of an error: its fault's, unless its code has a more exact one."""
+    return _STATUS_OF_CODE.get(code, _STATUS_OF_FAULT[fault])
 
 
 def problem(
@@ -93,7 +100,7 @@ def problem(
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """Make a problem document; only what passes by itself says when to ask again."""
+    """Make a problem document; what passes by itself, and nothing else, says when to ask again."""
     fault = fault or _fault_of_status(status)
     headers = headers or {}
     if fault is Fault.PASSING and status in (429, 503):
@@ -113,7 +120,7 @@ def problem(
 
 def problem_of_job(job_id: str, error: Failure) -> Response:
     """Tell why a job has no answer."""
-    status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
+    status = status_of(error.code, error.fault)
     headers = {"Location": f"/jobs/{job_id}"}
     more: dict[str, Any] = {"job": job_id} | _with_mistakes(error.mistakes)
     return problem(status, error.code, error.message, fault=error.fault, headers=headers, **more)
@@ -133,7 +140,7 @@ def _with_mistakes(mistakes: Sequence[Mistake]) -> dict[str, Any]:
 def unknown_problem(error: Exception) -> Response:
     """Answer for what we did not foresee; the log has it all."""
     _log.error("failed", error=type(error).__name__, exc_info=error)
-    return problem(500, "INTERNAL", "memgate failed; the log of the service says why")
+    return problem(500, INTERNAL, "memgate failed; the log of the service says why")
 
 
 def add_error_handlers(app: FastAPI) -> None:
@@ -147,7 +154,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
 def _memgate(_: Request, error: Exception) -> Response:
     assert isinstance(error, MemgateError)
-    status = _STATUS_OF_CODE.get(error.code, _STATUS_OF_FAULT[error.fault])
+    status = status_of(error.code, error.fault)
     more = _with_mistakes(error.mistakes)
     return problem(status, error.code, error.message, fault=error.fault, **more)
 

@@ -70,10 +70,14 @@ PROBLEMS = _problems(
         403: "A key whose role may not do this.",
         408: "The request took too long to come in.",
         413: "The request is too long.",
-        422: "Something in it is wrong: the problem names the field, the value and the rule.",
+        422: "Something in the question is wrong (`caller`; the problem names the field, the value"
+        " and the rule), the job itself fails (`job`), or memgate cannot run this kind of job"
+        " (`unsupported`): `fault` says which.",
         429: "Too many requests, or too many jobs wait; `Retry-After` says when to come back.",
         500: "memgate failed: our fault.",
-        503: "The queue cannot be reached, workers were lost, or too many clients wait.",
+        503: "With `Retry-After`, ask again (`passing`): the queue cannot be reached, workers were"
+        " lost, or too many clients wait. Without it, the operator must install or configure"
+        " something (`operator`).",
     }
 )
 NOT_FOUND = _problems({404: "There is no such job, or it is long over."})

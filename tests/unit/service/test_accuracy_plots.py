@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memgate.accuracy import MeasuredRun, Prediction, published_prediction, read_measured_runs
-from memgate.errors import InputError
+from memgate.errors import InputError, MissingExtraError
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from tests.conftest import DATA
 
@@ -84,5 +84,5 @@ def test_without_matplotlib_it_says_so_before_anything_runs(
     """The extra to install is named."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(InputError, match=r"pip install 'memgate\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'memgate\[plot\]'"):
         prepare_pictures(tmp_path)

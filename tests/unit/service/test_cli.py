@@ -269,7 +269,7 @@ class TestBadInput:
 
         ran = run("replay", write(make_record()), "--plot", tmp_path / "a.png")
 
-        assert ran.status == 2
+        assert ran.status == 1
         assert "pip install 'memgate[plot]'" in ran.err
 
     def test_our_own_fault_is_not_the_callers(

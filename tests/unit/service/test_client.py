@@ -19,7 +19,7 @@ import pytest
 from memgate import AsyncClient, Client
 from memgate.client import calls
 from memgate.client.errors import AnswerError, NotDoneError, RefusedError, UnreachableError
-from memgate.errors import InputError
+from memgate.errors import Fault, InputError
 from memgate.jobspec import parse_job_spec
 
 JOB = {
@@ -241,6 +241,15 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_wants(call: Any) -> None:
 
     assert call(server, "gpus") == []
     assert call.pauses == [7, 2]
+
+
+def test_a_server_that_needs_its_operator_is_not_asked_again(call: Any) -> None:
+    """503 without Retry-After: it does not pass by itself."""
+    with pytest.raises(AnswerError) as raised:
+        call(Server(problem(503, "RUNTIME_MISSING")), "gpus")
+
+    assert type(raised.value) is AnswerError
+    assert (raised.value.fault, call.pauses) == (Fault.OPERATOR, [])
 
 
 def test_a_server_that_wants_too_long_a_pause_is_not_waited_for(call: Any) -> None:

@@ -71,8 +71,15 @@ def test_a_plain_install_has_a_command(command: tuple[str, ...]) -> None:
     ],
 )
 def test_what_is_not_installed_is_told(command: tuple[str, ...], want: str) -> None:
-    """With what to install, in one sentence."""
+    """With what to install, in one sentence; it is the operator's to install, so exit 1."""
     ran = _run(*command)
-    assert ran.returncode == 2, ran.stderr
+    assert ran.returncode == 1, ran.stderr
     assert f"pip install '{want}'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_the_help_names_what_to_install() -> None:
+    """With the extra in its brackets, which Rich would take for markup."""
+    ran = _run("keys", "--help")
+
+    assert "pip install 'memgate[service]'" in " ".join(ran.stdout.split())

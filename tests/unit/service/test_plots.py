@@ -9,7 +9,7 @@ import pytest
 
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import replay
-from memgate.errors import InputError
+from memgate.errors import InputError, MissingExtraError
 from memgate.gpus import GpuSpec, GpuTarget
 from memgate.timeline import Alloc, Category, Free, Label, Phase, PhaseStart, Timeline
 from memgate.verdict import USUAL_CONTEXT_BYTES
@@ -122,5 +122,5 @@ def test_without_matplotlib_it_says_so_before_anything_runs(
     """The extra to install is named."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    with pytest.raises(InputError, match=r"pip install 'memgate\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'memgate\[plot\]'"):
         prepare_picture(tmp_path / "a.png")

