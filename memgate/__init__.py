@@ -1,5 +1,6 @@
 """memgate: will this training job fit on that GPU?
 
+    from memgate import estimate
 
     print(estimate("job.yaml", "rtx-3060").decision)
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from memgate.client.clients import AsyncClient, Client
     from memgate.client.outcome import report_when_done
     from memgate.jobspec import JobSpec
+    from memgate.local import estimate
     from memgate.report import Estimate
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "Estimate",
     "JobSpec",
     "__version__",
+    "estimate",
     "report_when_done",
 ]
 
@@ -36,12 +39,13 @@ _MODULES = {
     "Client": "memgate.client.clients",
     "Estimate": "memgate.report",
     "JobSpec": "memgate.jobspec",
+    "estimate": "memgate.local",
     "report_when_done": "memgate.client.outcome",
 }
 
 
 # Hidden from type checkers: they would take every name for one that is there.
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # pragma: no branch
 
     def __getattr__(name: str) -> object:
         """Import a name of the surface when it is first used."""

@@ -21,18 +21,17 @@ from memgate.errors import InputError, TraceExpiredError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
-from memgate.pipeline import make_timeline
 from memgate.report import Estimate, Fit, Reason
-from memgate.rules import Device
-from memgate.trace import read_trace
 from memgate.views import TimelineView, view_timeline
+from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.queue.store import JobStore
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.timelines import pack, run_name, unpack
-from memgate_worker.verdicts import fit_everywhere, judge, largest_batch
+from memgate_worker.timings import time_estimate
+from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 
 class Answer(BaseModel):
@@ -78,22 +77,11 @@ class Answerer:
         return self._estimate(work, _target(work))
 
     def _estimate(self, work: Work, target: GpuTarget) -> Answer:
-        start = time.perf_counter()
-        traced = self._trace(work, target.gpu)
-        traced_at = time.perf_counter()
-        said = judge(traced, target)
-        now = time.perf_counter()
-        seconds = {
-            "run": traced.seconds,
-            "trace": traced_at - start,
-            "replay": now - traced_at,
-            "total": now - start,
-        }
-        timings = {name: round(value * 1000) for name, value in seconds.items()}
+        said, traced = time_estimate(partial(self._trace, work, target.gpu), target)
         ample = replay(traced.timeline, parse_alloc_conf(traced.alloc_conf), AMPLE_BYTES)
         has_smaller = said.decision == "reject" and work.job is not None
         return Answer(
-            result=said.model_copy(update={"timings_ms": timings}),
+            result=said,
             view=view_timeline(
                 traced.timeline, ample, oom_event=said.oom.event if said.oom else None
             ),
@@ -177,23 +165,16 @@ class Answerer:
 
     def _analyze(self, work: Work, gpu: GpuSpec) -> TracedJob:
         assert work.trace is not None
-        start = time.perf_counter()
         data = self._store.load_trace(work.trace)
         if data is None:
             raise TraceExpiredError(
                 "the uploaded trace is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
             )
-        trace = read_trace(io.BytesIO(data), max_bytes=self._settings.max_trace_bytes)
-        device = Device(compute_capability=gpu.compute_capability)
-        return TracedJob(
-            timeline=make_timeline(trace, device),
-            engine="profile",
-            runtime="",
-            versions={},
+        return analyze_trace(
+            io.BytesIO(data),
+            gpu,
             alloc_conf=work.allocator,
-            num_parameters=0,
-            notes=(),
-            seconds=time.perf_counter() - start,
+            max_bytes=self._settings.max_trace_bytes,
         )
 
 

@@ -1,0 +1,123 @@
+"""``memgate.estimate``: an answer in this process, by the engines of ``memgate_worker``.
+
+Beside ``client`` the only room of this package that reaches outside: it reads the file that it is
+given, and imports the worker's door when it is called. A job runs in a process of its own, which is
+started by the first call and kept for the next ones; it ends with this process, or by
+``close_engines``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.contract import EngineName
+from memgate.errors import InputError, MissingExtraError, UnsupportedTraceError
+from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.gpus import GpuRequest, parse_gpu
+from memgate.jobspec import JobSpec, parse_job_spec
+from memgate.report import Estimate
+from memgate.spec_text import read_job_bytes
+
+
+def estimate(
+    job: JobSpec | Mapping[str, Any] | str | os.PathLike[str],
+    gpu: str | GpuRequest | Mapping[str, Any],
+    *,
+    engine: EngineName = "auto",
+    runtime: str | None = None,
+    allocator: str | None = None,
+    timeout_seconds: float | None = None,
+    host_memory_bytes: int | None = None,
+) -> Estimate:
+    """Say whether a training job fits on a GPU, without a server and without a GPU.
+
+    The first call takes a few seconds: it starts a process that imports torch. Later calls find it
+    warm. Threads may call this; they are answered one after the other.
+
+    Args:
+        job: a ``JobSpec``, the same as a dict, or the path of a file: a job spec (JSON or YAML) or
+            a trace of torch.profiler (``.json`` or ``.json.gz``), told apart by their content.
+        gpu: a name of the catalogue (``memgate gpus``), or a description of one.
+        engine: ``auto``, ``phantom`` or ``profile``. A trace needs none.
+        runtime: the library versions to run with (``memgate runtimes``), instead of the job's.
+        allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's.
+        timeout_seconds: longest that the job may run; ten minutes unless given.
+        host_memory_bytes: most memory of this machine it may take; 8 GiB unless given.
+
+    Returns:
+        The estimate; that a job does not fit is an answer (``decision``), not an error.
+
+    Raises:
+        InputError: if something in the question is wrong, naming the field and the rule.
+        RuntimeMissingError: if the runtime is not installed, with the command that installs it.
+        MissingExtraError: if a package is not installed, with the command that installs it.
+        MemgateError: if there is no answer for another reason; ``fault`` says whose fault it is.
+    """
+    try:
+        from memgate_worker import local
+    except ModuleNotFoundError as error:
+        raise MissingExtraError.of("memgate.estimate", error, extra="worker") from None
+
+    local.check_engine(engine)
+    limits = local.RunLimits.of(timeout_seconds, host_memory_bytes)
+    target = parse_gpu(gpu)
+    if allocator is not None:
+        parse_alloc_conf(allocator)
+    found = _find_job(job)
+    if isinstance(found, Path):
+        if engine != "auto" or runtime is not None:
+            raise InputError(f"{found} is a profiler trace: leave out engine and runtime")
+        with _naming(found), found.open("rb") as stream:
+            return local.estimate_trace(stream, target, alloc_conf=allocator or "").estimate
+    if allocator is not None:
+        found = found.model_copy(update={"allocator": allocator})
+    return local.estimate_spec(
+        found, target, engine=engine, runtime=runtime, limits=limits
+    ).estimate
+
+
+def close_engines() -> None:
+    """End the processes that earlier calls left warm; the next call starts them again."""
+    from memgate_worker import local
+
+    local.close_engines()
+
+
+def _find_job(job: JobSpec | Mapping[str, Any] | str | os.PathLike[str]) -> JobSpec | Path:
+    """Return the job spec that is meant, or the path of a trace."""
+    if isinstance(job, JobSpec):
+        return job
+    if isinstance(job, Mapping):
+        return parse_job_spec(dict(job))
+    if not isinstance(job, str | os.PathLike):
+        raise InputError(
+            f"job is of type {type(job).__name__}: give a JobSpec, a dict, or the path of a file"
+        )
+    if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
+        raise InputError("job is a text: give a JobSpec, a dict, or the path of a file")
+    path = Path(job)
+    if path.suffix == ".py":
+        raise InputError(
+            f"{path} is a script: ask on the command line, memgate estimate {path} --gpu GPU"
+        )
+    with _naming(path), path.open("rb") as stream:
+        head = stream.read(HEAD_BYTES)
+        if find_file_kind(head) is FileKind.TRACE:
+            return path
+        return read_job_bytes(head)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have errors about a file say which."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (InputError, UnsupportedTraceError) as error:
+        raise type(error)(f"{path}: {error.message}") from None

@@ -1,0 +1,216 @@
+"""Answers without a queue: a job, a script or a trace -> what memgate says of it, in this process.
+
+The one door of the worker for the command line and for ``memgate.estimate``: nothing outside of
+this package imports its engines. No rq, no Redis, no torch: engines run jobs in processes of their
+own (``engines.warm`` keeps those for the next question).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from memgate.errors import InputError
+from memgate.gpus import GpuSpec, GpuTarget
+from memgate.jobspec import JobSpec
+from memgate.max_batch import MaxBatch
+from memgate.report import Estimate, Fit, FitEntry
+from memgate.timeline import Timeline
+from memgate_worker.engines.limits import RunLimits
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.profile.analysis import analyze_trace
+from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.engines.registry import check_engine
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.engines.warm import close_engines, use_engine
+from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.verdicts import fit_everywhere, largest_batch
+
+__all__ = [
+    "LocalAnswer",
+    "RunLimits",
+    "Script",
+    "check_engine",
+    "close_engines",
+    "estimate_script",
+    "estimate_spec",
+    "estimate_trace",
+    "find_largest_batch",
+    "fit_spec",
+    "profile_script",
+    "trace_spec",
+]
+
+_DEFAULT_LIMITS = RunLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalAnswer:
+    """An estimate, and what pictures of it are drawn from."""
+
+    estimate: Estimate
+    timeline: Timeline
+    #: the allocator's settings that it was made with: a script may have set them itself
+    alloc_conf: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A person's own training script, and how it is started."""
+
+    path: Path
+    arguments: Sequence[str] = ()
+    #: optimizer steps after which it is stopped
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file():
+            raise InputError(f"{self.path}: there is no such script")
+
+
+def estimate_spec(
+    spec: JobSpec,
+    target: GpuTarget,
+    *,
+    engine: str = "auto",
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+) -> LocalAnswer:
+    """Run the loop of a job spec, and say whether it fits; ``runtime`` overrides the spec's.
+
+    Raises:
+        MemgateError: if there is no answer; its ``fault`` says whose fault that is.
+    """
+    trace = partial(trace_spec, spec, target.gpu, engine=engine, runtime=runtime, limits=limits)
+    return _answer(time_estimate(trace, target))
+
+
+def estimate_script(
+    script: Script,
+    target: GpuTarget,
+    *,
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> LocalAnswer:
+    """Run a person's own script on the phantom, and say whether it fits.
+
+    ``on_step`` hears how many optimizer steps it has made. Raises what ``estimate_spec`` raises.
+    """
+
+    def trace() -> TracedJob:
+        with use_engine("phantom", find_runtime(runtime)) as phantom:
+            assert isinstance(phantom, PhantomEngine)
+            return phantom.trace_script(
+                script.path,
+                script.arguments,
+                target.gpu,
+                num_steps=script.num_steps,
+                on_step=on_step,
+                **limits.as_arguments(),
+            )
+
+    return _answer(time_estimate(trace, target))
+
+
+def estimate_trace(
+    stream: BinaryIO, target: GpuTarget, *, alloc_conf: str = "", without: Iterable[str] = ()
+) -> LocalAnswer:
+    """Say whether the job of a profiler trace fits; nothing is run.
+
+    ``without`` names rules of the orchestration that are left out.
+
+    Raises:
+        InputError: if it is not a trace, or lacks something.
+        UnsupportedTraceError: if it is of a kind that is not analysed.
+    """
+    trace = partial(analyze_trace, stream, target.gpu, alloc_conf=alloc_conf, without=without)
+    return _answer(time_estimate(trace, target))
+
+
+def fit_spec(
+    spec: JobSpec,
+    *,
+    engine: str = "auto",
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+    on_gpus: Callable[[list[FitEntry]], None] = lambda _: None,
+) -> Fit:
+    """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
+
+    Raises what ``estimate_spec`` raises.
+    """
+    trace = partial(trace_spec, engine=engine, runtime=runtime, limits=limits)
+    return fit_everywhere(trace, spec, on_gpus)
+
+
+def find_largest_batch(
+    spec: JobSpec,
+    target: GpuTarget,
+    *,
+    engine: str = "auto",
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+    on_size: Callable[[int, Estimate], None] = lambda *_: None,
+) -> MaxBatch:
+    """Find the largest batch of a job that is admitted; ``on_size`` hears of each that was tried.
+
+    Raises what ``estimate_spec`` raises.
+    """
+    trace = partial(trace_spec, engine=engine, runtime=runtime, limits=limits)
+    found = largest_batch(trace, spec, target, on_said=on_size)
+    assert found is not None, "a search that nothing ends finds something"
+    return found
+
+
+def profile_script(
+    script: Script,
+    output: Path,
+    *,
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+    on_step: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Run a person's own script on the CPU under the profiler, and save the trace.
+
+    Returns how many optimizer steps are in it. Raises what ``estimate_spec`` raises.
+    """
+    with use_engine("profile", find_runtime(runtime)) as engine:
+        assert isinstance(engine, ProfileEngine)
+        return engine.profile_script(
+            script.path,
+            script.arguments,
+            output,
+            num_steps=script.num_steps,
+            on_step=on_step,
+            **limits.as_arguments(),
+        ).num_steps
+
+
+def trace_spec(
+    spec: JobSpec,
+    gpu: GpuSpec,
+    *,
+    engine: str = "auto",
+    runtime: str | None = None,
+    limits: RunLimits = _DEFAULT_LIMITS,
+) -> TracedJob:
+    """Run the loop of a job spec for a GPU, and return its timeline.
+
+    Raises what ``estimate_spec`` raises; a wrong engine is noticed before a missing runtime.
+    """
+    check_engine(engine)
+    with use_engine(engine, find_runtime(runtime or spec.runtime)) as started:
+        return started.trace(spec, gpu, **limits.as_arguments())
+
+
+def _answer(timed: TimedEstimate) -> LocalAnswer:
+    return LocalAnswer(
+        estimate=timed.estimate,
+        timeline=timed.traced.timeline,
+        alloc_conf=timed.traced.alloc_conf,
+    )

@@ -1,0 +1,40 @@
+"""A way to get a job's timeline -> its estimate, with how long each part took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from memgate.gpus import GpuTarget
+from memgate.report import Estimate
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.verdicts import judge
+
+
+class TimedEstimate(NamedTuple):
+    """An estimate with its ``timings_ms``, and what it was made from."""
+
+    estimate: Estimate
+    traced: TracedJob
+
+
+def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEstimate:
+    """Get a timeline, judge it, and fill in ``timings_ms``, the same four keys at every door.
+
+    ``run``: in the job's own process, 0 if an earlier run is replayed; ``trace``: until there was
+    a timeline; ``replay``: from there to the answer; ``total``: both.
+    """
+    start = time.perf_counter()
+    traced = trace()
+    traced_at = time.perf_counter()
+    estimate = judge(traced, target)
+    end = time.perf_counter()
+    seconds = {
+        "run": traced.seconds,
+        "trace": traced_at - start,
+        "replay": end - traced_at,
+        "total": end - start,
+    }
+    timings_ms = {name: round(value * 1000) for name, value in seconds.items()}
+    return TimedEstimate(estimate.model_copy(update={"timings_ms": timings_ms}), traced)
