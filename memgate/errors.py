@@ -72,6 +72,12 @@ class MemgateError(Exception):
         message = describe(mistakes)
         return cls(f"{what}: {message}" if what else message, mistakes)
 
+    def about(self, what: object) -> Self:
+        """Say in the message what the error is about, such as a file; return the error."""
+        self.message = f"{what}: {self.message}"
+        self.args = (self.message,)
+        return self
+
 
 class InputError(MemgateError):
     """Something the caller gave is wrong; the message names it, the rule and the next step."""

@@ -120,4 +120,4 @@ def _naming(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (InputError, UnsupportedTraceError) as error:
-        raise type(error)(f"{path}: {error.message}") from None
+        raise error.about(path) from None

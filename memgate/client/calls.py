@@ -78,7 +78,7 @@ def _read_file(path: Path) -> JobSpec | bytes:
     try:
         return read_job_bytes(content)
     except InputError as error:
-        raise InputError(f"{path}: {error.message}") from None
+        raise error.about(path) from None
 
 
 def _upload(name: str, trace: bytes, request: Any) -> HttpCall:

@@ -22,7 +22,7 @@ from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.timeline import Alloc, Free, Timeline
 from memgate.units import format_size
-from memgate_service.cli.commands.estimate import read_spec
+from memgate_service.cli.reading import read_spec
 from memgate_worker.engines.registry import start_engine
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 

@@ -73,22 +73,15 @@ ALLOWED = {
 #: the parts of worker that the service may use; none of them imports torch
 SERVICE_MAY_USE = {
     "memgate_worker.queue.client",
-    "memgate.contract",
     "memgate_worker.lifeline",
-    "memgate_worker.engines.client",
-    "memgate_worker.engines.phantom.engine",
-    "memgate_worker.engines.profile.engine",
-    "memgate_worker.engines.registry",
-    "memgate_worker.engines.traced",
+    "memgate_worker.local",
     "memgate_worker.queue.history",
     "memgate_worker.queue.keys",
     "memgate_worker.logs",
     "memgate_worker.queue.roster",
     "memgate_worker.runtimes.runtime",
-    "memgate_worker.settings",
     "memgate_worker.queue.settings",
     "memgate_worker.queue.store",
-    "memgate_worker.verdicts",
     "memgate_worker.queue.watchdog",
 }
 

@@ -15,11 +15,11 @@ from typing import BinaryIO
 
 from memgate.errors import InputError
 from memgate.gpus import GpuSpec, GpuTarget
-from memgate.jobspec import JobSpec
+from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
-from memgate_worker.engines.limits import RunLimits
+from memgate_worker.engines.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.profile.engine import ProfileEngine
@@ -31,6 +31,7 @@ from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 __all__ = [
+    "DEFAULT_LIMITS",
     "LocalAnswer",
     "RunLimits",
     "Script",
@@ -44,8 +45,6 @@ __all__ = [
     "profile_script",
     "trace_spec",
 ]
-
-_DEFAULT_LIMITS = RunLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +77,7 @@ def estimate_spec(
     *,
     engine: str = "auto",
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
 ) -> LocalAnswer:
     """Run the loop of a job spec, and say whether it fits; ``runtime`` overrides the spec's.
 
@@ -94,7 +93,7 @@ def estimate_script(
     target: GpuTarget,
     *,
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> LocalAnswer:
     """Run a person's own script on the phantom, and say whether it fits.
@@ -137,7 +136,7 @@ def fit_spec(
     *,
     engine: str = "auto",
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
     on_gpus: Callable[[list[FitEntry]], None] = lambda _: None,
 ) -> Fit:
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
@@ -154,7 +153,7 @@ def find_largest_batch(
     *,
     engine: str = "auto",
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
     on_size: Callable[[int, Estimate], None] = lambda *_: None,
 ) -> MaxBatch:
     """Find the largest batch of a job that is admitted; ``on_size`` hears of each that was tried.
@@ -172,7 +171,7 @@ def profile_script(
     output: Path,
     *,
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Run a person's own script on the CPU under the profiler, and save the trace.
@@ -197,13 +196,14 @@ def trace_spec(
     *,
     engine: str = "auto",
     runtime: str | None = None,
-    limits: RunLimits = _DEFAULT_LIMITS,
+    limits: RunLimits = DEFAULT_LIMITS,
 ) -> TracedJob:
     """Run the loop of a job spec for a GPU, and return its timeline.
 
     Raises what ``estimate_spec`` raises; a wrong engine is noticed before a missing runtime.
     """
     check_engine(engine)
+    check_supported(spec)
     with use_engine(engine, find_runtime(runtime or spec.runtime)) as started:
         return started.trace(spec, gpu, **limits.as_arguments())
 

@@ -31,7 +31,8 @@ def prepare_pictures(directory: Path) -> None:
     """Make sure that pictures can be drawn, before minutes are spent on what they show.
 
     Raises:
-        InputError: if matplotlib is missing or the directory cannot be made.
+        InputError: if the directory cannot be made.
+        MissingExtraError: if matplotlib is missing.
     """
     make_figure(1, 1)
     try:

@@ -54,12 +54,12 @@ def make_figure(width_inches: float, height_inches: float) -> Any:
     """Make an empty figure.
 
     Raises:
-        MissingExtraError: if matplotlib is not installed, with the command that installs it.
+        MissingExtraError: if matplotlib is missing, with the command that installs it.
     """
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        raise MissingExtraError.of("--plot", error, "plot") from None
+        raise MissingExtraError.of("--plot", error, extra="plot") from None
     return Figure(figsize=(width_inches, height_inches), layout="constrained")
 
 
@@ -88,7 +88,7 @@ def prepare_picture(path: Path) -> Path:
 
     Raises:
         InputError: if there is no such folder or kind of picture.
-        MissingExtraError: if matplotlib is not installed.
+        MissingExtraError: if matplotlib is missing.
     """
     path = name_picture(path)
     kinds = make_figure(1, 1).canvas.get_supported_filetypes()
@@ -106,7 +106,7 @@ def plot_timeline(
 
     Raises:
         InputError: if the file cannot be written as asked.
-        MissingExtraError: if matplotlib is not installed.
+        MissingExtraError: if matplotlib is missing.
     """
     capacity = left_for_segments(target)
     run = replay(timeline, config, capacity)
@@ -142,7 +142,7 @@ def plot_replay(
 
     Raises:
         InputError: if the file cannot be written as asked.
-        MissingExtraError: if matplotlib is not installed.
+        MissingExtraError: if matplotlib is missing.
     """
     timeline = timeline or Timeline(events=())
     figure = make_figure(12, 5.6)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from memgate.report import Estimate
 from memgate.units import format_size
+
+
+def show_estimate(answer: Estimate, *, as_json: bool) -> None:
+    """Print an answer for a program, or for a person."""
+    if as_json:
+        typer.echo(answer.model_dump_json())
+    else:
+        print_estimate(answer)
 
 
 def print_estimate(answer: Estimate) -> None:

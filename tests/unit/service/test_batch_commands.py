@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+import memgate
 from memgate.errors import NoKernelsError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.timeline import Alloc, Category, Label, Timeline
-from memgate_service.cli.commands import fit, max_batch
+from memgate_worker import local
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.builders import mib
@@ -65,9 +66,8 @@ def use_engine(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Let an engine be made up."""
 
     def use(sizes: Any) -> None:
-        for command in (fit, max_batch):
-            monkeypatch.setattr(command, "start_engine", _Engine(sizes))
-            monkeypatch.setattr(command, "find_runtime", lambda _: read_runtimes()["torch-2.14"])
+        monkeypatch.setattr(local, "use_engine", _Engine(sizes))
+        monkeypatch.setattr(local, "find_runtime", lambda _: read_runtimes()["torch-2.14"])
 
     return use
 
@@ -174,9 +174,10 @@ def test_the_help_does_not_show_the_key(run: Any, monkeypatch: pytest.MonkeyPatc
 
 def test_a_missing_extra_is_named(run: Any, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line does without httpx2 until a server is asked."""
-    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.delattr(memgate, "Client", raising=False)
     for name in [name for name in sys.modules if name.startswith("memgate.client.")]:
         monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx2", None)
 
     ran = run("fit", spec, "--server", "http://127.0.0.1:1")
 

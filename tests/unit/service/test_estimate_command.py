@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memgate.errors import NotModelledError
-from memgate_service.cli.commands import estimate as estimate_command
+from memgate_worker import local
 
 SCRIPT = "tests/data/scripts/plain_loop.py"
 SPEC = '{"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 8, 8]}, '
@@ -100,7 +100,7 @@ def test_a_script_that_the_phantom_refuses_is_told_its_way(
     def refuse(*_: Any) -> Any:
         raise NotModelledError("it calls cufftCreate")
 
-    monkeypatch.setattr(estimate_command, "find_runtime", refuse)
+    monkeypatch.setattr(local, "find_runtime", refuse)
 
     ran = run("estimate", SCRIPT, "--gpu", "t4")
 

@@ -71,7 +71,7 @@ def test_a_plain_install_has_a_command(command: tuple[str, ...]) -> None:
     ],
 )
 def test_what_is_not_installed_is_told(command: tuple[str, ...], want: str) -> None:
-    """With what to install, in one sentence; it is the operator's to install, so exit 1."""
+    """With what to install, in one sentence; it is the operator's to do, not a bad question."""
     ran = _run(*command)
     assert ran.returncode == 1, ran.stderr
     assert f"pip install '{want}'" in ran.stderr

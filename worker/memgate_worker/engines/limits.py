@@ -43,3 +43,6 @@ class RunLimits:
             "timeout_seconds": self.timeout_seconds,
             "host_memory_bytes": self.host_memory_bytes,
         }
+
+
+DEFAULT_LIMITS = RunLimits()

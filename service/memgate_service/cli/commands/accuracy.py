@@ -31,8 +31,8 @@ from memgate.capacity import AMPLE_BYTES, find_min_capacity
 from memgate.errors import InputError, MemgateError
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from memgate_service.cli.commands.options import AsJson, RuntimeName
-from memgate_worker.engines.registry import Engine, check_engine, start_engine
-from memgate_worker.runtimes.runtime import Runtime, find_runtime
+from memgate_worker.local import check_engine, trace_spec
+from memgate_worker.runtimes.runtime import find_runtime
 
 #: estimators as their authors write them
 _SPELLED = {"xmem": "xMem", "dnnmem": "DNNMem", "schedtune": "SchedTune", "llmem": "LLMem"}
@@ -69,21 +69,21 @@ def accuracy_command(
     """
     check_engine(engine)
     rows = _read_rows(peaks, capped, models, limit)
-    found = find_runtime(runtime)
+    name = find_runtime(runtime).name
     if plot is not None:
         prepare_pictures(plot)
     outcomes = _Outcomes(
         engine=engine,
-        runtime=found,
+        runtime=name,
         rows=rows,
-        said=_predict_all(rows, engine, found, silent=as_json),
+        said=_predict_all(rows, engine, name, silent=as_json),
     )
     pictures = [] if plot is None else outcomes.draw(plot)
     if as_json:
         failed = outcomes.failed
-        typer.echo(json.dumps(outcomes.summary() | {"runtime": found.name, "failed": failed}))
+        typer.echo(json.dumps(outcomes.summary() | {"runtime": name, "failed": failed}))
         return
-    _print(outcomes.summary(), engine, found, outcomes.failed)
+    _print(outcomes.summary(), engine, name, outcomes.failed)
     for path in pictures:
         typer.echo(f"picture: {path}")
 
@@ -93,7 +93,7 @@ class _Outcomes:
     """What one engine, and the published estimators, said of measured runs."""
 
     engine: str
-    runtime: Runtime
+    runtime: str
     rows: list[MeasuredRun]
     #: by the engine, of each row: a prediction, or why there is none
     said: list[Prediction | str]
@@ -125,7 +125,7 @@ class _Outcomes:
         }
 
     def draw(self, directory: Path) -> list[Path]:
-        ours = f"{self.engine}, {self.runtime.name}"
+        ours = f"{self.engine}, {self.runtime}"
         published = {
             _SPELLED[name]: list(zip(self.rows, self.published(name), strict=True))
             for name in PUBLISHED
@@ -156,7 +156,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def _predict_all(
-    rows: list[MeasuredRun], engine: str, runtime: Runtime, *, silent: bool
+    rows: list[MeasuredRun], engine: str, runtime: str, *, silent: bool
 ) -> list[Prediction | str]:
     """Predict in as many processes as there are processors, each with a warm engine.
 
@@ -168,11 +168,9 @@ def _predict_all(
         key = row.spec.model_dump_json(exclude={"batch_size"})
         groups.setdefault(key, []).append(position)
     said: dict[int, Prediction | str] = {}
-    with ProcessPoolExecutor(
-        max_workers=os.cpu_count(), initializer=_start_engine, initargs=(engine, runtime)
-    ) as pool:
+    with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {
-            pool.submit(_predict_group, [rows[at] for at in positions]): positions
+            pool.submit(_predict_group, [rows[at] for at in positions], engine, runtime): positions
             for positions in groups.values()
         }
         console = Console(stderr=True)
@@ -185,24 +183,15 @@ def _predict_all(
     return [said[position] for position in range(len(rows))]
 
 
-_engine: Engine | None = None
+def _predict_group(rows: list[MeasuredRun], engine: str, runtime: str) -> list[Prediction | str]:
+    return [_predict(row, engine, runtime) for row in rows]
 
 
-def _start_engine(name: str, runtime: Runtime) -> None:
-    global _engine  # one per process of the pool: its initializer has nowhere else to put it
-    _engine = start_engine(name, runtime)
-
-
-def _predict_group(rows: list[MeasuredRun]) -> list[Prediction | str]:
-    return [_predict(row) for row in rows]
-
-
-def _predict(row: MeasuredRun) -> Prediction | str:
+def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     """Predict one row, or say why the job could not be run."""
-    assert _engine is not None
     gpu = gpu_of(row)
     try:
-        traced = _engine.trace(row.spec, gpu)
+        traced = trace_spec(row.spec, gpu, engine=engine, runtime=runtime)
     except MemgateError as error:
         return error.message
     said = predict(row, traced.timeline, gpu, traced.seconds)
@@ -213,11 +202,11 @@ def _predict(row: MeasuredRun) -> Prediction | str:
     return replace(said, required_bytes=find_min_capacity(traced.timeline, config, ample))
 
 
-def _print(result: dict[str, Any], engine: str, runtime: Runtime, failed: dict[str, str]) -> None:
+def _print(result: dict[str, Any], engine: str, runtime: str, failed: dict[str, str]) -> None:
     table = Table(
         *("estimator", "rows", "median error", "p90", "beyond 10 %", "first verdict right"),
         *("capped runs", "right", "false admits", "seconds"),
-        title=f"{engine} with {runtime.name}",
+        title=f"{engine} with {runtime}",
         title_justify="left",
     )
     for name, figures in result.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -19,17 +18,16 @@ from memgate.errors import InputError
 from memgate.gpus import parse_gpu
 from memgate.layers import LayerNode, find_layers, to_document
 from memgate.mistakes import unknown_name
-from memgate.pipeline import estimate_timeline, make_timeline
 from memgate.report import Estimate
-from memgate.rules import RULES, Device
-from memgate.timeline import Timeline
-from memgate.trace import Trace, read_trace
+from memgate.rules import RULES
 from memgate.units import format_size
-from memgate_service.cli.commands.estimate import EXIT_STATUS, read_gpu, tell_estimate
 from memgate_service.cli.commands.options import ApiKey, AsJson, Gpu, Picture, Server
-from memgate_service.cli.commands.remote import connect, refuse
+from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
-from memgate_service.cli.printing import print_estimate
+from memgate_service.cli.printing import print_estimate, show_estimate
+from memgate_service.cli.reading import open_trace, read_gpu
+from memgate_service.cli.remote import connect, refuse
+from memgate_worker.local import LocalAnswer, estimate_trace
 
 #: of the tree of layers: deeper ones, and smaller ones, are left out
 _MAX_DEPTH = 4
@@ -59,29 +57,21 @@ def analyze_command(
     """
     if server:
         refuse(server, without=bool(without), plot=plot is not None)
-        with connect(server, api_key, silent=as_json) as client:
-            tell_estimate(
-                client.estimate(path, read_gpu(gpu), allocator=allocator), as_json=as_json
-            )
-    _check_rules(without or [])
-    plot = prepare_picture(plot) if plot is not None else None
-    start = time.perf_counter()
-    target = parse_gpu(read_gpu(gpu))
-    device = Device(compute_capability=target.gpu.compute_capability)
-    timeline = make_timeline(_read(path), device, without=without or [])
-    traced_at = time.perf_counter()
-    answer = estimate_timeline(
-        timeline, target, alloc_conf=allocator, engine="profile", runtime="", versions={}
-    )
-    now = time.perf_counter()
-    seconds = {"trace": traced_at - start, "replay": now - traced_at, "total": now - start}
-    timings = {name: round(value * 1000) for name, value in seconds.items()}
-    answer = answer.model_copy(update={"timings_ms": timings})
-    ample = replay(timeline, parse_alloc_conf(allocator), AMPLE_BYTES)
-    layers = find_layers(timeline, ample)
-    if plot is not None:
-        plot_timeline(timeline, parse_alloc_conf(allocator), target, title=path.name, path=plot)
-    _tell(answer, timeline, layers, as_json=as_json)
+        with open_trace(path) as stream, connect(server, api_key, silent=as_json) as client:
+            trace = stream.read()
+            answer: Estimate = client.estimate(trace, read_gpu(gpu), allocator=allocator)
+        show_estimate(answer, as_json=as_json)
+    else:
+        _check_rules(without or [])
+        picture = prepare_picture(plot) if plot is not None else None
+        target = parse_gpu(read_gpu(gpu))
+        with open_trace(path) as stream:
+            found = estimate_trace(stream, target, alloc_conf=allocator, without=without or [])
+        if picture is not None:
+            config = parse_alloc_conf(allocator)
+            plot_timeline(found.timeline, config, target, title=path.name, path=picture)
+        answer = found.estimate
+        _show(found, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
@@ -93,22 +83,16 @@ def _check_rules(wanted: list[str]) -> None:
             raise InputError.from_mistakes(mistake)
 
 
-def _read(path: Path) -> Trace:
-    try:
-        with path.open("rb") as stream:
-            return read_trace(stream)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except InputError as error:
-        raise type(error)(f"{path}: {error.message}") from None
-
-
-def _tell(answer: Estimate, timeline: Timeline, layers: LayerNode, *, as_json: bool) -> None:
+def _show(found: LocalAnswer, *, as_json: bool) -> None:
+    """Print an answer, what each layer holds at the peak, and what could not be explained."""
+    timeline = found.timeline
+    ample = replay(timeline, parse_alloc_conf(found.alloc_conf), AMPLE_BYTES)
+    layers = find_layers(timeline, ample)
     if as_json:
         more = {"layers": to_document(layers), "diagnostics": count_problems(timeline)}
-        typer.echo(json.dumps(answer.model_dump() | more))
+        typer.echo(json.dumps(found.estimate.model_dump() | more))
         return
-    print_estimate(answer)
+    print_estimate(found.estimate)
     if unexplained := tell_diagnostics(timeline):
         Console(highlight=False).print(f"not explained: {unexplained}")
     tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")

@@ -30,7 +30,7 @@ def controller_command(
     MEMGATE_ADMISSION_* settings as the webhooks. deploy/kubernetes/ has what it needs to run there.
     With --kueue: deploy/examples/kueue/.
     """
-    from memgate.client.clients import Client
+    from memgate import Client
     from memgate_service.admission.kubernetes.controller import Controller
     from memgate_service.admission.kueue.controller import KueueController
 

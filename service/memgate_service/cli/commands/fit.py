@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from memgate.contract import EngineName
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
 from memgate.units import format_size
-from memgate_service.cli.commands.estimate import read_spec
 from memgate_service.cli.commands.options import (
     ApiKey,
     AsJson,
@@ -22,14 +21,10 @@ from memgate_service.cli.commands.options import (
     Server,
     Timeout,
 )
-from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
-from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.registry import check_engine, start_engine
-from memgate_worker.runtimes.runtime import find_runtime
-from memgate_worker.verdicts import fit_everywhere
-
-#: no GPU admits it
-_EXIT_NONE = 3
+from memgate_service.cli.exit_status import REJECTED
+from memgate_service.cli.reading import read_spec
+from memgate_service.cli.remote import connect, engine_name, with_runtime
+from memgate_worker.local import DEFAULT_LIMITS, RunLimits, fit_spec
 
 _COLOURS = {"admit": "green", "reject": "red", "uncertain": "yellow", "unknown": "dim"}
 
@@ -40,7 +35,7 @@ def fit_command(
     ],
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -52,28 +47,27 @@ def fit_command(
 
     Example: memgate fit deploy/examples/gpt2.yaml
     """
+    named = engine_name(engine)
     spec = with_runtime(read_spec(job), runtime)
     if server:
         with connect(server, api_key, silent=as_json) as client:
-            fit = client.fit(spec, engine=engine_name(engine), wait=timeout)
+            fit = client.fit(spec, engine=named, wait=timeout)
     else:
-        fit = _try_all(spec, engine, timeout, silent=as_json)
+        fit = _try_all(spec, named, timeout, silent=as_json)
     if as_json:
         typer.echo(fit.model_dump_json())
     else:
         _print(fit)
-    raise typer.Exit(_EXIT_NONE if fit.smallest is None else 0)
+    raise typer.Exit(REJECTED if fit.smallest is None else 0)
 
 
-def _try_all(spec: JobSpec, engine: str, timeout: float, *, silent: bool) -> Fit:
-    check_engine(engine)
+def _try_all(spec: JobSpec, engine: EngineName, timeout: float, *, silent: bool) -> Fit:
     console = Console(stderr=True, highlight=False, quiet=silent)
 
-    def tell(known: list[FitEntry]) -> None:
+    def show(known: list[FitEntry]) -> None:
         console.print(f"tried {', '.join(entry.gpu for entry in known)}")
 
-    with start_engine(engine, find_runtime(spec.runtime)) as started:
-        return fit_everywhere(partial(started.trace, timeout_seconds=timeout), spec, tell)
+    return fit_spec(spec, engine=engine, limits=RunLimits(timeout_seconds=timeout), on_gpus=show)
 
 
 def _print(fit: Fit) -> None:

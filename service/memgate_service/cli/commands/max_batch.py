@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from memgate.contract import EngineName
 from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from memgate.units import format_size
-from memgate_service.cli.commands.estimate import read_gpu, read_spec
 from memgate_service.cli.commands.options import (
     ApiKey,
     AsJson,
@@ -25,14 +24,10 @@ from memgate_service.cli.commands.options import (
     Server,
     Timeout,
 )
-from memgate_service.cli.commands.remote import connect, engine_name, with_runtime
-from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.registry import check_engine, start_engine
-from memgate_worker.runtimes.runtime import find_runtime
-from memgate_worker.verdicts import largest_batch
-
-#: not even one sample is admitted
-_EXIT_NONE = 3
+from memgate_service.cli.exit_status import REJECTED
+from memgate_service.cli.reading import read_gpu, read_spec
+from memgate_service.cli.remote import connect, engine_name, with_runtime
+from memgate_worker.local import DEFAULT_LIMITS, RunLimits, find_largest_batch
 
 
 def max_batch_command(
@@ -42,7 +37,7 @@ def max_batch_command(
     gpu: Gpu,
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
+    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -53,34 +48,32 @@ def max_batch_command(
 
     Example: memgate max-batch deploy/examples/resnet50.json --gpu rtx-3060
     """
+    named = engine_name(engine)
     spec = with_runtime(read_spec(job), runtime)
     document = read_gpu(gpu)
     if server:
         with connect(server, api_key, silent=as_json) as client:
-            found = client.max_batch(spec, document, engine=engine_name(engine), wait=timeout)
+            found = client.max_batch(spec, document, engine=named, wait=timeout)
     else:
-        found = _search(spec, document, engine, timeout, silent=as_json)
+        found = _search(spec, document, named, timeout, silent=as_json)
     if as_json:
         typer.echo(found.model_dump_json())
     else:
         _print(found, gpu)
-    raise typer.Exit(_EXIT_NONE if found.batch_size is None else 0)
+    raise typer.Exit(REJECTED if found.batch_size is None else 0)
 
 
-def _search(spec: JobSpec, gpu: object, engine: str, timeout: float, *, silent: bool) -> MaxBatch:
-    check_engine(engine)
-    target = parse_gpu(gpu)
+def _search(
+    spec: JobSpec, gpu: object, engine: EngineName, timeout: float, *, silent: bool
+) -> MaxBatch:
     console = Console(stderr=True, highlight=False, quiet=silent)
 
-    def tell(size: int, said: Estimate) -> None:
+    def show(size: int, said: Estimate) -> None:
         needs = format_size(said.upper_bound_bytes)
         console.print(f"tried {size}: {said.decision}, needs up to {needs}")
 
-    with start_engine(engine, find_runtime(spec.runtime)) as started:
-        trace = partial(started.trace, timeout_seconds=timeout)
-        found = largest_batch(trace, spec, target, on_said=tell)
-    assert found is not None
-    return found
+    limits = RunLimits(timeout_seconds=timeout)
+    return find_largest_batch(spec, parse_gpu(gpu), engine=engine, limits=limits, on_size=show)
 
 
 def _print(found: MaxBatch, gpu: str) -> None:

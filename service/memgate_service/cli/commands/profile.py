@@ -9,11 +9,9 @@ import typer
 
 from memgate.errors import InputError
 from memgate.units import GIB, format_size
-from memgate_service.cli.commands.estimate import show_steps
 from memgate_service.cli.commands.options import HostMemory, RuntimeName, Timeout
-from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS
-from memgate_worker.engines.profile.engine import ProfileEngine
-from memgate_worker.runtimes.runtime import find_runtime
+from memgate_service.cli.progress import show_steps
+from memgate_worker.local import DEFAULT_LIMITS, RunLimits, Script, profile_script
 
 
 def profile_command(
@@ -28,8 +26,8 @@ def profile_command(
         int, typer.Option(min=1, help="Optimizer steps after which it is stopped.")
     ] = 3,
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_TIMEOUT_SECONDS,
-    host_memory: HostMemory = DEFAULT_HOST_MEMORY_BYTES / GIB,
+    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
+    host_memory: HostMemory = DEFAULT_LIMITS.host_memory_bytes / GIB,
 ) -> None:
     """Run a training script, unchanged, on the CPU for a few steps and save what a profiler sees.
 
@@ -37,23 +35,12 @@ def profile_command(
 
     Example: memgate profile train.py --batch-size 4 -o trace.json
     """
-    if not script.is_file():
-        raise InputError(f"{script}: there is no such script")
+    given = Script(path=script, arguments=arguments or [], num_steps=steps)
     if not output.resolve().parent.is_dir():
         raise InputError(f"{output}: there is no such folder")
-    with (
-        ProfileEngine(find_runtime(runtime)) as engine,
-        show_steps(script, steps, silent=False) as on_step,
-    ):
-        told = engine.profile_script(
-            script,
-            arguments or [],
-            output,
-            num_steps=steps,
-            timeout_seconds=timeout,
-            host_memory_bytes=int(host_memory * GIB),
-            on_step=on_step,
-        )
+    limits = RunLimits(timeout_seconds=timeout, host_memory_bytes=int(host_memory * GIB))
+    with show_steps(script, steps, silent=False) as on_step:
+        num_steps = profile_script(given, output, runtime=runtime, limits=limits, on_step=on_step)
     size = format_size(output.stat().st_size)
-    typer.echo(f"{output}: {told.num_steps} steps of {script.name}, {size}")
+    typer.echo(f"{output}: {num_steps} steps of {script.name}, {size}")
     typer.echo(f"next: memgate analyze {output} --gpu GPU")

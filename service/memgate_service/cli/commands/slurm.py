@@ -14,7 +14,7 @@ from memgate.errors import InputError, MemgateError, MissingExtraError
 from memgate_service.cli.commands.options import ApiKey
 
 if TYPE_CHECKING:
-    from memgate.client.clients import Client
+    from memgate import Client
 
 slurm_app = typer.Typer(
     name="slurm",
@@ -126,10 +126,8 @@ def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
 
 
 def _client(server: str | None, api_key: str | None, key_file: Path | None) -> Client:
-    try:
-        from memgate.client.clients import Client  # an extra: the command line does without
-    except ModuleNotFoundError as error:
-        raise MissingExtraError.of("memgate slurm", error, "client") from None
+    from memgate import Client  # an extra: the command line does without
+
     if key_file is not None:
         try:
             api_key = key_file.read_text().strip()

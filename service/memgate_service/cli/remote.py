@@ -11,10 +11,10 @@ from rich.console import Console
 from memgate.contract import EngineName
 from memgate.errors import InputError, MissingExtraError
 from memgate.jobspec import JobSpec
-from memgate_worker.engines.registry import check_engine
+from memgate_worker.local import check_engine
 
 if TYPE_CHECKING:
-    from memgate.client.clients import Client
+    from memgate import Client
 
 #: a person waits for the error: fewer tries than a program makes
 _NUM_TRIES = 3
@@ -22,11 +22,13 @@ _NUM_TRIES = 3
 
 @contextmanager
 def connect(server: str, api_key: str | None, *, silent: bool = False) -> Iterator[Client]:
-    """Open a client, and show that it waits."""
-    try:
-        from memgate.client.clients import Client  # an extra: the command line does without
-    except ModuleNotFoundError as error:
-        raise MissingExtraError.of("--server", error, "client") from None
+    """Open a client, and show that it waits.
+
+    Raises:
+        MissingExtraError: if the client's packages are not installed.
+    """
+    from memgate import Client  # an extra: the command line does without
+
     console = Console(stderr=True, quiet=silent)
     with (
         Client(server, api_key=api_key, num_tries=_NUM_TRIES) as client,

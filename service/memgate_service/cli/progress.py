@@ -1,0 +1,24 @@
+"""How far a script has come, for the person who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+
+@contextmanager
+def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Callable[[int], None]]:
+    """Yield what to call with the number of optimizer steps; a script may load data for a while."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=silent) as shown:
+        task = shown.add_task(f"{script.name}: starting")
+
+        def on_step(num_steps: int) -> None:
+            shown.update(task, description=f"{script.name}: step {num_steps} of {steps}")
+
+        yield on_step

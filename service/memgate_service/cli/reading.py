@@ -1,0 +1,67 @@
+"""What a person gives on the command line -> values: a job spec, a trace, a GPU."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memgate.errors import InputError, UnsupportedTraceError
+from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.jobspec import JobSpec, check_supported
+from memgate.spec_text import read_job_bytes
+
+
+def read_spec(path: Path) -> JobSpec:
+    """Read a job spec, JSON or YAML, from a file or (``-``) from standard input.
+
+    Raises:
+        InputError: if there is none, with the field and the rule.
+        UnsupportedJobError: if it describes a job that memgate cannot run yet.
+    """
+    with _naming(path):
+        content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
+        if find_file_kind(content[:HEAD_BYTES]) is FileKind.TRACE:
+            raise InputError(f"this is a profiler trace: memgate analyze {path} --gpu GPU")
+        spec = read_job_bytes(content)
+    check_supported(spec)
+    return spec
+
+
+@contextmanager
+def open_trace(path: Path) -> Iterator[BinaryIO]:
+    """Open a trace; what is wrong with it is said with the name of the file.
+
+    Raises:
+        InputError: if it cannot be read, or is not a trace.
+    """
+    with _naming(path), path.open("rb") as stream:
+        yield stream
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Have errors about a file say which."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (InputError, UnsupportedTraceError) as error:
+        raise error.about(path) from None
+
+
+def read_gpu(text: str) -> Any:
+    """Read a GPU as it is given on the command line: a name, or JSON.
+
+    Raises:
+        InputError: if it begins like JSON and is not.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"gpu {text!r} is not JSON: {error}") from None
