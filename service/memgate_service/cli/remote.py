@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 
 from memgate.contract import EngineName
-from memgate.errors import InputError, MissingExtraError
+from memgate.errors import InputError
 from memgate.jobspec import JobSpec
 from memgate_worker.local import check_engine
 

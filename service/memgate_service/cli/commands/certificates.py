@@ -46,7 +46,9 @@ def certificates_command(
     try:
         from memgate_service.admission.kubernetes.certificates import CertificateKeeper, Place
     except ModuleNotFoundError as error:
-        raise MissingExtraError.of("memgate certificates", error, extra="service,kubernetes") from None
+        raise MissingExtraError.of(
+            "memgate certificates", error, extra="service,kubernetes"
+        ) from None
     place = Place(namespace=namespace, secret=secret, hosts=tuple(host), webhook=webhook)
     cluster = Cluster.connect(AdmissionSettings.from_environment().kubeconfig)
     keeper = CertificateKeeper(cluster, place, lambda: datetime.now(UTC), timedelta(days=days))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from memgate.errors import InputError, MemgateError, MissingExtraError
+from memgate.errors import InputError, MemgateError
 from memgate_service.cli.commands.options import ApiKey
 
 if TYPE_CHECKING:

@@ -1,0 +1,136 @@
+"""The commands of ``memgate``: each is imported when it is run.
+
+Help and completion of names need only what is written here, so ``memgate --version`` and the shell
+do not wait for plots, settings or a web framework. A command whose packages are missing is listed
+all the same, and says which extra brings them when it is run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from memgate.errors import MissingExtraError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command, or a group of them, before it is imported."""
+
+    name: str
+    #: the first sentence of its help
+    summary: str
+    #: of ``memgate_service.cli.commands``, if it is not called like the command; it has
+    #: ``NAME_command``, or ``NAME_app`` for a group
+    module: str = ""
+    #: what brings the packages that it needs
+    extra: str = ""
+    #: options that it does not know belong to the user's script
+    takes_unknown_options: bool = False
+
+    def load(self) -> Any:
+        """Import it.
+
+        Raises:
+            MissingExtraError: if its packages are not installed, with the command that does it.
+        """
+        name = self.name.replace("-", "_")
+        try:
+            module = import_module(f"memgate_service.cli.commands.{self.module or name}")
+        except ModuleNotFoundError as error:
+            raise MissingExtraError.of(f"memgate {self.name}", error, self.extra) from None
+        if hasattr(module, f"{name}_app"):
+            return get_group(getattr(module, f"{name}_app"))
+        alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        settings = {"ignore_unknown_options": True} if self.takes_unknown_options else None
+        alone.command(self.name, context_settings=settings)(getattr(module, f"{name}_command"))
+        return get_command(alone)
+
+
+_ALL = (
+    Command(
+        name="up",
+        summary="Start everything on this machine: queue, workers and HTTP service.",
+        extra="service,up",
+    ),
+    Command(name="estimate", summary="Will this job fit on that GPU?"),
+    Command(name="analyze", summary="Would the job of this CPU trace fit on that GPU?"),
+    Command(name="max-batch", summary="What is the largest batch that is admitted?"),
+    Command(name="fit", summary="On which GPUs does this job fit?"),
+    Command(
+        name="profile",
+        summary="Run a training script, unchanged, on the CPU for a few steps and save what a"
+        " profiler sees.",
+        takes_unknown_options=True,
+    ),
+    Command(
+        name="gpus", module="listings", summary="List the GPUs that a job can be asked to fit on."
+    ),
+    Command(
+        name="runtimes",
+        module="listings",
+        summary="List the library versions that jobs can be run with, and which are installed.",
+    ),
+    Command(
+        name="replay",
+        summary="Replay recordings of PyTorch's CUDA caching allocator and compare every answer.",
+    ),
+    Command(
+        name="accuracy",
+        summary="Predict every row of a truth file and print the table against the published"
+        " estimators.",
+    ),
+    Command(name="keys", summary="Make, list and revoke API keys.", extra="service"),
+    Command(
+        name="slurm",
+        summary="Release the jobs that Slurm holds for memgate, and report what jobs really took.",
+        extra="client",
+    ),
+    Command(
+        name="certificates",
+        summary="Keep the certificate of the admission webhooks fresh; the Helm chart runs this"
+        " every day.",
+        extra="service,kubernetes",
+    ),
+    Command(
+        name="controller",
+        summary="Release Kubernetes objects that are held until memgate has an answer; runs until"
+        " stopped.",
+        extra="service,client,kubernetes",
+    ),
+)
+
+#: by name, in the order of the help
+COMMANDS = {command.name: command for command in _ALL}
+
+
+def add_stub(app: typer.Typer, command: Command) -> None:
+    """List a command without importing it."""
+
+    def stub() -> None:
+        """``LazyGroup`` runs the command itself."""
+        raise AssertionError(f"{command.name} was not imported")
+
+    app.command(command.name, help=command.summary)(stub)
+
+
+class LazyGroup(TyperGroup):
+    """A group that lists stubs, and imports a command when it is run or its options completed."""
+
+    # Any: typer keeps the types of click to itself
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command that is meant, and import it."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        if name not in COMMANDS:
+            return name, stub, rest
+        try:
+            return name, COMMANDS[name].load(), rest
+        except MissingExtraError:
+            if ctx.resilient_parsing:  # the shell wants completions, and nobody would read this
+                return name, stub, rest
+            raise
