@@ -82,4 +82,4 @@ def test_the_help_names_what_to_install() -> None:
     """With the extra in its brackets, which Rich would take for markup."""
     ran = _run("keys", "--help")
 
-    assert "pip install 'memgate[service]'" in " ".join(ran.stdout.split())
+    assert "pip install 'memgate[service]'" in " ".join(ran.stderr.split())
