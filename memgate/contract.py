@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from memgate.errors import Fault, InputError, MemgateError, PassingError
-from memgate.gpus import GpuRequest
+from memgate.gpus import GpuRequest, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.mistakes import Mistake
@@ -95,6 +95,17 @@ class Work(BaseModel):
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 
+    @property
+    def target(self) -> GpuTarget:
+        """The GPU that the question is about.
+
+        Raises:
+            InputError: if it names none, or one that is not in the catalogue.
+        """
+        if self.gpu is None:
+            raise InputError("gpu is missing: name one of the catalogue, or describe it")
+        return self.gpu.target()
+
 
 #: of what nobody foresaw: a bug of ours
 INTERNAL = "INTERNAL"
@@ -150,6 +161,9 @@ class JobRecord(BaseModel):
     result: Result | None = None
     """The answer; which of the three it is, ``kind`` says."""
     error: Failure | None = None
+    identity: str = ""
+    """Digest of what made the answer: versions of memgate and its engines, the runtime's libraries
+    and cuDNN. An answer is given again only while workers of this identity are there, or none."""
     advice_until: datetime | None = None
     """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
     then; it says so again while it looks, so what is in the past is a worker that was lost."""

@@ -264,6 +264,15 @@ class GpuRequest(BaseModel):
         if any(described) != all(described) or (self.name is None) == all(described):
             raise RuleError("give either 'name', or 'memory_bytes' and 'compute_capability'")
 
+    def target(self) -> GpuTarget:
+        """Return the GPU that is asked for, and what is left of it.
+
+        Raises:
+            UnknownGpuError: if it is named and not in the catalogue.
+        """
+        gpu = find_gpu(self.name) if self.name is not None else _described(self)
+        return GpuTarget(gpu=gpu, already_used_bytes=self.already_used_bytes, count=self.count)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTarget:
@@ -282,9 +291,7 @@ def parse_gpu(document: object) -> GpuTarget:
     """
     if isinstance(document, str):
         return GpuTarget(gpu=find_gpu(document))
-    asked = validate(GpuRequest, document, what="gpu")
-    gpu = find_gpu(asked.name) if asked.name is not None else _described(asked)
-    return GpuTarget(gpu=gpu, already_used_bytes=asked.already_used_bytes, count=asked.count)
+    return validate(GpuRequest, document, what="gpu").target()
 
 
 def _described(asked: GpuRequest) -> GpuSpec:

@@ -19,7 +19,6 @@ from fastapi.testclient import TestClient
 from memgate.contract import Asker, Failure, JobRecord, Priority, Work
 from memgate.decision import Decision
 from memgate.errors import Fault
-from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
 from memgate.schemas import EstimateCreate
@@ -55,7 +54,7 @@ def _answer(store: JobStore, work: Work, asked_by: Asker = Asker.CALLER) -> JobR
         events=(Alloc(0, mib(30)), Free(0), Alloc(1, mib(30))),
         labels=(Label(Category.ACTIVATIONS, "fc"), Label(Category.PARAMETERS, "fc")),
     )
-    target = parse_gpu(work.gpu.model_dump(exclude_none=True))
+    target = work.target
     said: Estimate = estimate_timeline(
         timeline, target, engine="phantom", runtime="torch", versions={}
     )

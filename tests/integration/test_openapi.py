@@ -105,8 +105,7 @@ def _answer(record: JobRecord) -> str:
     if record.kind is WorkKind.FIT:
         gpus = [FitEntry.of(gpu, ask(parse_gpu(gpu.name))) for gpu in CATALOGUE.values()]
         return Fit(gpus=gpus, smallest=gpus[0].gpu).model_dump_json()
-    assert record.work.gpu is not None
-    said = ask(parse_gpu(record.work.gpu.model_dump(exclude_none=True)))
+    said = ask(record.work.target)
     if record.kind is WorkKind.MAX_BATCH:
         too_much = said.model_copy(update={"decision": "reject", "headroom_bytes": -1})
         found = find_max_batch(lambda size: said if size == 1 else too_much, 1)

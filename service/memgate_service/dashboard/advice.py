@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKind
 from memgate.decision import Decision
-from memgate.gpus import parse_gpu
 from memgate.jobspec import JobSpec, Precision
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
@@ -74,9 +73,7 @@ def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
     )
     changes: list[tuple[str, str, dict[str, Any]]] = []
     if job.precision in (Precision.FP32, Precision.TF32):
-        assert work.gpu is not None
-        gpu = parse_gpu(work.gpu.model_dump(exclude_none=True)).gpu
-        has_bf16 = gpu.compute_capability[0] >= _FIRST_WITH_BF16
+        has_bf16 = work.target.gpu.compute_capability[0] >= _FIRST_WITH_BF16
         amp = Precision.AMP_BF16 if has_bf16 else Precision.AMP_FP16
         changes.append(("precision", f"Mixed precision ({amp})", {"precision": amp}))
     if not job.gradient_checkpointing:

@@ -10,7 +10,7 @@ from typing import Any
 from memgate.contract import JobRecord
 from memgate.decision import Decision
 from memgate.explanation import Sizes, explain
-from memgate.gpus import CATALOGUE, GpuSpec, parse_gpu
+from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.report import Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
@@ -77,7 +77,7 @@ def describe_gpu(record: JobRecord) -> str:
     """Name the GPU of a question."""
     if record.work.gpu is None:
         return "all GPUs"
-    return parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu.name
+    return record.work.target.gpu.name
 
 
 def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
@@ -180,7 +180,7 @@ def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
 def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell:
     """Judge a job on a GPU that was not asked about, by what it needs on the one that was."""
     assert record.work.gpu is not None
-    asked = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    asked = record.work.target.gpu
     is_asked = gpu.name == record.work.gpu.name
     decision: Decision | None
     if is_asked:  # other processes on it, and doubts, have been counted in
@@ -211,5 +211,4 @@ def _is_doubted(said: Estimate) -> bool:
 
 def capacity_line(record: JobRecord) -> int:
     """Return what the allocator can take of the GPU: where the chart draws its line."""
-    assert record.work.gpu is not None
-    return left_for_segments(parse_gpu(record.work.gpu.model_dump(exclude_none=True)))
+    return left_for_segments(record.work.target)

@@ -9,7 +9,6 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from memgate.contract import WorkKind
-from memgate.gpus import parse_gpu
 from memgate.jobspec import check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
@@ -69,7 +68,7 @@ async def _from_json(
     check_supported(asked.job)
     work = asked.work(kind) if isinstance(asked, EstimateCreate) else asked.work()
     if work.gpu is not None:
-        parse_gpu(work.gpu.model_dump(exclude_none=True))
+        work.gpu.target()  # refuses a name that the catalogue does not have
     return await ask(request, parts, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
 
 
@@ -82,7 +81,7 @@ async def _from_trace(request: Request, parts: Parts, prefer: str | None) -> Res
         if not isinstance(asked, str) or not isinstance(upload, UploadFile):
             raise ProblemError(422, "send the field 'request' (JSON) and the file 'trace'")
         create = read_json(TraceEstimateCreate, asked)
-        parse_gpu(create.gpu.model_dump(exclude_none=True))
+        create.gpu.target()  # refuses a name that the catalogue does not have
         async with _uploads:
             data = await upload.read()
             name = await anyio.to_thread.run_sync(parts.queue.save_trace, data)

@@ -8,7 +8,6 @@ import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
 from memgate.contract import JobRecord, Work
-from memgate.gpus import parse_gpu
 from memgate.report import Estimate
 from memgate.schemas import AccuracyRead, OutcomeCreate
 from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
@@ -77,7 +76,7 @@ def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
     """Tell whether a job ran on the GPU that it was estimated for."""
     if outcome.gpu_product is None or record.work.gpu is None:
         return True
-    gpu = parse_gpu(record.work.gpu.model_dump(exclude_none=True)).gpu
+    gpu = record.work.target.gpu
     return outcome.gpu_product in (gpu.name, gpu.product)
 
 
