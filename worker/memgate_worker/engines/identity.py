@@ -1,0 +1,51 @@
+"""Runtimes as they are installed here -> the identities under which runs and answers are kept.
+
+Everything is read from the disk, without starting a process of the runtime. It is read again for
+each question, since an operator may install a runtime or cuDNN while a worker runs.
+"""
+
+from __future__ import annotations
+
+from memgate.contract import Work
+from memgate.run_key import EngineIdentity, RuntimeIdentity
+from memgate.version import __version__
+from memgate_worker.engines.phantom.build import STAMP_NAME
+from memgate_worker.engines.revision import ENGINE_REVISION
+from memgate_worker.engines.versions import library_versions
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
+
+
+def identify_engine(runtime: Runtime | None = None) -> EngineIdentity:
+    """Return the identity of the engines in a runtime; without one, of the analysis of traces."""
+    return EngineIdentity(
+        version=__version__,
+        revision=ENGINE_REVISION,
+        runtime=RuntimeIdentity() if runtime is None else _identify_runtime(runtime),
+    )
+
+
+def identify_engines() -> tuple[EngineIdentity, ...]:
+    """Return the identities of everything that a worker on this machine can run."""
+    installed = [runtime for runtime in read_runtimes().values() if runtime.is_installed]
+    return (identify_engine(), *map(identify_engine, installed))
+
+
+def identify_work(work: Work) -> str:
+    """Return the digest of the identity that answers a question; empty if nothing here can."""
+    if work.job is None:
+        return identify_engine().digest()
+    runtime = read_runtimes().get(work.job.runtime or DEFAULT_RUNTIME)
+    if runtime is None or not runtime.is_installed:
+        return ""
+    return identify_engine(runtime).digest()
+
+
+def _identify_runtime(runtime: Runtime) -> RuntimeIdentity:
+    stamp = runtime.stubs / STAMP_NAME
+    versions = library_versions(runtime.site_packages) if runtime.is_installed else {}
+    return RuntimeIdentity(
+        name=runtime.name,
+        versions=tuple(versions.items()),
+        cudnn=runtime.cudnn if runtime.has_cudnn else None,
+        stubs=stamp.read_text() if stamp.is_file() else "",
+    )
