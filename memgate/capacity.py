@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import Replay, replay
 from memgate.timeline import Timeline
@@ -16,6 +18,28 @@ _STEP = 2 * MIB
 
 #: capacities that are tried from the top down before the search
 _NUM_TRIED = 4
+
+
+class MemoryNeeds:
+    """What a timeline needs under some allocator settings: replayed once, asked for many GPUs."""
+
+    def __init__(self, timeline: Timeline, config: AllocatorConfig) -> None:
+        self._timeline = timeline
+        self._config = config
+        self._least_bytes: dict[int, int] = {}
+
+    @cached_property
+    def ample(self) -> Replay:
+        """What it would do if there were no end of memory."""
+        return replay(self._timeline, self._config, AMPLE_BYTES)
+
+    def least_bytes(self, *, died_at_bytes: int = 0) -> int:
+        """Return the smallest capacity in which it runs, see ``find_min_capacity``."""
+        if died_at_bytes not in self._least_bytes:
+            self._least_bytes[died_at_bytes] = find_min_capacity(
+                self._timeline, self._config, self.ample, died_at_bytes=died_at_bytes
+            )
+        return self._least_bytes[died_at_bytes]
 
 
 def find_min_capacity(

@@ -13,7 +13,7 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
-from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.capacity import MemoryNeeds
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.gpus import CATALOGUE, GpuTarget
@@ -48,23 +48,24 @@ def estimate_timeline(
     notes: Sequence[Reason] = (),
     doubts: Sequence[Reason] = (),
     architectures: Collection[str] = (),
+    needs: MemoryNeeds | None = None,
 ) -> Estimate:
     """Answer for one job and one GPU.
 
     ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
+    ``needs`` are those of the timeline, where the caller has use for them too.
     """
     doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
-    # 5. What the job would take if there were no end of memory,
-    ample = replay(timeline, config, AMPLE_BYTES)
     left = left_for_segments(target)
-    # 5. what it takes of this GPU,
+    # 5. What the job takes of this GPU,
     run = replay(timeline, config, left)
-    # 5. the least memory in which it runs,
-    required = find_min_capacity(timeline, config, ample, died_at_bytes=left if run.oom else 0)
+    # what it would take if there were no end of memory, and the least in which it runs,
+    needs = needs or MemoryNeeds(timeline, config)
+    ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # 5. and what would hold the memory at the peak.
     breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}
     # 6. The verdict, here and elsewhere.

@@ -10,13 +10,14 @@ from redis import Redis
 from memgate.contract import JobRecord, Priority, Work, WorkKind
 from memgate.gpus import GpuRequest
 from memgate.report import Estimate, Fit
-from memgate_worker.answers import Answer
+from memgate_worker.answers import WorkAnswer
 from memgate_worker.main import SteadyWorker, make_worker
+from memgate_worker.queue.announcements import Announcement
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.settings import WorkerSettings
-from memgate_worker.tasks import Desk, take_seat
+from memgate_worker.tasks import Answers, Desk, take_seat
 
 
 class Stub:
@@ -32,16 +33,17 @@ class Stub:
         self.asked: list[Work] = []
         self.num_closed = 0
 
-    def __exit__(self, *_: object) -> None:
+    def stop_engines(self) -> None:
+        """Count that the test's engines were to be stopped."""
         self.num_closed += 1
 
-    def answer(self, work: Work) -> Answer:
+    def answer(self, work: Work) -> WorkAnswer:
         """Answer a question; raise what the test wants raised."""
         self.asked.append(work)
         said = self._answer(work)
         if isinstance(said, Estimate):
-            return Answer(result=said, wants_advice=self._advise is not None)
-        return Answer(result=Fit(gpus=[], smallest=said))
+            return WorkAnswer(result=said, wants_advice=self._advise is not None)
+        return WorkAnswer(result=Fit(gpus=[], smallest=said))
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
         """Advise as the test wants it."""
@@ -68,10 +70,24 @@ class Place:
         self.worker: SteadyWorker = make_worker(self.settings)
         self.desk = Desk(JobStore(self.worker.connection, self.settings), self.settings, self.stub)
         take_seat(self.desk)
+        self._signed_on: list[SteadyWorker] = []
+
+    def use(self, answerer: Answers) -> None:
+        """Have something else answer."""
+        take_seat(Desk(self.store, self.settings, answerer))
 
     def work(self) -> None:
         """Work until there is nothing to do."""
         self.worker.work(burst=True, logging_level="WARNING")
+
+    def announce(self, announcement: Announcement | None = None) -> SteadyWorker:
+        """Have one more worker sign on, with what this machine can run or with something else."""
+        worker = make_worker(self.settings)
+        if announcement is not None:
+            worker.announce = lambda: announcement
+        worker.register_birth()
+        self._signed_on.append(worker)
+        return worker
 
     def submit(self, number: int = 0, priority: Priority = Priority.NORMAL) -> JobRecord:
         """Ask a question; other numbers are other questions."""
@@ -98,7 +114,8 @@ class Place:
         """Give the connections back."""
         self.client.close()
         self.redis.close()
-        self.worker.connection.close()
+        for worker in (self.worker, *self._signed_on):
+            worker.connection.close()
 
 
 def make_work(number: int = 0, kind: WorkKind = WorkKind.FIT) -> Work:

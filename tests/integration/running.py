@@ -86,7 +86,7 @@ def make_key(redis_url: str, role: Role) -> str:
 def idle_worker(redis_url: str) -> Iterator[SimpleWorker]:
     """Have a worker that reports in, and does nothing."""
     worker = make_worker(WorkerSettings(redis_url=redis_url))
-    worker.register_birth()  # type: ignore[no-untyped-call]
+    worker.register_birth()
     try:
         yield worker
     finally:

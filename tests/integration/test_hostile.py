@@ -14,7 +14,7 @@ import pytest
 from memgate.contract import Work, WorkKind
 from memgate.errors import InputError
 from memgate.units import MIB
-from memgate_worker.answers import Answerer
+from memgate_worker.answers import EngineAnswerer
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.settings import WorkerSettings
 from tests.integration.running import Running, hear, running
@@ -211,7 +211,10 @@ def _refusal(redis_url: str, trace: bytes) -> InputError:
         work = Work.model_validate(
             {"kind": WorkKind.ESTIMATE, "trace": name, "gpu": {"name": "t4"}}
         )
-        with Answerer(queue.store, settings) as answerer, pytest.raises(InputError) as refused:
+        with (
+            EngineAnswerer(queue.store, settings) as answerer,
+            pytest.raises(InputError) as refused,
+        ):
             answerer.answer(work)
     finally:
         queue.close()

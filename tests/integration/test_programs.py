@@ -39,7 +39,7 @@ def test_the_service_is_ready_with_a_queue_and_a_worker(place: Place) -> None:
     """Both are asked for, not assumed."""
     with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
         before = client.get("/readyz")
-        place.worker.register_birth()  # type: ignore[no-untyped-call]
+        place.worker.register_birth()
         after = client.get("/readyz")
 
     assert (before.status_code, before.json()["code"]) == (503, "NO_WORKER")
@@ -77,7 +77,7 @@ def test_the_worker_program_lives_until_it_is_told_to_stop(redis_url: str) -> No
 
 def test_a_silent_worker_counts_as_dead(place: Place) -> None:
     """A sign of life that is too old is none."""
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     now = datetime.now(UTC)
 
     assert worker_is_alive(place.settings.redis_url, now=now)
@@ -90,7 +90,7 @@ def test_a_worker_that_was_killed_at_work_is_forgotten_soon(
 ) -> None:
     """Its entry is good for seconds, not for as long as the task may take."""
     place = make_place()
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     place.worker.heartbeat(24 * 3600)
 
     assert 0 < place.redis.ttl(place.worker.key) <= WORKER_TTL_SECONDS
@@ -99,7 +99,7 @@ def test_a_worker_that_was_killed_at_work_is_forgotten_soon(
 
 def test_a_worker_that_the_server_forgot_reports_in_again(place: Place) -> None:
     """With its queues: else it would count for nothing."""
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     place.lose_queue()
     assert place.client.num_workers() == 0
 
@@ -140,7 +140,7 @@ def test_a_worker_is_whole_again_after_a_heartbeat_of_rqs(
     place: Place, lose: Callable[[Place], None]
 ) -> None:
     """rq's heartbeat makes an entry without queues or host; reporting in completes it, for good."""
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     place.worker.set_state("busy")
     [before] = place.client.roster()
     lose(place)
@@ -181,7 +181,7 @@ def test_a_worker_that_is_forgotten_at_work_is_still_seen_at_it(
 
 def test_the_service_is_ready_again_after_its_worker_was_paused(place: Place) -> None:
     """Otherwise a cluster would take it out of service for ever."""
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
         _expire(place)
         while_paused = client.get("/readyz")
@@ -198,7 +198,7 @@ def test_a_worker_reports_in_neither_before_it_begins_nor_after_it_has_ended(pla
     place.worker.report_in()
     assert not place.redis.exists(place.worker.key)
 
-    place.worker.register_birth()  # type: ignore[no-untyped-call]
+    place.worker.register_birth()
     place.worker.register_death()  # type: ignore[no-untyped-call]
     place.worker.report_in()
 

@@ -29,7 +29,7 @@ from memgate.errors import (
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
 from memgate.report import Fit
-from memgate_worker.answers import Answerer
+from memgate_worker.answers import EngineAnswerer
 from memgate_worker.queue import queues
 from memgate_worker.queue.client import Listener
 from memgate_worker.queue.history import read_history
@@ -79,7 +79,10 @@ def test_a_job_goes_through_the_queue_to_a_result(make_place: MakePlace) -> None
 
 def test_the_engine_answers_through_the_queue(place: Place) -> None:
     """The phantom for real; the same run on another GPU is fast work, and is not run again."""
-    with Answerer(JobStore(place.worker.connection, place.settings), place.settings) as answerer:
+    place.announce()
+    with EngineAnswerer(
+        JobStore(place.worker.connection, place.settings), place.settings
+    ) as answerer:
         take_seat(Desk(place.store, place.settings, answerer))
         first = place.client.submit(_job())
         place.work()
@@ -444,7 +447,7 @@ def test_whoever_listens_hears_that_a_job_is_over(place: Place) -> None:
         for number in range(2):
             job_id = place.submit(number).id
             deadline = time.monotonic() + 30
-            while not place.redis.pubsub_numsub("memgate:over")[0][1]:
+            while not place.redis.pubsub_numsub("memgate:finished")[0][1]:
                 assert time.monotonic() < deadline, "nobody listens"
                 time.sleep(0.05)
             place.work()

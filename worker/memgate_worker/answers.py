@@ -1,6 +1,7 @@
 """Work -> its answer: the engines, kept warm, and the timelines that earlier questions left.
 
-Nothing here knows of queues; ``tasks`` does.
+Nothing here knows of queues; ``tasks`` does. What makes two runs the same is in
+``memgate.run_key``.
 """
 
 from __future__ import annotations
@@ -13,28 +14,28 @@ from functools import partial
 
 from pydantic import BaseModel
 
-from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.allocator.replay import replay
-from memgate.capacity import AMPLE_BYTES
 from memgate.contract import Work, WorkKind
+from memgate.decision import Decision
 from memgate.errors import InputError, TraceExpiredError
-from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, parse_gpu
+from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, Reason
+from memgate.run_key import EngineIdentity, RunKey
 from memgate.views import TimelineView, view_timeline
+from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.queue.store import JobStore
-from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from memgate_worker.settings import WorkerSettings
-from memgate_worker.timelines import pack, run_name, unpack
+from memgate_worker.timelines import pack, unpack
 from memgate_worker.timings import time_estimate
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 
-class Answer(BaseModel):
+class WorkAnswer(BaseModel):
     """What a caller gets, and the picture of it."""
 
     result: Estimate | Fit | MaxBatch
@@ -43,48 +44,53 @@ class Answer(BaseModel):
     """It is worth asking ``advise`` which smaller batch would be admitted."""
 
 
-class Answerer:
+class EngineAnswerer:
     """Answers questions one by one. A context manager: it holds processes."""
 
     def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
         self._store = store
         self._settings = settings
-        self._engines: dict[tuple[str, str], Engine] = {}
+        #: by name, and what they are an engine of
+        self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
 
-    def __enter__(self) -> Answerer:
+    def __enter__(self) -> EngineAnswerer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the engines; they are started again when they are needed."""
+        self.stop_engines()
+
+    def stop_engines(self) -> None:
+        """Stop the engines' processes; they are started again when they are needed."""
         self._engines.clear()
         self._started.close()
 
     def warm_up(self, job: JobSpec) -> None:
         """Run a small job, so that the next one finds everything imported."""
-        self._run(job, CATALOGUE["a100-40"], "auto")
+        runtime = find_runtime(job.runtime)
+        engine = self._engine("auto", runtime, identify_engine(runtime))
+        self._run(job, CATALOGUE["a100-40"], engine)
 
-    def answer(self, work: Work) -> Answer:
-        """Answer a question, without advice: nobody should wait for that who needs the decision.
+    def answer(self, work: Work) -> WorkAnswer:
+        """Answer a question without advice: a caller that needs the decision need not wait for it.
 
         Raises:
             MemgateError: if there is no answer; its ``fault`` says whose fault that is.
         """
         if work.kind is WorkKind.FIT:
-            return Answer(result=self._fit(work))
+            return WorkAnswer(result=self._fit(work))
         if work.kind is WorkKind.MAX_BATCH:
-            return Answer(result=self._max_batch(work, _target(work)))
-        return self._estimate(work, _target(work))
+            return WorkAnswer(result=self._max_batch(work))
+        return self._estimate(work)
 
-    def _estimate(self, work: Work, target: GpuTarget) -> Answer:
-        said, traced = time_estimate(partial(self._trace, work, target.gpu), target)
-        ample = replay(traced.timeline, parse_alloc_conf(traced.alloc_conf), AMPLE_BYTES)
-        has_smaller = said.decision == "reject" and work.job is not None
-        return Answer(
+    def _estimate(self, work: Work) -> WorkAnswer:
+        target = work.target
+        said, traced, needs = time_estimate(partial(self._trace, work, target.gpu), target)
+        has_smaller = said.decision is Decision.REJECT and work.job is not None
+        oom_event = said.oom.event if said.oom else None
+        return WorkAnswer(
             result=said,
-            view=view_timeline(
-                traced.timeline, ample, oom_event=said.oom.event if said.oom else None
-            ),
+            view=view_timeline(traced.timeline, needs.ample, oom_event=oom_event),
             wants_advice=has_smaller and self._settings.advice_seconds > 0,
         )
 
@@ -95,7 +101,7 @@ class Answerer:
             MemgateError: if a smaller batch cannot be run.
         """
         assert work.job is not None
-        target = _target(work)
+        target = work.target
         deadline = time.monotonic() + self._settings.advice_seconds
         admitted: list[int] = []
 
@@ -123,17 +129,17 @@ class Answerer:
             update={"reasons": [*said.reasons, reason], "largest_batch_size": largest}
         )
 
-    def _max_batch(self, work: Work, target: GpuTarget) -> MaxBatch:
+    def _max_batch(self, work: Work) -> MaxBatch:
         if work.job is None:
             raise InputError("max-batch needs a job spec: a trace has the batch size it has")
-        found = largest_batch(partial(self._run_of, work), work.job, target)
+        found = largest_batch(partial(self._run_of, work), work.job, work.target)
         assert found is not None
         return found
 
     def _fit(self, work: Work) -> Fit:
         if work.job is None:
             raise InputError("fit needs a job spec; ask about a trace GPU by GPU")
-        return fit_everywhere(partial(self._run_of, work), work.job)
+        return fit_everywhere(partial(self._run_of, work), work.job, engine=work.engine)
 
     def _run_of(self, work: Work, job: JobSpec, gpu: GpuSpec) -> TracedJob:
         return self._trace(work.model_copy(update={"job": job}), gpu)
@@ -141,22 +147,33 @@ class Answerer:
     def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
         if work.job is None:
             return self._analyze(work, gpu)
-        runtime = find_runtime(work.job.runtime).name
-        name = run_name(work.job, gpu, work.engine, runtime)
-        packed = self._store.load_timeline(name)
-        self._store.count("timelines", "no" if packed is None else "yes")
-        if packed is not None:
-            return replace(unpack(packed), alloc_conf=work.job.allocator, seconds=0.0)
-        traced = self._run(work.job, gpu, work.engine)
-        self._store.save_timeline(name, pack(traced))
+        runtime = find_runtime(work.job.runtime)
+        made_by = identify_engine(runtime)
+        key = RunKey.of(work.job, gpu, engine=work.engine, made_by=made_by)
+        if (known := self._load(key)) is not None:
+            return replace(known, alloc_conf=work.job.allocator, seconds=0.0)
+        traced = self._run(work.job, gpu, self._engine(work.engine, runtime, made_by))
+        self._store.save_timeline(key.digest(), pack(key, traced))
         return traced
 
-    def _run(self, job: JobSpec, gpu: GpuSpec, engine: str) -> TracedJob:
-        runtime = find_runtime(job.runtime)
-        key = (engine, runtime.name)
-        if key not in self._engines:
-            self._engines[key] = self._started.enter_context(start_engine(engine, runtime))
-        return self._engines[key].trace(
+    def _load(self, key: RunKey) -> TracedJob | None:
+        packed = self._store.load_timeline(key.digest())
+        known = None if packed is None else unpack(key, packed)
+        self._store.count("timelines", "no" if known is None else "yes")
+        return known
+
+    def _engine(self, name: str, runtime: Runtime, made_by: EngineIdentity) -> Engine:
+        """Return an engine of the runtime as it is now, started when it is first needed."""
+        started = {other for _, other in self._engines if other.runtime.name == runtime.name}
+        if started - {made_by}:  # libraries, or cuDNN, were installed since it was started
+            self.stop_engines()
+        if (name, made_by) not in self._engines:
+            engine = self._started.enter_context(start_engine(name, runtime))
+            self._engines[name, made_by] = engine
+        return self._engines[name, made_by]
+
+    def _run(self, job: JobSpec, gpu: GpuSpec, engine: Engine) -> TracedJob:
+        return engine.trace(
             job,
             gpu,
             timeout_seconds=self._settings.job_timeout_seconds,
@@ -176,9 +193,3 @@ class Answerer:
             alloc_conf=work.allocator,
             max_bytes=self._settings.max_trace_bytes,
         )
-
-
-def _target(work: Work) -> GpuTarget:
-    if work.gpu is None:
-        raise InputError("gpu is missing: name one of the catalogue, or describe it")
-    return parse_gpu(work.gpu.model_dump(exclude_none=True))

@@ -144,7 +144,7 @@ def fit_spec(
     Raises what ``estimate_spec`` raises.
     """
     trace = partial(trace_spec, engine=engine, runtime=runtime, limits=limits)
-    return fit_everywhere(trace, spec, on_gpus)
+    return fit_everywhere(trace, spec, on_gpus, engine=engine)
 
 
 def find_largest_batch(

@@ -12,7 +12,9 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -27,12 +29,16 @@ from rq.worker_registration import register
 
 from memgate.errors import MemgateError
 from memgate.jobspec import parse_job_spec
-from memgate_worker.answers import Answerer
+from memgate_worker.answers import EngineAnswerer
+from memgate_worker.engines.identity import identify_engines
 from memgate_worker.health import WORKER_TTL_SECONDS
 from memgate_worker.logs import set_up_logs
+from memgate_worker.queue.announcements import Announcement, write_announcement
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
+from memgate_worker.queue.roster import ANNOUNCEMENT
 from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
+from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.tasks import Desk, take_seat
 
@@ -51,6 +57,9 @@ class SteadyWorker(SimpleWorker):
     day, even if the worker is killed the next moment.
     """
 
+    #: says what this worker can run; None: it announces nothing
+    announce: Callable[[], Announcement] | None = None
+
     #: rq would wait up to a minute after the server is back
     max_connection_wait_time = 1.0
 
@@ -65,6 +74,11 @@ class SteadyWorker(SimpleWorker):
     def unsubscribe(self) -> None:
         """Nothing was subscribed to."""
 
+    def register_birth(self) -> None:
+        """Sign on, and announce at once what we can run."""
+        super().register_birth()  # type: ignore[no-untyped-call]
+        self.report_in()
+
     def report_in(self) -> None:
         """Report in from a thread of its own, also after the server has forgotten us.
 
@@ -77,11 +91,13 @@ class SteadyWorker(SimpleWorker):
 
     def _write_entry(self, pipeline: Pipeline) -> None:
         """Write our whole entry, unless we have signed off; starts anew if rq writes meanwhile."""
-        is_over = pipeline.hexists(self.key, "death")
+        has_signed_off = pipeline.hexists(self.key, "death")
         pipeline.multi()
-        if is_over:
+        if has_signed_off:
             return
         pipeline.hset(self.key, mapping=self.serialize())
+        if self.announce is not None:
+            pipeline.hset(self.key, ANNOUNCEMENT, write_announcement(self.announce()))
         pipeline.hsetnx(self.key, "state", self.get_state())
         if (execution := self.execution) is not None:
             pipeline.hsetnx(self.key, "current_job", execution.job_id)
@@ -101,12 +117,23 @@ def make_worker(settings: WorkerSettings) -> SteadyWorker:
     speeds = [Speed(name.strip()) for name in settings.queues.split(",")]
     queues = [make_queue(name, connection) for name in queue_names(speeds)]
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
-    return SteadyWorker(
+    worker = SteadyWorker(
         queues,
         name=name,
         connection=connection,
         serializer=JSONSerializer,
         worker_ttl=WORKER_TTL_SECONDS,
+    )
+    worker.announce = partial(make_announcement, settings)
+    return worker
+
+
+def make_announcement(settings: WorkerSettings) -> Announcement:
+    """Say what a worker with these settings can run on this machine, as it is now."""
+    return Announcement(
+        engines=identify_engines(),
+        default_runtime=DEFAULT_RUNTIME,
+        limits=settings.run_limits,
     )
 
 
@@ -116,32 +143,32 @@ def main() -> None:
     set_up_logs()
     worker = make_worker(settings)
     store = JobStore(worker.connection, settings)
-    answerer = Answerer(store, settings)
+    answerer = EngineAnswerer(store, settings)
     take_seat(Desk(store, settings, answerer))
     watchdog = Watchdog(store, settings)
-    over = threading.Event()
+    stopped = threading.Event()
     try:
         if Speed.SLOW in settings.queues:
             _warm_up(answerer)
         watchdog.start()
-        threading.Thread(target=_report_in, args=(worker, over), daemon=True).start()
+        threading.Thread(target=_report_in, args=(worker, stopped), daemon=True).start()
         worker.work(logging_level="WARNING")
     except RedisError as error:
         sys.exit(f"the queue cannot be reached ({type(error).__name__}); check MEMGATE_REDIS_URL")
     finally:
-        over.set()
-        answerer.__exit__()
+        stopped.set()
+        answerer.stop_engines()
 
 
-def _report_in(worker: SteadyWorker, over: threading.Event) -> None:
-    while not over.wait(WORKER_TTL_SECONDS / 4):
+def _report_in(worker: SteadyWorker, stopped: threading.Event) -> None:
+    while not stopped.wait(WORKER_TTL_SECONDS / 4):
         with suppress(RedisError):
             worker.report_in()
 
 
-def _warm_up(answerer: Answerer) -> None:
+def _warm_up(answerer: EngineAnswerer) -> None:
     try:
         answerer.warm_up(parse_job_spec(_WARM_UP))
-    except MemgateError as error:  # jobs that need it are told the same; traces need no engine
+    except MemgateError as error:  # jobs that need it fail with the same; traces need no engine
         sys.stderr.write(f"memgate worker: {error.message}\n")
-        answerer.__exit__()  # a host that was lost is not kept
+        answerer.stop_engines()  # a host that was lost is not kept

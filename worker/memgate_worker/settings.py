@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from memgate.units import GIB, MIB
+from memgate_worker.queue.announcements import RunLimits
 from memgate_worker.queue.settings import QueueSettings
 
 
@@ -35,3 +36,8 @@ class WorkerSettings(QueueSettings):
     advice_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long to look for a batch size that fits when a job is rejected;
     ``MEMGATE_ADVICE_SECONDS``."""
+
+    @property
+    def run_limits(self) -> RunLimits:
+        """What a job may take of this worker's machine."""
+        return RunLimits(memory_bytes=self.job_memory_bytes, seconds=self.job_timeout_seconds)

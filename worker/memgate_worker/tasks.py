@@ -25,7 +25,8 @@ from rq.timeouts import JobTimeoutException
 from memgate.contract import INTERNAL, Failure, JobRecord, UnknownJobError, Work
 from memgate.errors import Fault, MemgateError, ProcessLostError, TimeLimitError
 from memgate.report import Estimate
-from memgate_worker.answers import Answer
+from memgate_worker.answers import WorkAnswer
+from memgate_worker.engines.identity import identify_work
 from memgate_worker.queue.history import note_answer, note_failure
 from memgate_worker.queue.queues import TASK_TIMEOUT_SECONDS, Speed, enqueue
 from memgate_worker.queue.store import JobStore
@@ -41,10 +42,10 @@ class _StopWorkError(BaseException):
 class Answers(Protocol):
     """What a desk needs of an ``Answerer``."""
 
-    def __exit__(self, *_: object) -> None:
-        """End what it started; it is started again when it is needed."""
+    def stop_engines(self) -> None:
+        """Stop the engines' processes; they are started again when they are needed."""
 
-    def answer(self, work: Work) -> Answer:
+    def answer(self, work: Work) -> WorkAnswer:
         """Answer a question."""
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
@@ -67,7 +68,10 @@ class Desk:
             return
         start = time.perf_counter()
         try:
-            outcome = self._work(self._store.read(job_id))
+            record = self._store.read(job_id)
+            # before it is answered: a runtime may be installed meanwhile
+            made_by = {"identity": identify_work(record.work)}
+            outcome = self._work(record.model_copy(update=made_by))
         except _StopWorkError:
             self._drop_work()
             outcome = "stopped"
@@ -80,7 +84,7 @@ class Desk:
 
     def _drop_work(self) -> None:
         """Clean up after work that was stopped in the middle."""
-        self._answerer.__exit__()  # what runs in an engine is of no use
+        self._answerer.stop_engines()  # what runs in an engine is of no use
         # We may have been stopped between a command and its answer.
         self._store.redis.connection_pool.disconnect(inuse_connections=False)
 
@@ -110,12 +114,18 @@ class Desk:
             raise
         return self._publish(record, answer)
 
-    def _publish(self, record: JobRecord, answer: Answer) -> str:
+    def _publish(self, record: JobRecord, answer: WorkAnswer) -> str:
         """Store an answer, then what advice there is; tell what came of it."""
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
         result = answer.result.model_dump_json()
-        if not self._store.finish(record.id, result, with_advice_to_come=answer.wants_advice):
+        is_first = self._store.finish(
+            record.id,
+            result,
+            identity=record.identity,
+            with_advice_to_come=answer.wants_advice,
+        )
+        if not is_first:
             return "too late"
         self._count(record, answer)
         if answer.wants_advice and isinstance(answer.result, Estimate):
@@ -135,7 +145,7 @@ class Desk:
         result = None if advised is None else advised.model_dump_json()
         self._store.add_advice(record.id, self.name, result)
 
-    def _count(self, record: JobRecord, answer: Answer) -> None:
+    def _count(self, record: JobRecord, answer: WorkAnswer) -> None:
         self._store.count("jobs", f"{record.kind}:done")
         said = answer.result
         note_answer(self._store, record, said)
@@ -161,7 +171,8 @@ class Desk:
 
     def _fail(self, record: JobRecord, error: MemgateError) -> str:
         failed = Failure.of(error)
-        self._store.fail(record.id, failed)
+        exceeded = self._settings.run_limits.exceeded_by(error)
+        self._store.fail(record.id, failed, identity=record.identity, exceeded=exceeded)
         note_failure(self._store, record, failed)
         return error.code
 

@@ -1,44 +1,46 @@
-"""TracedJob <-> bytes, so that one run answers many questions; and the name it is kept under."""
+"""TracedJob <-> bytes in the store, so that one run answers many questions.
+
+What is stored names the run it is of. A record that cannot be read, or that is of another run,
+counts as absent: the job is run again, and the new record replaces it.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import zlib
 from typing import Any
 
 import msgspec
 
-from memgate.gpus import GpuSpec
-from memgate.jobspec import JobSpec
 from memgate.report import Reason
+from memgate.run_key import RunKey
 from memgate_worker.engines.traced import TracedJob
 
 #: fast: what repeats is found at any level
 _COMPRESSION = 1
 
 
-def run_name(job: JobSpec, gpu: GpuSpec, engine: str, runtime: str) -> str:
-    """Name what a run depends on: all of the job but its allocator, and the generation of the GPU.
-
-    Capacity is not part of it, nor are the allocator's settings: replays answer for those. GPUs of
-    a generation run the same kernels; the number of their multiprocessors changes the scratch of a
-    few, by up to 3 % of the peak of the one job of four where it was seen at all.
-    """
-    document = job.model_dump(mode="json", by_alias=True, exclude={"allocator", "runtime"})
-    document |= {"runtime": runtime, "engine": engine, "generation": gpu.generation}
-    canonical = json.dumps(document, sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+class _Record(msgspec.Struct, frozen=True):
+    #: digest of the run's key, and so of its layout
+    run: str
+    traced: msgspec.Raw
 
 
-def pack(traced: TracedJob) -> bytes:
-    """Turn a traced job into bytes."""
-    return zlib.compress(msgspec.json.encode(traced, enc_hook=_to_plain), _COMPRESSION)
+def pack(key: RunKey, traced: TracedJob) -> bytes:
+    """Turn the run of a key into bytes."""
+    encoded = msgspec.Raw(msgspec.json.encode(traced, enc_hook=_to_plain))
+    record = _Record(run=key.digest(), traced=encoded)
+    return zlib.compress(msgspec.json.encode(record), _COMPRESSION)
 
 
-def unpack(packed: bytes) -> TracedJob:
-    """Turn bytes back into a traced job."""
-    return msgspec.json.decode(zlib.decompress(packed), type=TracedJob, dec_hook=_from_plain)
+def unpack(key: RunKey, packed: bytes) -> TracedJob | None:
+    """Turn bytes back into the run of a key; None if they are not that, whatever they are."""
+    try:
+        record = msgspec.json.decode(zlib.decompress(packed), type=_Record)
+        if record.run != key.digest():
+            return None
+        return msgspec.json.decode(record.traced, type=TracedJob, dec_hook=_from_plain)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _to_plain(value: Any) -> Any:

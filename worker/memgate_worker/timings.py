@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from memgate.capacity import MemoryNeeds
 from memgate.gpus import GpuTarget
 from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import judge
+from memgate_worker.verdicts import find_needs, judge
 
 
 class TimedEstimate(NamedTuple):
@@ -17,6 +18,7 @@ class TimedEstimate(NamedTuple):
 
     estimate: Estimate
     traced: TracedJob
+    needs: MemoryNeeds
 
 
 def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEstimate:
@@ -28,7 +30,8 @@ def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEst
     start = time.perf_counter()
     traced = trace()
     traced_at = time.perf_counter()
-    estimate = judge(traced, target)
+    needs = find_needs(traced)
+    estimate = judge(traced, target, needs)
     end = time.perf_counter()
     seconds = {
         "run": traced.seconds,
@@ -37,4 +40,4 @@ def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEst
         "total": end - start,
     }
     timings_ms = {name: round(value * 1000) for name, value in seconds.items()}
-    return TimedEstimate(estimate.model_copy(update={"timings_ms": timings_ms}), traced)
+    return TimedEstimate(estimate.model_copy(update={"timings_ms": timings_ms}), traced, needs)

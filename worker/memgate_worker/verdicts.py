@@ -1,20 +1,23 @@
 """A way to run jobs -> what is said of one: on a GPU, on every GPU, at the largest batch.
 
 What every door has in common: the worker brings runs that are stored, the command line an engine
-of its own. No rq, no torch; who runs the job, and where from, is the caller's business.
+of its own. No rq, no torch: running the job is the caller's business.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.capacity import MemoryNeeds
 from memgate.decision import Decision
-from memgate.errors import Fault, LimitExceededError, MemgateError
+from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
+from memgate.run_key import GpuTraits
 from memgate_worker.engines.traced import TracedJob
 
 #: whose errors may be about a job on one kind of GPU only
@@ -24,8 +27,8 @@ _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
 
 
-def judge(traced: TracedJob, target: GpuTarget) -> Estimate:
-    """Say whether a job that was run fits on a GPU."""
+def judge(traced: TracedJob, target: GpuTarget, needs: MemoryNeeds | None = None) -> Estimate:
+    """Say whether a job that was run fits on a GPU; ``needs`` as ``find_needs`` returns them."""
     return estimate_timeline(
         traced.timeline,
         target,
@@ -36,7 +39,13 @@ def judge(traced: TracedJob, target: GpuTarget) -> Estimate:
         notes=traced.notes,
         doubts=traced.doubts,
         architectures=traced.architectures,
+        needs=needs,
     )
+
+
+def find_needs(traced: TracedJob) -> MemoryNeeds:
+    """Return what a job that was run needs, to be used for several GPUs or a picture."""
+    return MemoryNeeds(traced.timeline, parse_alloc_conf(traced.alloc_conf))
 
 
 def largest_batch(
@@ -65,9 +74,16 @@ def largest_batch(
 
 
 def fit_everywhere(
-    trace: Tracer, job: JobSpec, on_gpus: Callable[[list[FitEntry]], None] = lambda _: None
+    trace: Tracer,
+    job: JobSpec,
+    on_gpus: Callable[[list[FitEntry]], None] = lambda _: None,
+    *,
+    engine: str = "auto",
 ) -> Fit:
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
+
+    Each GPU is answered for as ``estimate`` would: GPUs share a run only if their ``GpuTraits`` are
+    the same for the engine.
 
     Raises:
         MemgateError: the last one, if the job has no answer on any of them; at once, if the error
@@ -75,7 +91,9 @@ def fit_everywhere(
     """
     entries: list[FitEntry] = []
     failures: list[MemgateError] = []
-    for gpus in generations(CATALOGUE.values()):
+    share_needs = _NeedsByTimeline()
+    trace = _FailingOnce(trace)
+    for gpus in group_by_run(CATALOGUE.values(), job, engine):
         try:
             traced = trace(job, gpus[0])
         except MemgateError as error:
@@ -85,7 +103,8 @@ def fit_everywhere(
             reason = Reason(code=error.code, message=error.message)
             known = [FitEntry.unknown(gpu, reason) for gpu in gpus]
         else:
-            known = [FitEntry.of(gpu, judge(traced, GpuTarget(gpu=gpu))) for gpu in gpus]
+            needs = share_needs(traced)
+            known = [FitEntry.of(gpu, judge(traced, GpuTarget(gpu=gpu), needs)) for gpu in gpus]
         entries += known
         on_gpus(known)
     if all(entry.decision is Decision.UNKNOWN for entry in entries):
@@ -95,9 +114,43 @@ def fit_everywhere(
     return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
 
 
-def generations(gpus: Iterable[GpuSpec]) -> Iterator[list[GpuSpec]]:
-    """Group GPUs that share a run."""
-    found: dict[str, list[GpuSpec]] = {}
+class _FailingOnce:
+    """Runs a job that fails once for a generation of GPUs: multiprocessors do not decide that."""
+
+    def __init__(self, trace: Tracer) -> None:
+        self._trace = trace
+        self._failed: dict[str, MemgateError] = {}
+
+    def __call__(self, job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        if gpu.generation in self._failed:
+            raise self._failed[gpu.generation]
+        try:
+            return self._trace(job, gpu)
+        except NoKernelsError:  # a matter of the exact compute capability
+            raise
+        except MemgateError as error:
+            self._failed[gpu.generation] = error
+            raise
+
+
+class _NeedsByTimeline:
+    """Runs for different GPUs often have the same events: their needs are worked out once."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[TracedJob, MemoryNeeds]] = []
+
+    def __call__(self, traced: TracedJob) -> MemoryNeeds:
+        for other, needs in self._known:
+            if (other.timeline, other.alloc_conf) == (traced.timeline, traced.alloc_conf):
+                return needs
+        needs = find_needs(traced)
+        self._known.append((traced, needs))
+        return needs
+
+
+def group_by_run(gpus: Iterable[GpuSpec], job: JobSpec, engine: str) -> Iterator[list[GpuSpec]]:
+    """Group GPUs that share a run of a job."""
+    found: dict[GpuTraits, list[GpuSpec]] = {}
     for gpu in gpus:
-        found.setdefault(gpu.generation, []).append(gpu)
+        found.setdefault(GpuTraits.of(gpu, job, engine), []).append(gpu)
     return iter(found.values())

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter
-from cachetools import LRUCache
 from fastapi import FastAPI
 
 from memgate.version import __version__
@@ -20,7 +19,7 @@ from memgate_service.http.errors import add_error_handlers
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.middleware import Envelope
 from memgate_service.http.openapi import describe
-from memgate_service.http.response_cache import Remembered
+from memgate_service.http.response_cache import CachedResponses, ResponseCache
 from memgate_service.http.routes.catalogue import catalogue
 from memgate_service.http.routes.docs import docs
 from memgate_service.http.routes.estimates import estimates
@@ -52,7 +51,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         waiters=waiters,
         gatekeeper=Gatekeeper(settings, KeyRing(queue.store)),
         metrics=Metrics(queue),
-        answers=LRUCache(_NUM_ANSWERS),
+        answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
         config_maps=ConfigMaps(settings.kubeconfig),
     )
@@ -79,7 +78,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     describe(app, settings)
     # The one that is added last comes first.
     app.add_middleware(
-        Remembered, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics
+        CachedResponses, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics
     )
     app.add_middleware(Envelope, settings=settings, metrics=parts.metrics)
     return app
@@ -94,9 +93,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     listener.start()
     watchdog.start()
     looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
+    current = asyncio.create_task(parts.answers.keep_current(parts.queue))
     async with app.state.dashboard.running():
         yield
     looking.cancel()
+    current.cancel()
     watchdog.stop()
     listener.stop()
     parts.queue.close()

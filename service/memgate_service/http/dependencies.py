@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from anyio import CapacityLimiter
-from cachetools import LRUCache
 from fastapi import Depends, Request
 
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.metrics import Metrics
-from memgate_service.http.response_cache import Answer
+from memgate_service.http.response_cache import ResponseCache
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import QueueClient
@@ -27,8 +26,8 @@ class Parts:
     waiters: Waiters
     gatekeeper: Gatekeeper
     metrics: Metrics
-    #: answers by the digest of the very bytes that asked; they never change
-    answers: LRUCache[bytes, Answer]
+    #: answers by the digest of the very bytes that asked
+    answers: ResponseCache
     #: how many new questions are put to the queue at a time
     submitting: CapacityLimiter
     #: where Kubernetes' objects may have their job specs

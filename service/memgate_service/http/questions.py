@@ -1,6 +1,6 @@
 """Work -> an HTTP answer: from the store, or by waiting for a worker.
 
-What was answered before, byte for byte, does not come here: see ``remembered``.
+What was answered before, byte for byte, does not come here: see ``response_cache``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memgate.contract import JobRecord, Priority, Work
 from memgate.schemas import ADVICE_HEADER, PENDING
 from memgate_service.http.dependencies import Parts
 from memgate_service.http.errors import problem_of_job
-from memgate_service.http.response_cache import Answer
+from memgate_service.http.response_cache import CachedResponse
 
 #: whole seconds (RFC 7240), and parts of them: a gate inside a scheduler counts in tenths
 _WAIT = re.compile(
@@ -51,7 +51,7 @@ async def ask(
     if record.result is not None:
         body = record.result.model_dump_json().encode()
         if key is not None and not is_advice_pending(record):
-            parts.answers[key] = Answer(record.id, body)
+            parts.answers[key] = CachedResponse(record.id, body, record.identity)
         headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
         headers |= applied(seconds) | pending_advice(record)
         return Response(body, media_type="application/json", headers=headers)
@@ -63,7 +63,7 @@ async def ask(
 async def wait_for(
     parts: Parts, record: JobRecord, seconds: float, *, with_advice: bool = False
 ) -> JobRecord:
-    """Return a job when it is over, and if need be has its advice; or when the time is up."""
+    """Return a job when it is finished, and if need be has its advice; or when time is up."""
 
     def is_awaited(record: JobRecord) -> bool:
         return record.state.is_open or (with_advice and is_advice_pending(record))
@@ -73,7 +73,7 @@ async def wait_for(
     deadline = anyio.current_time() + seconds
     with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
         while True:
-            # Looked at after the bell was hung up: it may have been over before.
+            # Looked at after the bell was hung up: it may have finished before.
             record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
             left = deadline - anyio.current_time()
             if not is_awaited(record) or left <= 0 or parts.waiters.is_over:
@@ -82,7 +82,7 @@ async def wait_for(
 
 
 def is_advice_pending(record: JobRecord) -> bool:
-    """Tell whether an answer may still be given advice: until then nobody may remember it."""
+    """Return whether advice may still be added to an answer: until then it is not cached."""
     return record.is_advice_pending(datetime.now(UTC))
 
 

@@ -2,13 +2,19 @@
 
 Solving a route's dependencies costs several times what such an answer does. Whatever is unusual
 about a request, the caller's key among it, goes on to the routes: they refuse, this does not.
+
+An answer is given again only while it is known that workers could have made it: once they announce
+another identity, it is looked for in the store, and there begun anew. See ``docs/caches.md``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from contextlib import suppress
 from typing import NamedTuple
 
+import anyio.to_thread
 from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,14 +23,55 @@ from memgate.contract import WorkKind
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.metrics import Metrics
+from memgate_worker.queue.client import QueueClient, QueueError
 from memgate_worker.queue.keys import Role
 
+#: how often it is asked which identities workers announce
+_LOOK_SECONDS = 1.0
 
-class Answer(NamedTuple):
-    """What was answered, and by which job."""
+
+class CachedResponse(NamedTuple):
+    """What was answered, by which job, and what made it."""
 
     job_id: str
     body: bytes
+    #: digest of an ``EngineIdentity``
+    identity: str
+
+
+class ResponseCache:
+    """The newest answers by the digest of what was asked, as long as they are of today's making."""
+
+    def __init__(self, max_responses: int) -> None:
+        self._responses: LRUCache[bytes, CachedResponse] = LRUCache(max_responses)
+        #: what workers announced last; None: nothing yet, and every answer counts
+        self._identities: frozenset[str] | None = None
+
+    def get(self, key: bytes) -> CachedResponse | None:
+        """Return an answer that still counts."""
+        found = self._responses.get(key)
+        if found is None or self._identities is None or found.identity in self._identities:
+            return found
+        return None
+
+    def __setitem__(self, key: bytes, response: CachedResponse) -> None:
+        self._responses[key] = response
+
+    def use_identities(self, identities: frozenset[str]) -> None:
+        """Give only answers of these from now on; while no worker is there, those of the last."""
+        if identities:
+            self._identities = identities
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._responses.clear()
+
+    async def keep_current(self, queue: QueueClient) -> None:
+        """Follow what workers announce for as long as the service runs."""
+        while True:
+            with suppress(QueueError):  # it may be back the next time
+                self.use_identities(await anyio.to_thread.run_sync(queue.identities))
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 class _Question(NamedTuple):
@@ -42,13 +89,13 @@ def cache_key(kind: WorkKind, body: bytes) -> bytes:
     return hashlib.sha256(kind.encode() + b"\0" + body).digest()
 
 
-class Remembered:
-    """Answers what it knows, and passes on the rest."""
+class CachedResponses:
+    """Middleware: gives answers that are in the cache, and passes on the rest."""
 
     def __init__(
         self,
         app: ASGIApp,
-        answers: LRUCache[bytes, Answer],
+        answers: ResponseCache,
         gatekeeper: Gatekeeper,
         metrics: Metrics,
     ) -> None:
@@ -85,7 +132,7 @@ def _is_plain_json(scope: Scope) -> bool:
     return is_json
 
 
-def _head(known: Answer) -> Message:
+def _head(known: CachedResponse) -> Message:
     return {
         "type": "http.response.start",
         "status": 200,
@@ -99,7 +146,7 @@ def _head(known: Answer) -> Message:
 
 
 class _Body:
-    """A request's body, read here and given once more to who reads it next."""
+    """A request's body, read here and given once more to its next reader."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -107,7 +154,7 @@ class _Body:
         self._refusal: ProblemError | None = None
 
     async def read(self) -> bytes:
-        """Return all of it; nothing if it is refused, which who receives it next is told."""
+        """Return all of it; nothing if it is refused, which its next reader will hear."""
         goes_on = True
         while goes_on:
             try:

@@ -83,7 +83,7 @@ class Waiters:
             if not self._waiting:
                 continue
             with suppress(QueueError):  # it may be back when we look again
-                for job_id in await anyio.to_thread.run_sync(queue.over, list(self._waiting)):
+                for job_id in await anyio.to_thread.run_sync(queue.finished, list(self._waiting)):
                     self._wake(job_id)
 
     @contextmanager

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from memgate import capacity
+from memgate.allocator.replay import replay
 from memgate.errors import (
     JobFailedError,
     MemgateError,
@@ -20,7 +23,7 @@ from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.report import FitEntry
 from memgate.timeline import Alloc, Category, Label, Timeline
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import fit_everywhere, largest_batch
+from memgate_worker.verdicts import fit_everywhere, judge, largest_batch
 from tests.builders import mib
 
 JOB = parse_job_spec(
@@ -95,7 +98,7 @@ def test_a_search_that_must_end_ends() -> None:
 
 
 def test_every_gpu_is_told_the_smallest_first() -> None:
-    """One run a generation answers for all of it."""
+    """The whole catalogue, as it becomes known and in the end."""
     heard: list[FitEntry] = []
 
     fit = fit_everywhere(_run, JOB, heard.extend)
@@ -139,3 +142,58 @@ def test_what_is_no_answer_is_an_error(
     """A job that fails everywhere is broken; other errors are not about the job on that GPU."""
     with pytest.raises(type(error), match=error.message):
         fit_everywhere(_failing(is_failing, error), JOB)
+
+
+def _counting(run: Callable[..., TracedJob]) -> tuple[list[str], Callable[..., TracedJob]]:
+    asked: list[str] = []
+
+    def trace(job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        asked.append(gpu.name)
+        return run(job, gpu)
+
+    return asked, trace
+
+
+@pytest.mark.parametrize(("engine", "want_runs"), [("phantom", 25), ("profile", 8)])
+def test_gpus_share_a_run_only_if_it_is_the_same(engine: str, want_runs: int) -> None:
+    """Every GPU is answered for as an estimate of its own would be."""
+    asked, trace = _counting(_run)
+
+    fit_everywhere(trace, JOB, engine=engine)
+
+    assert len(asked) == want_runs
+
+
+def test_a_job_that_fails_is_run_once_a_generation() -> None:
+    """It does not fail for its multiprocessors; kernels are a matter of the exact capability."""
+    asked, trace = _counting(_failing(lambda _: True, JobFailedError("dies")))
+    with pytest.raises(JobFailedError):
+        fit_everywhere(trace, JOB)
+    assert len(asked) == len({gpu.generation for gpu in CATALOGUE.values()})
+
+    asked, trace = _counting(_failing(lambda _: True, NoKernelsError("none")))
+    with pytest.raises(NoKernelsError):
+        fit_everywhere(trace, JOB)
+    assert len(asked) == 25
+
+
+def test_fit_says_what_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs with the same events share their replays, and nothing else changes."""
+
+    def run(job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        return _run(job.model_copy(update={"batch_size": 40 + gpu.multiprocessors // 20}), gpu)
+
+    num_replays = 0
+
+    def count(*arguments: Any) -> Any:
+        nonlocal num_replays
+        num_replays += arguments[2] == capacity.AMPLE_BYTES
+        return replay(*arguments)
+
+    monkeypatch.setattr(capacity, "replay", count)
+    fit = fit_everywhere(run, JOB)
+
+    assert num_replays == len({gpu.multiprocessors // 20 for gpu in CATALOGUE.values()})
+    for entry in fit.gpus:
+        gpu = find_gpu(entry.gpu)
+        assert entry == FitEntry.of(gpu, judge(run(JOB, gpu), GpuTarget(gpu=gpu)))

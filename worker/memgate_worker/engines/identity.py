@@ -42,7 +42,10 @@ def identify_work(work: Work) -> str:
 
 def _identify_runtime(runtime: Runtime) -> RuntimeIdentity:
     stamp = runtime.stubs / STAMP_NAME
-    versions = library_versions(runtime.site_packages) if runtime.is_installed else {}
+    try:
+        versions = library_versions(runtime.site_packages)
+    except StopIteration:  # it is not installed, or is being installed again
+        versions = {}
     return RuntimeIdentity(
         name=runtime.name,
         versions=tuple(versions.items()),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,17 +22,15 @@ from memgate.contract import (
     JobRecord,
     JobState,
     Priority,
-    UnknownJobError,
     Work,
     WorkKind,
 )
-from memgate.gpus import parse_gpu
+from memgate.run_key import RunKey
+from memgate_worker.queue.announcements import Serving
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
-from memgate_worker.queue.roster import WorkerSeen, read_roster
+from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
-from memgate_worker.queue.store import DONE_CHANNEL, JobStore
-from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
-from memgate_worker.timelines import run_name
+from memgate_worker.queue.store import FINISHED_CHANNEL, JobStore
 
 #: what every call may raise: the queue cannot be reached
 QueueError = RedisError
@@ -38,6 +38,9 @@ QueueError = RedisError
 #: short: whoever asks waits for the answer. Long enough for a server that is started again
 _TIMEOUT_SECONDS = 2.0
 _NUM_RETRIES = 4
+
+#: for how long what workers announce is not read again
+_SERVING_SECONDS = 1.0
 
 #: how many records are looked at to fill a page of a filtered list
 _MAX_SCANNED = 5_000
@@ -54,6 +57,8 @@ class QueueClient:
             retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
         )
         self.store = JobStore(self._redis, settings)
+        #: and when it was read
+        self._known_serving = (Serving(), -math.inf)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -75,53 +80,72 @@ class QueueClient:
     ) -> JobRecord:
         """Ask a question; one that was asked before is joined, or answered already.
 
+        What is stored counts only if it was made by what workers announce now, or if no worker is
+        there: known answers are given while workers are away.
+
         Raises:
             QueueFullError: if too much is waiting.
         """
         job_id = work.id()
-        if self.store.create(job_id, work, priority, asked_by):
-            enqueue(self._redis, job_id, self._speed(work), priority)
-        try:
-            return self.store.read(job_id)
-        except UnknownJobError:  # it expired just now, or its layout is another version's
-            self.store.forget(job_id)
-            self.store.create(job_id, work, priority, asked_by)
-            enqueue(self._redis, job_id, self._speed(work), priority)
-            return self.store.read(job_id)
+        served = self._serving().find(work)
+        for _ in range(2):
+            if self.store.create(job_id, work, priority, asked_by, served):
+                enqueue(self._redis, job_id, self._speed(work), priority)
+            if (record := self.store.find(job_id)) is not None:
+                return record
+            self.store.discard(job_id)  # an older version's, which cannot be read
+        return self.store.read(job_id)
 
     def save_trace(self, data: bytes) -> str:
         """Keep a trace that a question will be about; return the digest that names it.
 
         Raises:
-            QueueFullError: if too much is waiting: nobody would ask.
+            QueueFullError: if too much is waiting.
         """
         self.store.refuse_if_full()
         return self.store.save_trace(data)
 
     def needs_run(self, work: Work) -> bool:
-        """Tell whether a question has to wait for a run, or a known one is replayed."""
+        """Return whether a question has to wait for a run, or a known one is replayed."""
         return self._speed(work) is Speed.SLOW
+
+    def identities(self) -> frozenset[str]:
+        """Return the digests of everything that workers announce; none if no worker is there."""
+        return self._serving().identities
+
+    def _serving(self) -> Serving:
+        """Return what workers announce, as of a moment ago."""
+        now = time.monotonic()
+        serving, read_at = self._known_serving
+        if now - read_at >= _SERVING_SECONDS:
+            serving = read_serving(self._redis)
+            self._known_serving = (serving, now)
+        return serving
 
     def _speed(self, work: Work) -> Speed:
         """Fast is what needs no run: its timeline is there."""
-        if work.kind is not WorkKind.ESTIMATE or work.job is None or work.gpu is None:
+        if work.kind is not WorkKind.ESTIMATE or work.job is None:
             return Speed.SLOW
-        gpu = parse_gpu(work.gpu.model_dump(exclude_none=True)).gpu
-        name = run_name(work.job, gpu, work.engine, work.job.runtime or DEFAULT_RUNTIME)
-        return Speed.FAST if self.store.has_timeline(name) else Speed.SLOW
+        gpu = work.target.gpu
+        keys = [
+            RunKey.of(work.job, gpu, engine=work.engine, made_by=made_by)
+            for made_by in self._serving().find(work).engines
+        ]
+        is_known = any(self.store.has_timeline(key.digest()) for key in keys)
+        return Speed.FAST if is_known else Speed.SLOW
 
     def read(self, job_id: str) -> JobRecord:
         """Return a job. Raises UnknownJobError."""
         return self.store.read(job_id)
 
-    def over(self, job_ids: Sequence[str]) -> builtins.list[str]:
-        """Return those of these jobs that are over, or that there are not."""
+    def finished(self, job_ids: Sequence[str]) -> builtins.list[str]:
+        """Return those of these jobs that are finished, or no longer there."""
         states = self.store.states(job_ids)
         pairs = zip(job_ids, states, strict=True)
         return [job_id for job_id, state in pairs if state is None or not state.is_open]
 
     def cancel(self, job_id: str) -> JobRecord:
-        """End a job unless it is over. Raises UnknownJobError."""
+        """Cancel a job unless it is finished. Raises UnknownJobError."""
         self.store.read(job_id)
         self.store.cancel(job_id)
         return self.store.read(job_id)
@@ -155,7 +179,7 @@ class QueueClient:
         return sum(bool(names & set(worker.queue_names())) for worker in workers)
 
     def oldest_age_seconds(self) -> float:
-        """Return for how long the oldest job that is not over has waited."""
+        """Return for how long the oldest open job has waited."""
         oldest = self.store.oldest_open()
         return 0.0 if oldest is None else max(0.0, datetime.now(UTC).timestamp() - oldest)
 
@@ -165,11 +189,11 @@ class QueueClient:
 
 
 class Listener:
-    """Hears when jobs are over, on a thread of its own."""
+    """Hears when jobs are finished, on a thread of its own."""
 
-    def __init__(self, settings: QueueSettings, on_over: Callable[[str], None]) -> None:
+    def __init__(self, settings: QueueSettings, on_finished: Callable[[str], None]) -> None:
         self._url = settings.redis_url
-        self._on_over = on_over
+        self._on_finished = on_finished
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
 
@@ -195,8 +219,8 @@ class Listener:
             Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,
             redis.pubsub() as channel,
         ):
-            channel.subscribe(DONE_CHANNEL)
+            channel.subscribe(FINISHED_CHANNEL)
             while not self._stopped.is_set():
                 message = channel.get_message(ignore_subscribe_messages=True, timeout=0.5)
                 if message is not None:
-                    self._on_over(message["data"].decode())
+                    self._on_finished(message["data"].decode())

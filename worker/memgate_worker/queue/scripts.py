@@ -6,18 +6,31 @@ run twice with the same arguments: the second time changes nothing that matters.
 
 from __future__ import annotations
 
-#: create unless it is there and not over in vain; 1 if it was created, -1 if too many are open.
+#: create unless it is there; 1 if it was created, -1 if too many are open. What has ended is begun
+#: anew unless its end still counts: an answer, or a failure that would come again, made by what is
+#: there now (or by anything, if no worker is there) and under no lower limit.
 #: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most,
-#: asked_by
+#: asked_by, identities with commas, memory_bytes, seconds
 CREATE = """
-local state = redis.call('HGET', KEYS[1], 'state')
+local found = redis.call('HMGET', KEYS[1], 'state', 'error', 'identity',
+                         'exceeded_memory_bytes', 'exceeded_seconds')
+local state, identity = found[1], found[3] or ''
+if state == 'queued' or state == 'running' then return 0 end
+local counts = state == 'done'
 if state == 'failed' then
-    local error = redis.call('HGET', KEYS[1], 'error')
-    local fault = cjson.decode(error)['fault']
-    if fault == 'caller' or fault == 'job' or fault == 'unsupported' then return 0 end
-elseif state and state ~= 'canceled' then
-    return 0
+    local is_read, failure = pcall(cjson.decode, found[2] or '')
+    local fault = is_read and type(failure) == 'table' and failure['fault']
+    counts = fault == 'caller' or fault == 'job' or fault == 'unsupported'
 end
+local is_served = ARGV[10] ~= ''
+if is_served and not string.find(',' .. ARGV[10] .. ',', ',' .. identity .. ',', 1, true) then
+    counts = false
+end
+for number = 1, 2 do
+    local limit = found[3 + number]
+    if limit and tonumber(limit) < tonumber(ARGV[10 + number]) then counts = false end
+end
+if counts then return 0 end
 if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
 redis.call('DEL', KEYS[1], KEYS[4])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
@@ -29,13 +42,12 @@ return 1
 """
 
 #: the first end counts; 1 if this is it.
-#: KEYS: job, open, channel. ARGV: id, state, finished_at, field, value, ttl, advice_until or ''
+#: KEYS: job, open, channel. ARGV: id, state, finished_at, ttl, then fields and their values
 END = """
 local state = redis.call('HGET', KEYS[1], 'state')
 if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
-redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], ARGV[4], ARGV[5])
-if ARGV[7] ~= '' then redis.call('HSET', KEYS[1], 'advice_until', ARGV[7]) end
-redis.call('EXPIRE', KEYS[1], ARGV[6])
+redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], unpack(ARGV, 5))
+redis.call('EXPIRE', KEYS[1], ARGV[4])
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('PUBLISH', KEYS[3], ARGV[1])
 return 1

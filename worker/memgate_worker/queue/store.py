@@ -1,20 +1,18 @@
-"""What is kept between service and workers, in Redis or Valkey: jobs, timelines, traces, outcomes.
+"""What is kept between service and workers, in Redis or Valkey: jobs, outcomes, counters, sessions.
 
-Every key is made by ``_key`` and has a time to live, except the indexes, whose entries are removed
-with what they point to, or after it. Values are JSON, or bytes that nothing ever unpickles. What
-must not be seen half done is in ``scripts``.
+Timelines and traces are in ``blobs``. Every key is made by ``redis_key`` and has a time to live,
+except the indexes, whose entries are removed with what they point to, or after it. Values are JSON,
+or bytes that nothing ever unpickles. What must not be seen half done is in ``scripts``.
 """
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from redis import Redis
 
 from memgate.contract import (
@@ -30,16 +28,16 @@ from memgate.contract import (
 from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate_worker.queue import scripts
+from memgate_worker.queue.announcements import Served
+from memgate_worker.queue.blobs import BlobStore, redis_key
 from memgate_worker.queue.settings import QueueSettings
 
-#: told when a job is over, and when its advice is there: its id
-DONE_CHANNEL = "memgate:over"
+#: where the id of a job is published when it is finished, and again when its advice is there
+FINISHED_CHANNEL = "memgate:finished"
 
-#: all jobs by the time they were created, and those that are not over
+#: all jobs by the time they were created, and those that are open
 _JOBS = "memgate:jobs"
 _OPEN = "memgate:open"
-#: timelines and views by when they were last used, their sizes, and the sum of these
-_TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
 #: which of the watchdogs looks
 _WATCHDOG = "memgate:watchdog"
 _COUNTERS = "memgate:counters"
@@ -80,21 +78,19 @@ class MeasuredOutcome(BaseModel):
         return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)
 
 
-def _key(kind: str, name: str) -> str:
-    return f"memgate:{kind}:{name}"
+#: no worker is there: whatever is stored counts
+NOBODY = Served()
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class JobStore:
-    """All that is remembered."""
+class JobStore(BlobStore):
+    """Everything that is stored."""
 
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
-        #: Any: redis-py types each answer as one that may have to be awaited
-        self.redis: Any = redis
-        self._settings = settings
+        super().__init__(redis, settings)
         self._create = redis.register_script(scripts.CREATE)
         self._end = redis.register_script(scripts.END)
         self._add_advice = redis.register_script(scripts.ADD_ADVICE)
@@ -102,41 +98,54 @@ class JobStore:
         self._hold = redis.register_script(scripts.HOLD)
         self._release = redis.register_script(scripts.RELEASE)
         self._forget = redis.register_script(scripts.FORGET)
-        self._cache = redis.register_script(scripts.CACHE)
-        self._look_up = redis.register_script(scripts.LOOK_UP)
         self._missing = redis.register_script(scripts.MISSING)
         self._lead = redis.register_script(scripts.LEAD)
 
     # --- jobs
 
     def create(
-        self, job_id: str, work: Work, priority: Priority, asked_by: Asker = Asker.CALLER
+        self,
+        job_id: str,
+        work: Work,
+        priority: Priority,
+        asked_by: Asker = Asker.CALLER,
+        served: Served = NOBODY,
     ) -> bool:
-        """Remember a job unless it is there already; tell whether it is new.
+        """Store a job unless it is there already; return whether it is new.
 
-        One that was canceled, or failed through no fault of the caller's, is begun anew.
+        A job that has ended is begun anew unless its end still counts, see ``scripts.CREATE``:
+        ``served`` is what can answer it now.
 
         Raises:
-            QueueFullError: if too many are not over.
+            QueueFullError: if too many are open.
         """
         now = _now()
         settings = self._settings
         created = self._create(
-            keys=[_key("job", job_id), _JOBS, _OPEN, _key("lease", job_id)],
+            keys=[redis_key("job", job_id), _JOBS, _OPEN, redis_key("lease", job_id)],
             args=[
                 *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
                 *(priority, settings.result_ttl_seconds, now.timestamp(), settings.max_queued),
-                asked_by,
+                *(asked_by, ",".join(served.identities)),
+                *(served.limits.memory_bytes, served.limits.seconds),
             ],
         )
         if created == -1:
             raise self._full()
         if created:
-            self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, _key("job", "")])
+            self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, redis_key("job", "")])
         return bool(created)
 
+    def discard(self, job_id: str) -> None:
+        """Drop a job, whatever became of it: its record cannot be read."""
+        with self.redis.pipeline() as pipeline:
+            pipeline.delete(redis_key("job", job_id), redis_key("lease", job_id))
+            pipeline.zrem(_OPEN, job_id)
+            pipeline.zrem(_JOBS, job_id)
+            pipeline.execute()
+
     def refuse_if_full(self) -> None:
-        """Raise QueueFullError if too many jobs are not over."""
+        """Raise QueueFullError if too many jobs are open."""
         if self.num_open() >= self._settings.max_queued:
             raise self._full()
 
@@ -144,27 +153,27 @@ class JobStore:
         return QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
 
     def begin(self, job_id: str, worker: str) -> bool:
-        """Take a job; False if it is over or somebody else's."""
-        keys = [_key("job", job_id), _key("lease", job_id)]
+        """Take a job; False if it has ended or another worker holds it."""
+        keys = [redis_key("job", job_id), redis_key("lease", job_id)]
         return bool(self._begin(keys=keys, args=[worker, self._lease_ms(), _now().isoformat()]))
 
     def hold(self, job_id: str, worker: str) -> bool:
-        """Say that a worker is still at it; False if it should stop."""
-        keys = [_key("job", job_id), _key("lease", job_id)]
+        """Renew a worker's lease on a job; False if the worker should stop."""
+        keys = [redis_key("job", job_id), redis_key("lease", job_id)]
         args: list[Any] = [worker, self._lease_ms(), self._lease_end()]
         return bool(self._hold(keys=keys, args=args))
 
     def release(self, job_id: str, worker: str) -> None:
-        """Give a job back before the lease is over, unless it is somebody else's by now."""
-        self._release(keys=[_key("job", job_id), _key("lease", job_id)], args=[worker])
+        """Give a job back before the lease runs out, unless another worker holds it by now."""
+        self._release(keys=[redis_key("job", job_id), redis_key("lease", job_id)], args=[worker])
 
     def missing(self, queue_keys: Sequence[str]) -> list[str]:
-        """Return the open jobs that are in none of rq's queues and that no worker is at."""
-        found = self._missing(keys=[_OPEN, *queue_keys], args=[_key("lease", "")])
+        """Return the orphaned jobs: open, in none of rq's queues, and held by no worker."""
+        found = self._missing(keys=[_OPEN, *queue_keys], args=[redis_key("lease", "")])
         return [job_id.decode() for job_id in found]
 
     def lead(self, name: str) -> bool:
-        """Tell whether we are the one who looks for lost jobs; for a lease at a time."""
+        """Return whether this watchdog is the one that looks; for a lease at a time."""
         return bool(self._lead(keys=[_WATCHDOG], args=[name, self._lease_ms()]))
 
     def _lease_ms(self) -> int:
@@ -173,39 +182,63 @@ class JobStore:
     def _lease_end(self) -> str:
         return (_now() + timedelta(seconds=self._settings.lease_seconds)).isoformat()
 
-    def finish(self, job_id: str, result: str, *, with_advice_to_come: bool = False) -> bool:
+    def finish(
+        self, job_id: str, result: str, *, identity: str = "", with_advice_to_come: bool = False
+    ) -> bool:
         """Store an answer, JSON; the first one counts.
 
-        Whoever wants to add advice to it holds the job meanwhile: when nobody does, none will come.
+        Args:
+            job_id: the job's.
+            result: the answer.
+            identity: digest of what made it.
+            with_advice_to_come: the worker holds the job while it looks for advice to add; when
+                nobody holds it, none will come.
         """
-        until = self._lease_end() if with_advice_to_come else ""
-        return self._over(job_id, JobState.DONE, "result", result, until)
+        fields = {"result": result, "identity": identity}
+        if with_advice_to_come:
+            fields["advice_until"] = self._lease_end()
+        return self._end_job(job_id, JobState.DONE, fields)
 
     def add_advice(self, job_id: str, worker: str, result: str | None) -> bool:
-        """Store an answer again, with advice; None if there is no advice. Wakes who waits for it.
+        """Store an answer again, with advice; None if there is no advice. Wakes waiting clients.
 
         False if the worker's answer is not there any more.
         """
-        keys = [_key("job", job_id), DONE_CHANNEL]
+        keys = [redis_key("job", job_id), FINISHED_CHANNEL]
         return bool(self._add_advice(keys=keys, args=[job_id, worker, result or ""]))
 
-    def fail(self, job_id: str, error: Failure) -> bool:
-        """Store why there is no answer."""
-        return self._over(job_id, JobState.FAILED, "error", error.model_dump_json())
+    def fail(
+        self,
+        job_id: str,
+        error: Failure,
+        *,
+        identity: str = "",
+        exceeded: Mapping[str, float] | None = None,
+    ) -> bool:
+        """Store why there is no answer.
+
+        Args:
+            job_id: the job's.
+            error: why.
+            identity: digest of what found that out.
+            exceeded: the limit of ours that its run exceeded, by name.
+        """
+        fields = {"error": error.model_dump_json(), "identity": identity}
+        fields |= {f"exceeded_{name}": repr(value) for name, value in (exceeded or {}).items()}
+        return self._end_job(job_id, JobState.FAILED, fields)
 
     def cancel(self, job_id: str) -> bool:
-        """End a job that nobody wants any more; False if it was over."""
+        """End a job that nobody wants any more; False if it had ended."""
         error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
-        return self._over(job_id, JobState.CANCELED, "error", error.model_dump_json())
+        return self._end_job(job_id, JobState.CANCELED, {"error": error.model_dump_json()})
 
-    def _over(
-        self, job_id: str, state: JobState, field: str, value: str, advice_until: str = ""
-    ) -> bool:
+    def _end_job(self, job_id: str, state: JobState, fields: Mapping[str, str]) -> bool:
         ttl = self._settings.result_ttl_seconds
+        written = [part for field in fields.items() for part in field]
         return bool(
             self._end(
-                keys=[_key("job", job_id), _OPEN, DONE_CHANNEL],
-                args=[job_id, state, _now().isoformat(), field, value, ttl, advice_until],
+                keys=[redis_key("job", job_id), _OPEN, FINISHED_CHANNEL],
+                args=[job_id, state, _now().isoformat(), ttl, *written],
             )
         )
 
@@ -215,16 +248,20 @@ class JobStore:
         Raises:
             UnknownJobError: if there is none.
         """
-        record = self._record(job_id, self.redis.hgetall(_key("job", job_id)))
+        record = self.find(job_id)
         if record is None:
             raise UnknownJobError(f"there is no job {job_id!r}; it may have been long ago")
         return record
+
+    def find(self, job_id: str) -> JobRecord | None:
+        """Return a job; None if there is none that can be read."""
+        return self._record(job_id, self.redis.hgetall(redis_key("job", job_id)))
 
     def read_many(self, job_ids: Sequence[str]) -> list[JobRecord]:
         """Return those jobs that there are."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
-                pipeline.hgetall(_key("job", job_id))
+                pipeline.hgetall(redis_key("job", job_id))
             found = pipeline.execute()
         records = (
             self._record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)
@@ -236,10 +273,10 @@ class JobStore:
         return None if record is None else record.with_page(self._settings.public_url)
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
-        """Return how far jobs have come; None for those that there are not."""
+        """Return how far jobs have come; None for each that there is not."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
-                pipeline.hget(_key("job", job_id), "state")
+                pipeline.hget(redis_key("job", job_id), "state")
             found = pipeline.execute()
         return [None if state is None else JobState(state.decode()) for state in found]
 
@@ -253,41 +290,26 @@ class JobStore:
         return int(self.redis.zcard(_JOBS))
 
     def open_jobs(self) -> dict[str, float]:
-        """Return the jobs that are not over, and when they were created."""
+        """Return the open jobs, and when they were created."""
         found = self.redis.zrange(_OPEN, 0, -1, withscores=True)
         return {job_id.decode(): created for job_id, created in found}
 
     def oldest_open(self) -> float | None:
-        """Return when the oldest job that is not over was created."""
+        """Return when the oldest open job was created."""
         found = self.redis.zrange(_OPEN, 0, 0, withscores=True)
         return found[0][1] if found else None
 
     def num_open(self) -> int:
-        """Return how many jobs are not over."""
+        """Return how many jobs are open."""
         return int(self.redis.zcard(_OPEN))
-
-    def forget(self, job_id: str) -> None:
-        """Drop a job that cannot be read, so that it can be asked anew."""
-        self.redis.delete(_key("job", job_id))
 
     def forget_open(self, job_id: str) -> None:
         """Drop what expired from the list of open jobs."""
         self.redis.zrem(_OPEN, job_id)
 
     def claim_rescue(self, job_id: str) -> bool:
-        """Tell whether we are the first of the watchdogs to see that a job was lost."""
-        return bool(self.redis.set(_key("rescue", job_id), "1", nx=True, px=self._lease_ms()))
-
-    # --- what pages show
-
-    def save_view(self, job_id: str, view: str) -> None:
-        """Keep a job's memory curve, JSON, as long as there is room."""
-        self.save_timeline(f"view:{job_id}", zlib.compress(view.encode(), 1))
-
-    def load_view(self, job_id: str) -> bytes | None:
-        """Return a job's memory curve, JSON, if there is one."""
-        packed = self.load_timeline(f"view:{job_id}")
-        return None if packed is None else zlib.decompress(packed)
+        """Return whether this watchdog is the first to see that a job was orphaned."""
+        return bool(self.redis.set(redis_key("rescue", job_id), "1", nx=True, px=self._lease_ms()))
 
     # --- outcomes: kept for good, the newest million
 
@@ -311,11 +333,11 @@ class JobStore:
         """Return all counters, as ``name/label``."""
         return {key.decode(): float(n) for key, n in self.redis.hgetall(_COUNTERS).items()}
 
-    # --- what happened when, for who watches: by the minute, and the newest decisions
+    # --- what the dashboard shows: counts by the minute, and the newest decisions
 
     def note(self, counts: Mapping[str, int], decision: bytes | None = None) -> None:
         """Add to what is counted in this minute, and a decision to the newest ones."""
-        key = _key("minute", str(int(_now().timestamp()) // 60))
+        key = redis_key("minute", str(int(_now().timestamp()) // 60))
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, by in counts.items():
                 pipeline.hincrby(key, name, by)
@@ -330,7 +352,7 @@ class JobStore:
         """Return what was counted in each of some minutes since the epoch."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for minute in minutes:
-                pipeline.hgetall(_key("minute", str(minute)))
+                pipeline.hgetall(redis_key("minute", str(minute)))
             found = pipeline.execute()
         return [{name.decode(): int(n) for name, n in counts.items()} for counts in found]
 
@@ -343,61 +365,29 @@ class JobStore:
 
     def save_session(self, digest: str, key_id: str, seconds: int) -> None:
         """Remember whose a session is; its token is known to the browser alone."""
-        self.redis.set(_key("session", digest), key_id, ex=seconds)
+        self.redis.set(redis_key("session", digest), key_id, ex=seconds)
 
     def load_session(self, digest: str) -> str | None:
         """Return the id of the key that a session was opened with."""
-        key_id = self.redis.get(_key("session", digest))
+        key_id = self.redis.get(redis_key("session", digest))
         return None if key_id is None else key_id.decode()
 
     def drop_session(self, digest: str) -> None:
         """End a session."""
-        self.redis.delete(_key("session", digest))
-
-    # --- timelines
-
-    def save_timeline(self, name: str, packed: bytes) -> None:
-        """Keep a timeline; the ones that were not used for longest go if there are too many."""
-        settings = self._settings
-        ttl, most = settings.result_ttl_seconds, settings.max_timelines_bytes
-        args: list[Any] = [name, packed, _now().timestamp(), ttl, most, _key("timeline", "")]
-        self._cache(keys=_TIMELINES, args=args)
-
-    def load_timeline(self, name: str) -> bytes | None:
-        """Return a timeline, if it is there."""
-        args: list[Any] = [name, _now().timestamp(), _key("timeline", "")]
-        packed = self._look_up(keys=_TIMELINES, args=args)
-        return None if packed is None else bytes(packed)
-
-    def has_timeline(self, name: str) -> bool:
-        """Tell whether a timeline is there."""
-        return bool(self.redis.exists(_key("timeline", name)))
-
-    # --- traces
-
-    def save_trace(self, data: bytes) -> str:
-        """Keep an uploaded trace for a while; return the digest that names it."""
-        name = hashlib.sha256(data).hexdigest()
-        self.redis.set(_key("trace", name), data, ex=self._settings.trace_ttl_seconds)
-        return name
-
-    def load_trace(self, name: str) -> bytes | None:
-        """Return an uploaded trace, if it is still there."""
-        data = self.redis.get(_key("trace", name))
-        return None if data is None else bytes(data)
+        self.redis.delete(redis_key("session", digest))
 
 
 def _read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
-    """Read a job; None if there is none, or if another version wrote it in another layout."""
+    """Read a job; None if there is nothing, or what an older version left and we cannot read."""
     if not fields:
         return None
-    texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
-    documents = {
-        name: msgspec.json.decode(texts.pop(name))
-        for name in ("work", "result", "error")
-        if name in texts
-    }
     try:
+        texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
+        documents = {
+            name: msgspec.json.decode(texts.pop(name))
+            for name in ("work", "result", "error")
+            if name in texts
+        }
         return JobRecord.model_validate({"id": job_id} | texts | documents)
-    except ValidationError:
+    except (ValueError, msgspec.DecodeError):
         return None

@@ -22,7 +22,7 @@ from memgate_service.admission.core.judgement import Known, NoAnswer, Said, Unkn
 from memgate_service.http.dependencies import Parts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.questions import is_advice_pending, wait_for
-from memgate_service.http.response_cache import Answer, cache_key
+from memgate_service.http.response_cache import CachedResponse, cache_key
 from memgate_worker.queue.client import QueueError
 
 #: of Kubernetes, for a webhook that says nothing else
@@ -127,9 +127,10 @@ async def ask_batches(
                 found[job_id] = MaxBatch.model_validate(record.result)
         except (TimeoutError, QueueError, InputError, ProblemError, ValidationError):
             return
-        if job_id in found:
+        if job_id in found and record is not None:
             body = found[job_id].model_dump_json().encode()
-            parts.answers[_key(job_id, WorkKind.MAX_BATCH)] = Answer(job_id, body)
+            response = CachedResponse(job_id, body, record.identity)
+            parts.answers[_key(job_id, WorkKind.MAX_BATCH)] = response
 
     async with anyio.create_task_group() as tasks:
         for job_id, work in works.items():
@@ -206,5 +207,6 @@ def _known(parts: Parts, record: JobRecord) -> Known | Unknown:
         return Unknown(record.id, "the stored estimate cannot be read")
     if is_advice_pending(record):
         return Known(record.id, estimate, is_advice_pending=True)
-    parts.answers[_key(record.id)] = Answer(record.id, estimate.model_dump_json().encode())
+    body = estimate.model_dump_json().encode()
+    parts.answers[_key(record.id)] = CachedResponse(record.id, body, record.identity)
     return Known(record.id, estimate)

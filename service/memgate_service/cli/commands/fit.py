@@ -42,8 +42,8 @@ def fit_command(
 ) -> None:
     """On which GPUs does this job fit? Exit status: 0 if on any, 3 if on none.
 
-    The job runs once for each generation of GPUs; those that the runtime's PyTorch was not built
-    for are unknown.
+    The job runs once for each compute capability and number of multiprocessors; GPUs that the
+    runtime's PyTorch was not built for are unknown.
 
     Example: memgate fit deploy/examples/gpt2.yaml
     """

@@ -20,8 +20,10 @@ from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
 from memgate.report import Reason
+from memgate.run_key import RunKey
 from memgate.timeline import Timeline
 from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import Answer, JobRun, Request, ScriptRun
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
@@ -41,6 +43,8 @@ class PhantomEngine:
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._made_by = identify_engine(runtime)
+        #: by the digest of the run's key
         self._traced: OrderedDict[str, TracedJob] = OrderedDict()
         self._host = Host(runtime)
 
@@ -75,7 +79,7 @@ class PhantomEngine:
             PassingError: if the job's process was lost.
         """
         check_supported(spec)
-        key = _what_decides(spec, gpu)
+        key = RunKey.of(spec, gpu, engine=self.name, made_by=self._made_by).digest()
         if key in self._traced:
             self._traced.move_to_end(key)
             return replace(self._traced[key], alloc_conf=spec.allocator, seconds=0.0)
@@ -145,14 +149,6 @@ class PhantomEngine:
             architectures=answer.architectures,
             seconds=time.perf_counter() - start,
         )
-
-
-def _what_decides(spec: JobSpec, gpu: GpuSpec) -> str:
-    """Return a text that is the same for jobs that ask for the same memory in the same order."""
-    job = spec.model_dump_json(by_alias=True, exclude={"allocator", "runtime"})
-    # With cudnn.benchmark, plans are tried as far as there is memory for their workspaces.
-    memory_bytes = gpu.memory_bytes if spec.cudnn_benchmark else 0
-    return repr((job, gpu.compute_capability, gpu.multiprocessors, memory_bytes))
 
 
 def _notes(request: Request, answer: Answer) -> Iterator[Reason]:

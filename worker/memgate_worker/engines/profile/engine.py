@@ -24,8 +24,10 @@ from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.residents import find_model_bytes
 from memgate.rules import Device
+from memgate.run_key import RunKey
 from memgate.trace import read_trace
 from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import (
     Profiled,
     ProfileRun,
@@ -66,7 +68,9 @@ class ProfileEngine:
     def __init__(self, runtime: Runtime) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._made_by = identify_engine(runtime)
         self._host = Host(runtime)
+        #: by the digest of the runs' key
         self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
         #: run frugally, since they took too much memory of this machine before
         self._large_models: set[str] = set()
@@ -159,7 +163,9 @@ class ProfileEngine:
         return told
 
     def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[Profile, Profile]:
-        key = spec.model_dump_json(by_alias=True, exclude={"batch_size", "allocator", "runtime"})
+        # the same for every batch size and every GPU
+        any_batch = spec.model_copy(update={"batch_size": 1})
+        key = RunKey.of(any_batch, None, engine=self.name, made_by=self._made_by).digest()
         if key not in self._pairs:
             first, second, between = (
                 self.profile(spec, batch, limits) for batch in (*_BATCHES, _CHECKED_BATCH)

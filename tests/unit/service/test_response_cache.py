@@ -12,7 +12,7 @@ from memgate.contract import WorkKind
 from memgate_service.http.access import digest_of
 from memgate_service.http.app import create_app
 from memgate_service.http.dependencies import Parts
-from memgate_service.http.response_cache import Answer, cache_key
+from memgate_service.http.response_cache import CachedResponse, cache_key
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import ApiKey, Role
 
@@ -24,7 +24,8 @@ JSON = {"content-type": "application/json"}
 def _client(**settings: object) -> TestClient:
     app = create_app(ServiceSettings.model_validate({"redis_url": NOBODY} | settings))
     parts: Parts = app.state.parts
-    parts.answers[cache_key(WorkKind.ESTIMATE, BODY)] = Answer("0" * 32, b'{"decision":"admit"}')
+    known = CachedResponse("0" * 32, b'{"decision":"admit"}', "today")
+    parts.answers[cache_key(WorkKind.ESTIMATE, BODY)] = known
     return TestClient(app)
 
 

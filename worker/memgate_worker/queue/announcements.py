@@ -1,0 +1,103 @@
+"""What workers can run, announced with each report: which stored answers still count.
+
+A worker writes its announcement into its entry in rq's register of workers, so it is gone when the
+worker signs off, or with the entry when the worker is lost. The service never looks at a runtime:
+it believes the announcements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from memgate.contract import Work
+from memgate.errors import HostMemoryError, MemgateError, TimeLimitError
+from memgate.run_key import EngineIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """What a job may take of a worker's machine."""
+
+    memory_bytes: int
+    seconds: float
+
+    def exceeded_by(self, error: MemgateError) -> dict[str, float]:
+        """Return the limit that a job has exceeded, by name; nothing if it is another error."""
+        if isinstance(error, HostMemoryError):
+            return {"memory_bytes": self.memory_bytes}
+        return {"seconds": self.seconds} if isinstance(error, TimeLimitError) else {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """What one worker can run."""
+
+    #: of each runtime, and of the analysis of traces
+    engines: tuple[EngineIdentity, ...]
+    #: the runtime of jobs that name none
+    default_runtime: str
+    limits: RunLimits
+
+
+def write_announcement(announcement: Announcement) -> bytes:
+    """Turn an announcement into JSON."""
+    return msgspec.json.encode(announcement)
+
+
+def read_announcement(written: bytes | None) -> Announcement | None:
+    """Read an announcement; None if there is none, or another version's that cannot be read."""
+    try:
+        return msgspec.json.decode(written or b"", type=Announcement)
+    except msgspec.DecodeError:
+        return None
+
+
+class Served(NamedTuple):
+    """What there is to answer a question: a stored end counts only if it was made by such."""
+
+    #: none: no worker is there, and whatever is stored counts
+    engines: tuple[EngineIdentity, ...] = ()
+    #: the highest of all workers' limits
+    limits: RunLimits = RunLimits(memory_bytes=0, seconds=0)
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """The digests of what can answer."""
+        return tuple(sorted({engine.digest() for engine in self.engines}))
+
+
+class Serving:
+    """The announcements of all workers together."""
+
+    def __init__(self, announcements: Iterable[Announcement] = ()) -> None:
+        self._announcements = tuple(announcements)
+        #: digests of all that can be run
+        self.identities = frozenset(
+            engine.digest() for known in self._announcements for engine in known.engines
+        )
+
+    def find(self, work: Work) -> Served:
+        """Return what can answer a question."""
+        found = [
+            (engine, known.limits)
+            for known in self._announcements
+            for engine in known.engines
+            if engine.runtime.name == _runtime_name(work, known)
+        ]
+        if not found:
+            return Served()
+        limits = RunLimits(
+            memory_bytes=max(limits.memory_bytes for _, limits in found),
+            seconds=max(limits.seconds for _, limits in found),
+        )
+        return Served(tuple(dict.fromkeys(engine for engine, _ in found)), limits)
+
+
+def _runtime_name(work: Work, known: Announcement) -> str:
+    if work.job is None:
+        return ""
+    return work.job.runtime or known.default_runtime

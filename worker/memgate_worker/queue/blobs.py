@@ -1,0 +1,82 @@
+"""Bytes that are kept between service and workers: timelines of runs, memory curves, traces.
+
+Timelines and curves share a cache of bounded size; traces expire. What is in them is not looked at
+here: ``timelines`` turns a run into bytes and back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zlib
+from typing import Any
+
+from redis import Redis
+
+from memgate_worker.queue import scripts
+from memgate_worker.queue.settings import QueueSettings
+
+#: timelines and views by when they were last used, their sizes, and the sum of these
+_TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
+
+
+def redis_key(kind: str, name: str) -> str:
+    """Return the name under which something is stored."""
+    return f"memgate:{kind}:{name}"
+
+
+class BlobStore:
+    """Bytes by name."""
+
+    def __init__(self, redis: Redis, settings: QueueSettings) -> None:
+        #: Any: redis-py types each answer as one that may have to be awaited
+        self.redis: Any = redis
+        self._settings = settings
+        self._cache = redis.register_script(scripts.CACHE)
+        self._look_up = redis.register_script(scripts.LOOK_UP)
+
+    # --- timelines
+
+    def save_timeline(self, name: str, packed: bytes) -> None:
+        """Keep a timeline; the ones that were not used for longest go if there are too many."""
+        settings = self._settings
+        ttl, most = settings.result_ttl_seconds, settings.max_timelines_bytes
+        args: list[Any] = [name, packed, time.time(), ttl, most, redis_key("timeline", "")]
+        self._cache(keys=_TIMELINES, args=args)
+
+    def load_timeline(self, name: str) -> bytes | None:
+        """Return a timeline, if it is there."""
+        args: list[Any] = [name, time.time(), redis_key("timeline", "")]
+        packed = self._look_up(keys=_TIMELINES, args=args)
+        return None if packed is None else bytes(packed)
+
+    def has_timeline(self, name: str) -> bool:
+        """Return whether a timeline is there."""
+        return bool(self.redis.exists(redis_key("timeline", name)))
+
+    # --- traces
+
+    def save_trace(self, data: bytes) -> str:
+        """Keep an uploaded trace for a while; return the digest that names it."""
+        name = hashlib.sha256(data).hexdigest()
+        self.redis.set(redis_key("trace", name), data, ex=self._settings.trace_ttl_seconds)
+        return name
+
+    def load_trace(self, name: str) -> bytes | None:
+        """Return an uploaded trace, if it is still there."""
+        data = self.redis.get(redis_key("trace", name))
+        return None if data is None else bytes(data)
+
+    # --- memory curves
+
+    def save_view(self, job_id: str, view: str) -> None:
+        """Keep a job's memory curve, JSON, as long as there is room."""
+        self.save_timeline(f"view:{job_id}", zlib.compress(view.encode(), 1))
+
+    def load_view(self, job_id: str) -> bytes | None:
+        """Return a job's memory curve, JSON, if there is one."""
+        packed = self.load_timeline(f"view:{job_id}")
+        try:
+            return None if packed is None else zlib.decompress(packed)
+        except zlib.error:  # cut off, or another version's
+            return None
