@@ -70,7 +70,7 @@ class Place:
         self.worker: SteadyWorker = make_worker(self.settings)
         self.desk = Desk(JobStore(self.worker.connection, self.settings), self.settings, self.stub)
         take_seat(self.desk)
-        self._signed_on: list[SteadyWorker] = []
+        self.signed_on: list[SteadyWorker] = []
 
     def use(self, answerer: Answers) -> None:
         """Have something else answer."""
@@ -86,7 +86,7 @@ class Place:
         if announcement is not None:
             worker.announce = lambda: announcement
         worker.register_birth()
-        self._signed_on.append(worker)
+        self.signed_on.append(worker)
         return worker
 
     def submit(self, number: int = 0, priority: Priority = Priority.NORMAL) -> JobRecord:
@@ -114,7 +114,7 @@ class Place:
         """Give the connections back."""
         self.client.close()
         self.redis.close()
-        for worker in (self.worker, *self._signed_on):
+        for worker in (self.worker, *self.signed_on):
             worker.connection.close()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
 from memgate.contract import JobRecord, JobState, UnknownJobError, Work, WorkKind
 from memgate.errors import (
@@ -21,6 +22,8 @@ from memgate.errors import (
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
 from memgate.units import GIB
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
 from memgate_worker.answers import EngineAnswerer
 from memgate_worker.engines import identity
 from memgate_worker.main import make_announcement
@@ -28,6 +31,7 @@ from memgate_worker.queue import client as queue_client
 from memgate_worker.queue.announcements import Announcement, RunLimits
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.desks import Place, Stub
+from tests.running import wait_until
 
 MakePlace = Callable[..., Place]
 
@@ -157,6 +161,31 @@ def test_a_trace_needs_no_runtime(place: Place) -> None:
     announced.register_death()  # type: ignore[no-untyped-call]
     place.announce(_other(known, revision=99))
     assert _ask(place, trace).state is JobState.QUEUED
+
+
+def test_a_service_drops_what_it_remembers_of_other_identities(
+    place: Place, redis_url: str
+) -> None:
+    """Bytes in its memory count no more than what is in the store; soon, not at once."""
+    body = {"job": _job().model_dump(mode="json", by_alias=True)["job"], "gpu": "a100-40"}
+
+    with TestClient(create_app(ServiceSettings(redis_url=redis_url))) as service:
+
+        def ask() -> tuple[int, str | None]:
+            said = service.post("/estimate", json=body)
+            return said.status_code, said.headers.get("x-memgate-cache")
+
+        place.announce()
+        answers = [ask()]
+        place.work()
+        answers += [ask(), ask()]
+        for worker in place.signed_on:
+            worker.register_death()  # type: ignore[no-untyped-call]
+        place.announce(_other(make_announcement(place.settings), revision=99))
+        wait_until(lambda: ask() != (200, "memory"), "the service notices")
+        answers.append(ask())
+
+    assert answers == [(202, None), (200, "store"), (200, "memory"), (202, None)]
 
 
 def test_an_unreadable_announcement_is_none(place: Place) -> None:

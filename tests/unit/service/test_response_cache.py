@@ -12,7 +12,7 @@ from memgate.contract import WorkKind
 from memgate_service.http.access import digest_of
 from memgate_service.http.app import create_app
 from memgate_service.http.dependencies import Parts
-from memgate_service.http.response_cache import CachedResponse, cache_key
+from memgate_service.http.response_cache import CachedResponse, ResponseCache, cache_key
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import ApiKey, Role
 
@@ -124,3 +124,33 @@ def test_a_request_leaves_one_line_of_json(
         "status": 200,
         "job": "0" * 32,
     }
+
+
+def test_an_answer_is_given_while_workers_of_its_identity_are_there(client: TestClient) -> None:
+    """Another identity announced: the question goes to the store; the old one back: it counts."""
+    cache = client.app.state.parts.answers  # type: ignore[attr-defined]
+    statuses: list[int] = []
+    for identities in ({"today"}, {"today", "other"}, {"other"}, set(), {"today"}):
+        cache.use_identities(frozenset(identities))
+        statuses.append(client.post("/estimate", content=BODY, headers=JSON).status_code)
+
+    assert statuses == [200, 200, 422, 422, 200], "without workers, the last announcement counts"
+
+
+def test_before_anything_is_announced_every_answer_counts() -> None:
+    """A service that has just started knows nothing better."""
+    cache = ResponseCache(2)
+    cache[b"key"] = CachedResponse("0" * 32, b"{}", "")
+
+    assert cache.get(b"key") is not None
+    cache.use_identities(frozenset({"today"}))
+    assert cache.get(b"key") is None
+
+
+def test_the_cache_is_bounded() -> None:
+    """The least recently used go."""
+    cache = ResponseCache(2)
+    for name in (b"a", b"b", b"c"):
+        cache[name] = CachedResponse("0" * 32, name, "")
+
+    assert [cache.get(name) is not None for name in (b"a", b"b", b"c")] == [False, True, True]

@@ -1,0 +1,99 @@
+"""Runtimes as they are installed, told apart without starting them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memgate.contract import Work, WorkKind
+from memgate.jobspec import parse_job_spec
+from memgate_worker.engines.identity import identify_engine, identify_engines, identify_work
+from memgate_worker.engines.versions import library_versions
+from memgate_worker.runtimes.runtime import Runtime, read_runtimes
+
+NAME = "torch-2.14"
+
+
+def _add_library(runtime: Runtime, name: str, version: str) -> None:
+    for old in runtime.site_packages.glob(f"{name}-*"):
+        (old / "METADATA").unlink()
+        old.rmdir()
+    folder = runtime.site_packages / f"{name}-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
+    """Make what an installed runtime looks like from outside."""
+    monkeypatch.setenv("MEMGATE_RUNTIMES_DIR", str(tmp_path))
+    runtime = read_runtimes()[NAME]
+    (runtime.home / "venv" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    runtime.stubs.mkdir()
+    _add_library(runtime, "torch", "2.14.1")
+    runtime.stamp.write_text("")
+    return runtime
+
+
+def _job(runtime: str | None = None) -> Work:
+    document = {
+        "model": {"source": "torchvision", "name": "vgg16"},
+        "input": {"shape": [3, 8, 8]},
+        "batch_size": 1,
+        "runtime": runtime,
+    }
+    return Work(kind=WorkKind.FIT, job=parse_job_spec(document))
+
+
+def test_versions_are_read_off_the_disk(runtime: Runtime) -> None:
+    """Of the runtime, not of this process; what is not there is absent."""
+    assert library_versions(runtime.site_packages) == {
+        "torch": "2.14.1",
+        "torchvision": "absent",
+        "transformers": "absent",
+        "timm": "absent",
+    }
+
+
+def test_whatever_is_installed_changes_the_identity(runtime: Runtime) -> None:
+    """A library, the stand-ins, cuDNN in the version that counts; nothing else."""
+    seen = [identify_engine(runtime)]
+    assert identify_engine(runtime) == seen[0]
+
+    _add_library(runtime, "torch", "2.14.2")
+    seen.append(identify_engine(runtime))
+    (runtime.stubs / "build.sha256").write_text("built anew")
+    seen.append(identify_engine(runtime))
+    runtime.cudnn_dir.mkdir()
+    runtime.cudnn_stamp.write_text("another version")
+    assert identify_engine(runtime) == seen[-1]
+    runtime.cudnn_stamp.write_text(str(runtime.cudnn))
+    seen.append(identify_engine(runtime))
+
+    assert len({identity.digest() for identity in seen}) == 4
+    assert [identity.runtime.cudnn for identity in seen] == [None, None, None, runtime.cudnn]
+
+
+def test_a_worker_has_what_is_installed(runtime: Runtime) -> None:
+    """Each runtime that is built, and the analysis of traces, which needs none."""
+    names = [identity.runtime.name for identity in identify_engines()]
+
+    assert names == ["", NAME]
+
+
+def test_a_question_is_answered_under_the_identity_of_its_runtime(runtime: Runtime) -> None:
+    """The default one if it names none; none if it is not installed."""
+    trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64)
+
+    assert identify_work(_job()) == identify_engine(runtime).digest()
+    assert identify_work(_job(NAME)) == identify_work(_job())
+    assert identify_work(_job("torch-2.6")) == identify_work(_job("torch-9")) == ""
+    assert identify_work(trace) == identify_engine().digest() != ""
+
+
+def test_a_runtime_that_is_being_installed_has_no_versions(runtime: Runtime) -> None:
+    """The worker goes on; it announces the runtime again when it is there."""
+    (runtime.home / "venv").rename(runtime.home / "gone")
+
+    assert identify_engine(runtime).runtime.versions == ()
