@@ -7,7 +7,7 @@ from typing import Any
 
 from redis import Redis
 
-from memgate.contract import JobRecord, Priority, Work, WorkKind
+from memgate.contract import JobRecord, Priority, Result, Work, WorkKind
 from memgate.gpus import GpuRequest
 from memgate.report import Estimate, Fit
 from memgate_worker.answers import WorkAnswer
@@ -122,3 +122,10 @@ def make_work(number: int = 0, kind: WorkKind = WorkKind.FIT) -> Work:
     """Make a question: of a trace that nobody has, as stubs look at none."""
     gpu = GpuRequest(name="t4") if kind is WorkKind.ESTIMATE else None
     return Work(kind=kind, trace=f"{number:064x}", gpu=gpu)
+
+
+def answer_alone(record: JobRecord) -> Result | None:
+    """Return a job's answer as the worker gave it, without the id and page that the store adds."""
+    if record.result is None:
+        return None
+    return record.result.model_copy(update={"id": None, "page": None})
