@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
-from tests.integration.desks import Place, Stub
 from tests.integration.gates import Gate
+from tests.integration.queue_place import Place, Stub
 from tests.valkey import running_valkey
 
 if TYPE_CHECKING:

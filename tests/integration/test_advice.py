@@ -22,8 +22,8 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.history import read_history
 from tests.admission import T4, make_estimate, make_pod, make_review
-from tests.integration.desks import Place, Stub, answer_alone, make_work
 from tests.integration.gates import Gate
+from tests.integration.queue_place import Place, Stub, answer_alone, make_work
 
 MakePlace = Callable[..., Place]
 WORKER = "somebody"
@@ -247,7 +247,7 @@ def test_whoever_waits_for_a_job_waits_for_its_advice(
 ) -> None:
     """Also if the message that it is there was lost."""
     if not is_heard:
-        monkeypatch.setattr(waiting.Waiters, "tell_over", lambda *_: None)
+        monkeypatch.setattr(waiting.Waiters, "notify", lambda *_: None)
     job_id = _decide(client)
 
     with _soon(lambda: _advise(client, job_id)):

@@ -29,8 +29,8 @@ from memgate_worker.queue.history import note_answer, note_failure, read_history
 from memgate_worker.queue.store import JobStore
 from tests.admission import make_estimate
 from tests.builders import make_replay, mib
-from tests.integration.desks import Place
 from tests.integration.pages import NO_ID, OURS, make_app, store_of
+from tests.integration.queue_place import Place
 from tests.integration.running import running
 
 JOB: dict[str, Any] = {

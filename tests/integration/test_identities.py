@@ -30,7 +30,7 @@ from memgate_worker.main import make_announcement
 from memgate_worker.queue import client as queue_client
 from memgate_worker.queue.announcements import Announcement, RunLimits
 from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.desks import Place, Stub
+from tests.integration.queue_place import Place, Stub
 from tests.running import wait_until
 
 MakePlace = Callable[..., Place]

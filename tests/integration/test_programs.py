@@ -20,7 +20,7 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker import health
 from memgate_worker.health import MAX_SILENCE, WORKER_TTL_SECONDS, worker_is_alive
-from tests.integration.desks import Place, Stub
+from tests.integration.queue_place import Place, Stub
 from tests.integration.whole import Whole, wait_until
 from tests.running import answers, listening_url, plain_environment, serving
 

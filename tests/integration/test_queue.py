@@ -35,8 +35,8 @@ from memgate_worker.queue.client import Listener
 from memgate_worker.queue.history import read_history
 from memgate_worker.queue.queues import Speed, enqueue
 from memgate_worker.queue.store import JobStore
-from memgate_worker.tasks import Desk, take_seat
-from tests.integration.desks import Place, Stub, answer_alone, make_work
+from memgate_worker.tasks import JobRunner, use_job_runner
+from tests.integration.queue_place import Place, Stub, answer_alone, make_work
 
 MakePlace = Callable[..., Place]
 
@@ -83,7 +83,7 @@ def test_the_engine_answers_through_the_queue(place: Place) -> None:
     with EngineAnswerer(
         JobStore(place.worker.connection, place.settings), place.settings
     ) as answerer:
-        take_seat(Desk(place.store, place.settings, answerer))
+        use_job_runner(JobRunner(place.store, place.settings, answerer))
         first = place.client.submit(_job())
         place.work()
         other = _job().model_copy(update={"gpu": GpuRequest(name="a100-80")})

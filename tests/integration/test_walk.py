@@ -58,9 +58,12 @@ def _section(begin: str, end: str) -> str:
 def _documented() -> tuple[list[str], set[str]]:
     """Return the files of the path in their order, and those that stand beside it."""
     steps = _section("## Follow one `POST /estimate`", "### Entered on the way")
-    path = re.findall(r"^\d+\. `([\w/]+\.py)`", steps, re.MULTILINE)
     beside = _section("### Entered on the way, beside the path", "### After the answer")
-    return path, set(re.findall(r"`([\w/]+\.py)`", beside))
+    return _listed(steps), set(re.findall(r"`([\w/]+\.py)`", beside))
+
+
+def _listed(steps: str) -> list[str]:
+    return re.findall(r"^\d+\. `([\w/]+\.py)`", steps, re.MULTILINE)
 
 
 def _name(file: str) -> str:
@@ -129,14 +132,13 @@ def test_every_file_on_the_way_is_on_the_map(entered: list[list[str]]) -> None:
 
 
 def test_the_map_is_in_the_order_of_the_way(entered: list[list[str]]) -> None:
-    """Files are first entered in the order in which they are listed, in the service, then after it.
+    """In each process, its files are first entered in the order in which they are listed.
 
-    What the worker shares with the service, such as the job, was read there already.
+    What both share, such as the job, is listed where it is read first.
     """
-    path, _ = _documented()
-    service, worker = sorted(entered, key=lambda names: path[2] not in names)
+    steps = _section("## Follow one `POST /estimate`", "### Entered on the way")
+    parts = [_listed(part) for part in steps.split("In a worker")]
+    service, worker = sorted(entered, key=lambda names: parts[0][2] not in names)
 
-    first = [name for name in service if name in path]
-    then = [name for name in worker if name in path and name not in first]
-
-    assert [*first, *then] == path
+    assert [name for name in service if name in parts[0]] == parts[0]
+    assert [name for name in worker if name in parts[1]] == parts[1]

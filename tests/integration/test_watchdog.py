@@ -1,4 +1,4 @@
-"""Jobs that nobody is at are found and given to somebody; leases say who is at what."""
+"""Orphaned jobs are found and queued again; leases say which worker holds a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from memgate.contract import JobState, Priority
-from tests.integration.desks import Place, make_work
+from tests.integration.queue_place import Place, make_work
 
 MakePlace = Callable[..., Place]
 

@@ -40,7 +40,7 @@ from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
 from memgate_worker.settings import WorkerSettings
-from memgate_worker.tasks import Desk, take_seat
+from memgate_worker.tasks import JobRunner, use_job_runner
 
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -144,7 +144,7 @@ def main() -> None:
     worker = make_worker(settings)
     store = JobStore(worker.connection, settings)
     answerer = EngineAnswerer(store, settings)
-    take_seat(Desk(store, settings, answerer))
+    use_job_runner(JobRunner(store, settings, answerer))
     watchdog = Watchdog(store, settings)
     stopped = threading.Event()
     try:

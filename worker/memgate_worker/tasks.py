@@ -1,8 +1,8 @@
 """What a worker does with an id off the queue: take the job, answer it, store the answer.
 
-Only the worker that holds a job's lease may be at it, and only the first answer counts, so being
-told of a job twice does no harm. A lease runs out when nobody renews it: ``watchdog`` then gives
-the job to somebody else.
+Only the worker that holds a job's lease works on it, and only the first answer counts, so a job
+that is queued twice does no harm. A worker that is lost does not renew its lease (``queue.lease``):
+``queue.watchdog`` then gives the job to another.
 
 A decision is stored as soon as it is known. The advice that goes with a rejection, the largest
 batch that fits, takes several runs: it is looked for afterwards and added.
@@ -11,9 +11,7 @@ batch that fits, takes several runs: it is looked for afterwards and added.
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
 import time
 from secrets import token_hex
 from typing import Protocol
@@ -28,6 +26,7 @@ from memgate.report import Estimate
 from memgate_worker.answers import WorkAnswer
 from memgate_worker.engines.identity import identify_work
 from memgate_worker.queue.history import note_answer, note_failure
+from memgate_worker.queue.lease import Lease, LeaseLostError
 from memgate_worker.queue.queues import TASK_TIMEOUT_SECONDS, Speed, enqueue
 from memgate_worker.queue.store import JobStore
 from memgate_worker.settings import WorkerSettings
@@ -35,12 +34,8 @@ from memgate_worker.settings import WorkerSettings
 _log = structlog.get_logger("memgate.worker")
 
 
-class _StopWorkError(BaseException):
-    """Nobody wants the answer any more. No ``Exception``: no handler on the way may catch it."""
-
-
-class Answers(Protocol):
-    """What a desk needs of an ``Answerer``."""
+class Answerer(Protocol):
+    """What answers questions: in a worker, an ``EngineAnswerer``."""
 
     def stop_engines(self) -> None:
         """Stop the engines' processes; they are started again when they are needed."""
@@ -52,10 +47,13 @@ class Answers(Protocol):
         """Add advice to a rejection; None if there is none."""
 
 
-class Desk:
-    """Where a worker works: what answers, and the store. There is one in a process."""
+class JobRunner:
+    """Runs one job after the other: takes it, has it answered, stores the answer.
 
-    def __init__(self, store: JobStore, settings: WorkerSettings, answerer: Answers) -> None:
+    There is one in a process.
+    """
+
+    def __init__(self, store: JobStore, settings: WorkerSettings, answerer: Answerer) -> None:
         self._store = store
         self._settings = settings
         self._answerer = answerer
@@ -63,7 +61,7 @@ class Desk:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
 
     def run(self, job_id: str) -> None:
-        """Work on a job, unless it is over or somebody else's."""
+        """Work on a job, unless it has ended or another worker holds it."""
         if not self._store.begin(job_id, self.name):
             return
         start = time.perf_counter()
@@ -72,7 +70,7 @@ class Desk:
             # before it is answered: a runtime may be installed meanwhile
             made_by = {"identity": identify_work(record.work)}
             outcome = self._work(record.model_copy(update=made_by))
-        except _StopWorkError:
+        except LeaseLostError:
             self._drop_work()
             outcome = "stopped"
         except UnknownJobError:
@@ -88,11 +86,11 @@ class Desk:
         # We may have been stopped between a command and its answer.
         self._store.redis.connection_pool.disconnect(inuse_connections=False)
 
-    def _lease(self, record: JobRecord) -> _Lease:
-        return _Lease(self._store, record.id, self.name, self._settings.lease_seconds)
+    def _lease(self, record: JobRecord) -> Lease:
+        return Lease(self._store, record.id, self.name, self._settings.lease_seconds)
 
     def _work(self, record: JobRecord) -> str:
-        """Answer, and store what comes of it; tell what that was."""
+        """Answer, and store what comes of it; return a word for the log."""
         try:
             with self._lease(record):
                 answer = self._answerer.answer(record.work)
@@ -103,7 +101,7 @@ class Desk:
             return self._try_again(record, error)
         except MemgateError as error:
             return self._fail(record, error)
-        except RedisError:  # no word on the job: whoever finds it lost begins anew
+        except RedisError:  # says nothing about the job: the watchdog will find it
             raise
         except Exception as error:
             # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
@@ -115,7 +113,7 @@ class Desk:
         return self._publish(record, answer)
 
     def _publish(self, record: JobRecord, answer: WorkAnswer) -> str:
-        """Store an answer, then what advice there is; tell what came of it."""
+        """Store an answer, then what advice there is; return a word for the log."""
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
         result = answer.result.model_dump_json()
@@ -138,7 +136,7 @@ class Desk:
         try:
             with self._lease(record):
                 advised = self._answerer.advise(record.work, said)
-        except _StopWorkError:  # the answer was forgotten meanwhile
+        except LeaseLostError:  # the answer was forgotten meanwhile
             self._drop_work()
         except Exception as error:
             _log.warning("advice", job=record.id, error=str(error), exc_info=_unforeseen(error))
@@ -190,55 +188,17 @@ def _unforeseen(error: Exception) -> Exception | None:
     return None if isinstance(error, MemgateError | RedisError) else error
 
 
-class _Lease:
-    """Holds a job while a block runs, and ends the block if the job is not ours any more.
-
-    A thread renews; what is to be ended is what the main thread does, so it is sent a signal. It is
-    heard inside the block only.
-    """
-
-    def __init__(self, store: JobStore, job_id: str, worker: str, seconds: float) -> None:
-        self._store = store
-        self._job_id = job_id
-        self._worker = worker
-        self._seconds = seconds
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
-
-    def __enter__(self) -> None:
-        signal.signal(signal.SIGUSR1, self._stop_work)
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _renew(self) -> None:
-        while not self._over.wait(self._seconds / 4):
-            try:
-                is_ours = self._store.hold(self._job_id, self._worker)
-            except RedisError:  # the server is away: it says later whether the job is ours
-                continue
-            if not is_ours:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-                return
-
-    def _stop_work(self, *_: object) -> None:
-        if not self._over.is_set():
-            raise _StopWorkError
+#: rq calls ``run`` by name, so the runner of the process has to be found from there
+_runner: JobRunner | None = None
 
 
-#: rq calls ``run`` by name, so the desk of the process has to be found from there
-_desk: Desk | None = None
-
-
-def take_seat(desk: Desk) -> None:
-    """Make a desk the one of this process."""
-    global _desk
-    _desk = desk
+def use_job_runner(runner: JobRunner) -> None:
+    """Have what rq calls in this process go to a runner."""
+    global _runner
+    _runner = runner
 
 
 def run(job_id: str) -> None:
-    """Called by rq."""
-    assert _desk is not None, "a worker takes its seat before it works"
-    _desk.run(job_id)
+    """Run a job; called by rq."""
+    assert _runner is not None, "a worker says what runs its jobs before it takes one"
+    _runner.run(job_id)

@@ -88,7 +88,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     parts: Parts = app.state.parts
     parts.waiters.use_loop(asyncio.get_running_loop())
-    listener = Listener(parts.settings, parts.waiters.tell_over)
+    listener = Listener(parts.settings, parts.waiters.notify)
     watchdog = Watchdog(parts.queue.store, parts.settings)
     listener.start()
     watchdog.start()

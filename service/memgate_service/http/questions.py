@@ -76,7 +76,7 @@ async def wait_for(
             # Looked at after the bell was hung up: it may have finished before.
             record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
             left = deadline - anyio.current_time()
-            if not is_awaited(record) or left <= 0 or parts.waiters.is_over:
+            if not is_awaited(record) or left <= 0 or parts.waiters.is_stopped:
                 return record
             await bell.wait(left)
 

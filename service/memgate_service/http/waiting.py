@@ -1,9 +1,9 @@
 """Clients that wait for jobs: an event each, set when the queue says that there is news of a job.
 
-A job has news when it is over, and again when advice was added to its answer.
+A job has news when it is finished, and again when advice was added to its answer.
 
-That message may be lost with the server's connection, so now and then somebody looks: one for all
-who wait. If each looked for itself, sixty would hold up everybody else's answers for half a second.
+That message may be lost with the server's connection, so one task looks now and then for all
+waiting clients. If each looked for itself, sixty would hold up all other answers for half a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Bell:
         self._event = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake who waits."""
+        """Wake the waiting client."""
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
@@ -50,15 +50,15 @@ class Waiters:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
         self.num_waiting = 0
-        #: nobody waits any longer: the service ends
-        self.is_over = False
+        #: no client waits any longer: the service ends
+        self.is_stopped = False
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Say where those who wait live."""
         self._loop = loop
 
-    def tell_over(self, job_id: str) -> None:
-        """A job is over, or was given advice; called from the thread that listens."""
+    def notify(self, job_id: str) -> None:
+        """Wake the clients of a job that has news; called from the thread that listens."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, job_id)
 
@@ -72,12 +72,12 @@ class Waiters:
             self._loop.call_soon_threadsafe(self._loop.call_later, _STOP_SECONDS, self._end)
 
     def _end(self) -> None:
-        self.is_over = True
+        self.is_stopped = True
         for job_id in self._waiting:
             self._wake(job_id)
 
     async def keep_looking(self, queue: QueueClient) -> None:
-        """Look now and then which jobs are over, as long as the service runs."""
+        """Look now and then which jobs are finished, as long as the service runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if not self._waiting:

@@ -48,7 +48,7 @@ def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) ->
     make_queue(_name(speed, priority), connection).enqueue(
         _TASK,
         job_id,
-        # Unlike ours, an id of rq's is of one use. Ours is read off it, see scripts.MISSING.
+        # Unlike ours, an id of rq's is of one use. Ours is read off it, see scripts.ORPHANED.
         job_id=f"{job_id}-{uuid4().hex}",
         job_timeout=TASK_TIMEOUT_SECONDS,
         result_ttl=0,

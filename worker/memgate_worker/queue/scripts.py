@@ -1,4 +1,4 @@
-"""What the store does in one step, in Lua: nobody sees, or is killed in, the middle of it.
+"""What the store does in one step, in Lua: no reader sees, and no crash leaves, half of it.
 
 A server that dies with its answer unsent has it asked again (redis-py does), so each script may be
 run twice with the same arguments: the second time changes nothing that matters.
@@ -64,7 +64,7 @@ redis.call('PUBLISH', KEYS[2], ARGV[1])
 return 1
 """
 
-#: take a job that nobody holds; 1 if it is ours now, or was already.
+#: take a job that no worker holds; 1 if it is ours now, or was already.
 #: KEYS: job, lease. ARGV: worker, milliseconds, started_at
 BEGIN = """
 local state = redis.call('HGET', KEYS[1], 'state')
@@ -77,9 +77,9 @@ redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 return 1
 """
 
-#: hold a job for longer, also if the lease ran out and nobody took it since (the server was away);
-#: 0 if it is over, canceled, or somebody else's. One that is done is held while its advice is
-#: looked for. KEYS: job, lease. ARGV: worker, milliseconds, advice_until
+#: hold a job for longer, also if the lease ran out and no other worker took it since (the server
+#: was away); 0 if it has ended, or another worker holds it. One that is done is held while its
+#: advice is looked for. KEYS: job, lease. ARGV: worker, milliseconds, advice_until
 HOLD = """
 local found = redis.call('HMGET', KEYS[1], 'state', 'worker', 'advice_until')
 local is_advised = found[1] == 'done' and found[3]
@@ -91,7 +91,7 @@ if is_advised then redis.call('HSET', KEYS[1], 'advice_until', ARGV[3]) end
 return 1
 """
 
-#: give a job back, over or not, if it is ours. KEYS: job, lease. ARGV: worker
+#: give a job back, ended or not, if it is ours. KEYS: job, lease. ARGV: worker
 RELEASE = """
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[2])
@@ -101,7 +101,7 @@ end
 return 1
 """
 
-#: drop from the index of jobs what expired, and the oldest that are over if there are too many; a
+#: drop from the index of jobs what expired, and the oldest that have ended if there are too many; a
 #: few at a time. KEYS: jobs, open. ARGV: most, prefix of jobs
 FORGET = """
 local excess = redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[1])
@@ -149,22 +149,22 @@ end
 return false
 """
 
-#: find the jobs that are open, in no queue, and held by nobody. What rq has in its queues begins
-#: with the id of our job. KEYS: open, queues. ARGV: prefix of leases
-MISSING = """
+#: find the orphaned jobs: open, in no queue, and held by no worker. What rq has in its queues
+#: begins with the id of our job. KEYS: open, queues. ARGV: prefix of leases
+ORPHANED = """
 local waiting = {}
 for number = 2, #KEYS do
     for _, task in ipairs(redis.call('LRANGE', KEYS[number], 0, -1)) do
         waiting[string.sub(task, 1, string.find(task, '-', 1, true) - 1)] = true
     end
 end
-local missing = {}
+local orphaned = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
     if not waiting[id] and redis.call('EXISTS', ARGV[1] .. id) == 0 then
-        missing[#missing + 1] = id
+        orphaned[#orphaned + 1] = id
     end
 end
-return missing
+return orphaned
 """
 
 #: be the only one for a while, or for longer; 1 if we are. KEYS: lock. ARGV: name, milliseconds

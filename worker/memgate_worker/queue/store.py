@@ -98,7 +98,7 @@ class JobStore(BlobStore):
         self._hold = redis.register_script(scripts.HOLD)
         self._release = redis.register_script(scripts.RELEASE)
         self._forget = redis.register_script(scripts.FORGET)
-        self._missing = redis.register_script(scripts.MISSING)
+        self._orphaned = redis.register_script(scripts.ORPHANED)
         self._lead = redis.register_script(scripts.LEAD)
 
     # --- jobs
@@ -167,9 +167,9 @@ class JobStore(BlobStore):
         """Give a job back before the lease runs out, unless another worker holds it by now."""
         self._release(keys=[redis_key("job", job_id), redis_key("lease", job_id)], args=[worker])
 
-    def missing(self, queue_keys: Sequence[str]) -> list[str]:
+    def orphaned(self, queue_keys: Sequence[str]) -> list[str]:
         """Return the orphaned jobs: open, in none of rq's queues, and held by no worker."""
-        found = self._missing(keys=[_OPEN, *queue_keys], args=[redis_key("lease", "")])
+        found = self._orphaned(keys=[_OPEN, *queue_keys], args=[redis_key("lease", "")])
         return [job_id.decode() for job_id in found]
 
     def lead(self, name: str) -> bool:

@@ -1,9 +1,9 @@
-"""Gives jobs that nobody is at to somebody: after a worker, a queue entry or a server was lost.
+"""Finds orphaned jobs and queues them again: after a worker, a queue entry or a server was lost.
 
-A job that is not over is either in a queue or held by a worker. One that is neither, for longer
-than a lease, was lost, whatever the reason, and is put on the queue again. Every worker and every
-service has a watchdog, so that there is one as long as anything is there; one of them looks, and
-another if that one is lost. A rescue too many does no harm: only one worker can hold a job.
+An open job is either in a queue or held by a worker. One that is neither, for longer than half a
+lease, is orphaned, whatever the reason. Every worker and every service has a watchdog, so there is
+one as long as anything runs; one of them looks, and another if that one is lost. A rescue too many
+does no harm: only one worker can hold a job.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Watchdog:
         self._store = store
         self._settings = settings
         self._name = token_hex(8)
-        self._over = threading.Event()
-        #: jobs that nobody was at when we last looked, and since when
-        self._missing: dict[str, float] = {}
+        self._stopped = threading.Event()
+        #: jobs that were orphaned when we last looked, and since when
+        self._orphaned: dict[str, float] = {}
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
@@ -43,35 +43,35 @@ class Watchdog:
 
     def stop(self) -> None:
         """Look no more."""
-        self._over.set()
+        self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(self._settings.lease_seconds / 4):
+        while not self._stopped.wait(self._settings.lease_seconds / 4):
             try:
                 if self._store.lead(self._name):
                     self.sweep(time.monotonic())
                 else:
-                    self._missing.clear()
-            except RedisError as error:  # it comes back, or the probes tell
+                    self._orphaned.clear()
+            except RedisError as error:  # it comes back, or the probes report it
                 # Workers could not renew their leases meanwhile; they need a moment to do so.
-                self._missing.clear()
+                self._orphaned.clear()
                 _log.warning("watchdog", error=type(error).__name__)
 
     def sweep(self, now: float) -> int:
-        """Look once; return how many jobs were given to somebody."""
-        missing = self._store.missing(queue_keys(self._store.redis))
-        # Between queue and worker a job is in neither for a moment: it must be missing for a while.
-        self._missing = {job_id: self._missing.get(job_id, now) for job_id in missing}
+        """Look once; return how many jobs were queued again or failed."""
+        orphaned = self._store.orphaned(queue_keys(self._store.redis))
+        # Between queue and worker a job is in neither for a moment: it must be so for a while.
+        self._orphaned = {job_id: self._orphaned.get(job_id, now) for job_id in orphaned}
         lost = [
             job_id
-            for job_id, since in self._missing.items()
+            for job_id, since in self._orphaned.items()
             if now - since >= self._settings.lease_seconds / 2
         ]
         return sum(self._rescue(job_id) for job_id in lost)
 
     def _rescue(self, job_id: str) -> bool:
-        del self._missing[job_id]
+        del self._orphaned[job_id]
         try:
             record = self._store.read(job_id)
         except UnknownJobError:

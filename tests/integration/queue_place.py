@@ -17,7 +17,7 @@ from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.settings import WorkerSettings
-from memgate_worker.tasks import Answers, Desk, take_seat
+from memgate_worker.tasks import Answerer, JobRunner, use_job_runner
 
 
 class Stub:
@@ -68,13 +68,15 @@ class Place:
         self.stub = stub or Stub()
         self.kind = kind
         self.worker: SteadyWorker = make_worker(self.settings)
-        self.desk = Desk(JobStore(self.worker.connection, self.settings), self.settings, self.stub)
-        take_seat(self.desk)
+        self.runner = JobRunner(
+            JobStore(self.worker.connection, self.settings), self.settings, self.stub
+        )
+        use_job_runner(self.runner)
         self.signed_on: list[SteadyWorker] = []
 
-    def use(self, answerer: Answers) -> None:
+    def use(self, answerer: Answerer) -> None:
         """Have something else answer."""
-        take_seat(Desk(self.store, self.settings, answerer))
+        use_job_runner(JobRunner(self.store, self.settings, answerer))
 
     def work(self) -> None:
         """Work until there is nothing to do."""

@@ -1,0 +1,59 @@
+"""A worker's lease on the job it works on: renewed by a thread, and the work stopped if it is lost.
+
+A lease that is not renewed runs out; ``watchdog`` then gives the job to another worker. What may
+hold a job, and for how long, is decided in ``scripts``.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+from redis.exceptions import RedisError
+
+from memgate_worker.queue.store import JobStore
+
+
+class LeaseLostError(BaseException):
+    """The job was canceled, or another worker has it: nobody wants this worker's answer.
+
+    Not an ``Exception``: no handler in the work may catch it.
+    """
+
+
+class Lease:
+    """Holds a job while a block runs, and interrupts the block if the job is no longer ours.
+
+    The thread that renews the lease sends the main thread a signal, which is heard inside the block
+    only. A context manager, to be entered in the main thread.
+    """
+
+    def __init__(self, store: JobStore, job_id: str, worker: str, seconds: float) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._worker = worker
+        self._seconds = seconds
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
+
+    def __enter__(self) -> None:
+        signal.signal(signal.SIGUSR1, self._interrupt)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._seconds / 4):
+            try:
+                is_ours = self._store.hold(self._job_id, self._worker)
+            except RedisError:  # the server is away: it says later whether the job is ours
+                continue
+            if not is_ours:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                return
+
+    def _interrupt(self, *_: object) -> None:
+        if not self._ended.is_set():
+            raise LeaseLostError
