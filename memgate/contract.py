@@ -171,9 +171,16 @@ class JobRecord(BaseModel):
     @field_validator("result", mode="before")
     @classmethod
     def _parse_result(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read an answer as what its kind says: trying one after the other would be slower."""
+        """Read an answer, JSON or what JSON becomes, as what its kind says.
+
+        Trying one after the other would be slower.
+        """
         kind = info.data.get("kind")
-        return value if value is None or kind is None else _RESULTS[kind].model_validate(value)
+        if value is None or kind is None:
+            return value
+        if isinstance(value, str):
+            return _RESULTS[kind].model_validate_json(value)
+        return _RESULTS[kind].model_validate(value)
 
     @property
     def estimate(self) -> Estimate | None:

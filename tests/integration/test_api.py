@@ -11,6 +11,8 @@ from fastapi.testclient import TestClient
 
 from memgate.contract import Failure
 from memgate.errors import Fault
+from memgate.max_batch import MaxBatch
+from memgate.report import Fit
 from memgate.units import GIB
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
@@ -414,21 +416,29 @@ def test_requests_are_counted_by_route_not_by_path(client: TestClient) -> None:
     assert "mine" not in figures
 
 
-@pytest.mark.parametrize(
-    ("public_url", "want"), [("", ""), ("https://memgate.example", "https://memgate.example")]
-)
+@pytest.mark.parametrize("public_url", ["", "https://memgate.example/there"])
+@pytest.mark.parametrize("kind", ["/estimate", "/estimate of a trace", "/fit", "/max-batch"])
 def test_an_answer_says_where_it_can_be_looked_at(
-    redis_url: str, public_url: str, want: str
+    redis_url: str, public_url: str, kind: str
 ) -> None:
     """By POST, from the cache of the process and by GET: the same id, the same page."""
-    settings = ServiceSettings(redis_url=redis_url, public_url=public_url)
-    with TestClient(create_app(settings), base_url="http://localhost") as client:
-        job = client.post("/estimate", json=_asked(3)).json()["id"]
-        assert _store(client).finish(job, make_estimate(GIB, "t4").model_dump_json())
+    asked: dict[str, Any] = {"json": {"job": JOB} if kind == "/fit" else ASKED}
+    if kind == "/estimate of a trace":
+        asked = {"files": _upload(b"{}")}
+    result = {
+        "/fit": Fit(gpus=[], smallest=None),
+        "/max-batch": MaxBatch(batch_size=None, is_monotone=True, tried=[], estimate=None),
+    }.get(kind, RESULT)
+    path = kind.partition(" ")[0]
+    with _client(redis_url, public_url=public_url) as client:
+        job = client.post(path, **asked).json()["id"]
+        assert _store(client).finish(job, result.model_dump_json())
 
-        answers = [client.post("/estimate", json=_asked(3)).json() for _ in range(2)]
+        answers = [client.post(path, **asked).json() for _ in range(2)]
         answers.append(client.get(f"/jobs/{job}").json()["result"])
+        answers.append(client.get("/jobs").json()["jobs"][0]["result"])
+        page = client.get(f"/ui/jobs/{job}")
 
-    assert [(answer["id"], answer["page"]) for answer in answers] == [
-        (job, f"{want}/ui/jobs/{job}")
-    ] * 3
+    want = (job, f"{public_url}/ui/jobs/{job}")
+    assert [(answer["id"], answer["page"]) for answer in answers] == [want] * 4
+    assert (page.status_code, job in page.text) == (200, True)

@@ -83,11 +83,11 @@ class QueueSettings(Settings):
     def _is_a_public_url(cls, url: str) -> str:
         address = urlsplit(url)
         if url and (address.scheme not in ("http", "https") or not address.hostname):
-            raise ValueError("write it as https://memgate.example: http or https, and a host")
+            raise RuleError("write it as https://memgate.example: http or https, and a host")
         if address.username is not None:
-            raise ValueError("everybody sees it: no user name, no password")
+            raise RuleError("everybody sees it: no user name, no password")
         if address.query or address.fragment or url.endswith("/"):
-            raise ValueError("paths of pages are added to it: no '/' at its end, no '?', no '#'")
+            raise RuleError("paths of pages are added to it: no '/' at its end, no '?', no '#'")
         return url
 
     @field_validator("redis_url")

@@ -385,7 +385,7 @@ def _read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
         texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
         documents = {
             name: msgspec.json.decode(texts.pop(name))
-            for name in ("work", "result", "error")
+            for name in ("work", "error")
             if name in texts
         }
         return JobRecord.model_validate({"id": job_id} | texts | documents)
