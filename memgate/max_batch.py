@@ -47,8 +47,10 @@ class MaxBatch(BaseModel):
 
     batch_size: int | None
     """None: not even one sample is admitted."""
+    headline: str
+    """The answer in one line, in the words of every door."""
     is_monotone: bool
-    """A larger batch never needed less; else there may be an admitted one above."""
+    """A larger batch never needed less; otherwise there may be an admitted one above."""
     tried: list[TriedBatch]
     estimate: Estimate | None
     """At that batch size."""
@@ -88,10 +90,19 @@ def find_max_batch(
     bounds = [batch.needs_bytes for batch in tried]
     return MaxBatch(
         batch_size=low or None,
+        headline=_headline(low, said),
         is_monotone=bounds == sorted(bounds),
         tried=tried,
         estimate=said.get(low),
     )
+
+
+def _headline(largest: int, said: dict[int, Estimate]) -> str:
+    if largest:
+        headline = said[largest].explanation.headline
+        return f"batch size {largest:,} is the largest that {headline}"
+    smallest = min(said)
+    return f"even batch size {smallest} {said[smallest].explanation.headline}"
 
 
 def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, computed_field
 
 from memgate.decision import Decision
-from memgate.explanation import Explanation, Sizes, explain
+from memgate.explanation import Explanation, Sizes, describe_peak, explain
 from memgate.gpus import GpuSpec
 
 #: reasons that the headline of an explanation already states
@@ -101,6 +101,11 @@ class Estimate(_Part):
             fits_on=self.fits_on,
         )
 
+    @property
+    def peak_text(self) -> str:
+        """What ``peak_bytes`` is, in the words of every door."""
+        return describe_peak(self.peak_bytes, self.needs_bytes)
+
     def why(self, code: str) -> str:
         """Return what the reason with a code says, nothing if there is none."""
         return next((reason.message for reason in self.reasons if reason.code == code), "")
@@ -154,3 +159,12 @@ class Fit(_Part):
     """Of the job that answered, where a server did."""
     page: str | None = None
     """Where a person can look at the answer: a URL, or a path on the server."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def headline(self) -> str:
+        """The answer in one line, in the words of every door."""
+        if self.smallest is None:
+            return f"fits on none of {len(self.gpus)} GPUs"
+        num_fitting = sum(entry.decision is Decision.ADMIT for entry in self.gpus)
+        return f"fits on {num_fitting} of {len(self.gpus)} GPUs, the smallest is {self.smallest}"

@@ -130,4 +130,6 @@ def _largest(batch_size: int | None, said: Estimate) -> MaxBatch:
         needs_bytes=said.needs_bytes,
         upper_bound_bytes=said.needs_bytes,
     )
-    return MaxBatch(batch_size=batch_size, is_monotone=True, tried=[tried], estimate=said)
+    return MaxBatch(
+        batch_size=batch_size, headline="", is_monotone=True, tried=[tried], estimate=said
+    )

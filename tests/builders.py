@@ -15,6 +15,9 @@ from memgate.allocator.device import AddressPolicy, Device
 from memgate.allocator.pool import PoolBlock
 from memgate.allocator.protocol import Allocator, OutOfMemory, SegmentAction
 from memgate.allocator.replay import OnOom, Replay, replay
+from memgate.decision import Decision
+from memgate.gpus import CATALOGUE
+from memgate.report import Estimate, Reason
 from memgate.timeline import (
     Alloc,
     EmptyCache,
@@ -27,6 +30,7 @@ from memgate.timeline import (
 )
 from memgate.trace import Trace, read_trace
 from memgate.units import GIB, MIB
+from memgate.verdict import USUAL_CONTEXT_BYTES
 
 AMPLE = 64 * GIB
 
@@ -98,6 +102,39 @@ class Bench:
     def allocated(self) -> int:
         """Bytes held by the program."""
         return self.stats.all.allocated_bytes
+
+
+def build_estimate(**fields: Any) -> Estimate:
+    """Build an answer out of figures, some of them the test's own: 4 GiB on an empty rtx-3060."""
+    capacity = fields.pop("capacity_bytes", CATALOGUE["rtx-3060"].memory_bytes)
+    needs = fields.pop("needs_bytes", 5 * GIB)
+    available = fields.pop("available_bytes", capacity)
+    known: dict[str, Any] = {
+        "decision": Decision.ADMIT,
+        "engine": "phantom",
+        "gpu": "rtx-3060",
+        "needs_bytes": needs,
+        "least_bytes": 4 * GIB,
+        "capacity_bytes": capacity,
+        "available_bytes": available,
+        "headroom_bytes": available - needs,
+        "peak_bytes": 4 * GIB + USUAL_CONTEXT_BYTES,
+        "peak_reserved_bytes": 4 * GIB,
+        "peak_allocated_bytes": 3 * GIB,
+        "peak_on_gpu_bytes": 4 * GIB + USUAL_CONTEXT_BYTES,
+        "peak_reserved_on_gpu_bytes": 4 * GIB,
+        "context_bytes": USUAL_CONTEXT_BYTES,
+        "required_bytes": 4 * GIB + USUAL_CONTEXT_BYTES,
+        "upper_bound_bytes": needs,
+        "breakdown": {"activations": 4 * GIB, "context": USUAL_CONTEXT_BYTES},
+        "reasons": [Reason(code="FITS", message="needs 5.00 GiB, rtx-3060 has 11.65 GiB")],
+        "oom": None,
+        "fits_on": ["rtx-3060", "h200"],
+        "timings_ms": {},
+        "runtime": "torch-2.14",
+        "versions": {},
+    }
+    return Estimate(**(known | fields))
 
 
 def mib(count: float) -> int:

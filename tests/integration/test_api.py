@@ -427,7 +427,9 @@ def test_an_answer_says_where_it_can_be_looked_at(
         asked = {"files": _upload(b"{}")}
     result = {
         "/fit": Fit(gpus=[], smallest=None),
-        "/max-batch": MaxBatch(batch_size=None, is_monotone=True, tried=[], estimate=None),
+        "/max-batch": MaxBatch(
+            batch_size=None, headline="", is_monotone=True, tried=[], estimate=None
+        ),
     }.get(kind, RESULT)
     path = kind.partition(" ")[0]
     with _client(redis_url, public_url=public_url) as client:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from memgate.decision import Decision
 from memgate.errors import Fault, MemgateError
 
 FAILED = 1
@@ -14,7 +15,7 @@ REJECTED = 3
 UNCERTAIN = 4
 
 #: of each decision
-EXIT_STATUS = {"admit": 0, "reject": REJECTED, "uncertain": UNCERTAIN}
+EXIT_STATUS = {Decision.ADMIT: 0, Decision.REJECT: REJECTED, Decision.UNCERTAIN: UNCERTAIN}
 
 
 def status_of_error(error: MemgateError) -> int:

@@ -1,41 +1,108 @@
-"""Answers as text for people."""
+"""Answers as text for people: the sentences are those of ``memgate.explanation``."""
 
 from __future__ import annotations
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from memgate.report import Estimate
+from memgate.decision import Decision
+from memgate.max_batch import MaxBatch
+from memgate.report import Estimate, Fit
 from memgate.units import format_size
 
+_COLOURS = {
+    Decision.ADMIT: "green",
+    Decision.UNCERTAIN: "yellow",
+    Decision.REJECT: "red",
+    Decision.UNKNOWN: "dim",
+}
 
-def show_estimate(answer: Estimate, *, as_json: bool) -> None:
-    """Print an answer for a program, or for a person."""
+
+def show_estimate(answer: Estimate, *, as_json: bool, server: str = "") -> None:
+    """Print an answer for a program, or for a person; ``server`` is the one that gave it."""
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
-        print_estimate(answer)
+        print_estimate(answer, server=server)
 
 
-def print_estimate(answer: Estimate) -> None:
-    """Tell a person."""
-    console = Console(highlight=False)
-    reason, *others = answer.reasons
-    colour = {"admit": "green", "reject": "red", "uncertain": "yellow"}[answer.decision]
-    console.print(f"[bold {colour}]{answer.decision}[/]: {reason.message}")
-    for other in others:
-        console.print(f"note: {other.message}")
-    table = Table("at the peak", "", title_justify="left")
+def print_estimate(answer: Estimate, *, server: str = "") -> None:
+    """Print the headline, what would help, why, and what holds the memory at the peak."""
+    console = _console()
+    said = answer.explanation
+    console.print(f"{_mark(answer.decision)}: {escape(said.headline)}")
+    for text in said.helps:
+        console.print(f"try: {text}", markup=False)
+    for text in said.why:
+        console.print(f"note: {text}", markup=False)
+    console.print(_breakdown(answer))
+    console.print(f"peak: {answer.peak_text}")
+    if answer.oom is not None:
+        verb = "would" if answer.decision is Decision.REJECT else "may"
+        console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
+    console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
+    _print_page(console, answer.page, server)
+    with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
+    console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
+
+
+def _breakdown(answer: Estimate) -> Table:
+    table = Table("at the peak", "")
     for name, size in sorted(answer.breakdown.items(), key=lambda item: -item[1]):
         if size:
             table.add_row(name.replace("_", " "), format_size(size))
     table.add_section()
-    table.add_row("peak, as the driver shows it", format_size(answer.peak_bytes))
-    table.add_row("least in which it runs", format_size(answer.required_bytes))
+    table.add_row("in all", format_size(answer.peak_bytes))
+    return table
+
+
+def print_fit(fit: Fit, *, server: str = "") -> None:
+    """Print every GPU, why nothing is known of some, and the headline."""
+    console = _console()
+    table = Table("gpu", "has", "decision", "needs")
+    for entry in fit.gpus:
+        needs = "" if entry.needs_bytes is None else format_size(entry.needs_bytes)
+        table.add_row(entry.gpu, format_size(entry.capacity_bytes), _mark(entry.decision), needs)
     console.print(table)
-    if answer.oom is not None:
-        console.print(f"PyTorch would say: {answer.oom.message}")
-    console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
-    with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
-    console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
+    unknown = {entry.reason.message for entry in fit.gpus if entry.decision is Decision.UNKNOWN}
+    for message in sorted(unknown):
+        console.print(f"unknown: {message}", markup=False)
+    console.print(fit.headline, markup=False)
+    _print_page(console, fit.page, server)
+
+
+def print_max_batch(found: MaxBatch, *, server: str = "") -> None:
+    """Print the headline, and the sizes that were tried."""
+    console = _console()
+    colour = "red" if found.batch_size is None else "green"
+    console.print(f"[bold {colour}]{escape(found.headline)}[/]")
+    if not found.is_monotone:
+        console.print(
+            "note: a larger batch does not always need more here, so a larger one than this may be"
+            " admitted, too"
+        )
+    table = Table("batch size", "decision", "needs")
+    for tried in found.tried:
+        needs = format_size(tried.needs_bytes)
+        table.add_row(str(tried.batch_size), _mark(tried.decision), needs)
+    console.print(table)
+    _print_page(console, found.page, server)
+
+
+def _console() -> Console:
+    """Make a console that leaves long sentences to the terminal: a pipe gets whole lines."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _mark(decision: Decision) -> str:
+    """Write a decision in its colour."""
+    return f"[bold {_COLOURS[decision]}]{decision}[/]"
+
+
+def _print_page(console: Console, page: str | None, server: str) -> None:
+    """Say where the answer can be looked at; a path is one on the server."""
+    if page is not None:
+        address = f"{server.rstrip('/')}{page}" if page.startswith("/") else page
+        console.print(f"page: {address}", markup=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memgate.decision import Decision
-from memgate.explanation import Sizes, compare_sizes, explain
+from memgate.explanation import Sizes, compare_sizes, describe_peak, explain
 from memgate.units import GIB
 
 FITS = Sizes(needs_bytes=6 * GIB, least_bytes=5 * GIB, available_bytes=8 * GIB)
@@ -100,3 +100,11 @@ def test_what_fits_needs_no_help() -> None:
     said = explain(Decision.ADMIT, "t4", FITS, largest_batch_size=9, fits_on=["t4"])
 
     assert said.helps == []
+
+
+def test_a_peak_above_what_is_needed_is_explained() -> None:
+    """Otherwise two sizes contradict each other: it needs 6 GiB and takes 7."""
+    assert describe_peak(5 * GIB, 6 * GIB) == "5.00 GiB with ample memory"
+    assert describe_peak(7 * GIB, 6 * GIB) == (
+        "7.00 GiB with ample memory; with less, the allocator gives back what it has cached"
+    )

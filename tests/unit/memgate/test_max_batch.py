@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from memgate.decision import Decision
 from memgate.max_batch import MAX_BATCH_SIZE, MaxBatch, find_max_batch
 from memgate.report import Estimate
+from tests.builders import build_estimate
 
 #: twice the digits of the largest batch, a guess or two for each halving, and the way up
 _MOST_QUESTIONS = 100
@@ -22,10 +23,11 @@ def _asker(need: Callable[[int], int]) -> Callable[[int], Estimate]:
     def ask(batch_size: int) -> Estimate:
         assert 1 <= batch_size <= MAX_BATCH_SIZE
         bound = need(batch_size)
-        return Estimate.model_construct(
+        return build_estimate(
             decision=Decision.ADMIT if bound <= _CAPACITY else Decision.REJECT,
             needs_bytes=bound,
-            headroom_bytes=_CAPACITY - bound,
+            least_bytes=bound,
+            capacity_bytes=_CAPACITY,
         )
 
     return ask
@@ -47,6 +49,8 @@ def test_a_line_is_followed_at_once(start: int) -> None:
     assert found.is_monotone
     assert found.estimate is not None
     assert found.estimate.headroom_bytes == 0
+    headline = found.estimate.explanation.headline
+    assert found.headline == f"batch size 100 is the largest that {headline}"
     assert len(found.tried) <= 8
 
 
@@ -55,8 +59,11 @@ def test_not_even_one_sample_fits() -> None:
     found = _find(lambda size: 2 * _CAPACITY + size)
 
     assert (found.batch_size, found.estimate) == (None, None)
-    assert {batch.decision for batch in found.tried} == {"reject"}
+    assert {batch.decision for batch in found.tried} == {Decision.REJECT}
     assert found.tried[0].batch_size == 1
+    assert found.headline == (
+        "even batch size 1 does not fit on rtx-3060: needs 1.91 MiB, rtx-3060 has 976.56 KiB"
+    )
 
 
 def test_everything_fits() -> None:
@@ -83,9 +90,7 @@ def test_an_uncertain_batch_is_not_admitted() -> None:
 
     def ask(batch_size: int) -> Estimate:
         decision = Decision.ADMIT if batch_size <= 10 else Decision.UNCERTAIN
-        return Estimate.model_construct(
-            decision=decision, needs_bytes=batch_size, headroom_bytes=20 - batch_size
-        )
+        return build_estimate(decision=decision, needs_bytes=batch_size, capacity_bytes=20)
 
     found = find_max_batch(ask, 1)
 

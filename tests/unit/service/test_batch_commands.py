@@ -81,8 +81,8 @@ def test_the_largest_batch_is_printed_with_what_was_tried(
     ran = run("max-batch", spec, "--gpu", "rtx-3060")
 
     assert ran.status == 0
-    assert ran.out.startswith("111: needs ")
-    assert "tried 8: admit, needs up to " in ran.err
+    assert ran.out.startswith("batch size 111 is the largest that fits on rtx-3060: needs ")
+    assert "tried 8: admit, needs " in ran.err
     assert "tried 112: uncertain" in ran.err
     assert "note:" not in ran.out
     document = json.loads(run("max-batch", spec, "--gpu", "rtx-3060", "--json").out)
@@ -96,7 +96,7 @@ def test_not_even_one_sample_is_an_answer(run: Any, use_engine: Any, spec: Path)
     ran = run("max-batch", spec, "--gpu", "rtx-3060")
 
     assert ran.status == 3
-    assert "not even a batch of one is admitted on rtx-3060" in ran.out
+    assert ran.out.startswith("even batch size 1 does not fit on rtx-3060: needs ")
 
 
 def test_memory_that_does_not_grow_steadily_is_mentioned(
@@ -121,7 +121,8 @@ def test_every_gpu_is_in_the_table(
     ran = run("fit", spec)
 
     assert ran.status == want_status
-    assert f"smallest that fits: {want_smallest or 'none of the catalogue'}" in ran.out
+    want = f", the smallest is {want_smallest}\n" if want_smallest else "fits on none of "
+    assert want in ran.out
     assert ran.out.count("unknown: too old; take another") == 1
     assert "tried p100-16\n" in ran.err
     assert json.loads(run("fit", spec, "--json").out)["smallest"] == want_smallest

@@ -15,8 +15,7 @@ from math import ceil, exp2, log2
 import msgspec
 
 from memgate.contract import Asker, Failure, JobRecord, Result
-from memgate.decision import Decision
-from memgate.report import Estimate, Fit
+from memgate.report import Estimate
 from memgate.savings import memory_saved
 from memgate.units import format_size
 from memgate_worker.queue.store import JobStore
@@ -79,15 +78,8 @@ def note_answer(store: JobStore, record: JobRecord, result: Result) -> None:
         message = "; ".join([said.headline, *said.why])
         entry = _make_entry(record, JobOutcome(result.decision.value), message, result)
         _note(store, record, entry, result)
-        return
-    if isinstance(result, Fit):
-        fitting = sum(entry.decision is Decision.ADMIT for entry in result.gpus)
-        smallest = f", the smallest is {result.smallest}" if result.smallest else ""
-        message = f"fits on {fitting} of {len(result.gpus)} GPUs{smallest}"
     else:
-        size = result.batch_size
-        message = "not even one sample fits" if size is None else f"largest batch: {size:,}"
-    _note(store, record, _make_entry(record, JobOutcome.ANSWERED, message))
+        _note(store, record, _make_entry(record, JobOutcome.ANSWERED, result.headline))
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:

@@ -60,7 +60,7 @@ def analyze_command(
         with open_trace(path) as stream, connect(server, api_key, silent=as_json) as client:
             trace = stream.read()
             answer: Estimate = client.estimate(trace, read_gpu(gpu), allocator=allocator)
-        show_estimate(answer, as_json=as_json)
+        show_estimate(answer, as_json=as_json, server=server)
     else:
         _check_rules(without or [])
         picture = prepare_picture(plot) if plot is not None else None

@@ -93,7 +93,7 @@ def estimate_command(
             config = parse_alloc_conf(found.alloc_conf)
             plot_timeline(found.timeline, config, target, title=job.name, path=picture)
         answer = found.estimate
-    show_estimate(answer, as_json=as_json)
+    show_estimate(answer, as_json=as_json, server=server or "")
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 

@@ -7,12 +7,10 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from memgate.contract import EngineName
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
-from memgate.units import format_size
 from memgate_service.cli.commands.options import (
     ApiKey,
     AsJson,
@@ -22,11 +20,10 @@ from memgate_service.cli.commands.options import (
     Timeout,
 )
 from memgate_service.cli.exit_status import REJECTED
+from memgate_service.cli.printing import print_fit
 from memgate_service.cli.reading import read_spec
 from memgate_service.cli.remote import connect, engine_name, with_runtime
 from memgate_worker.local import DEFAULT_LIMITS, RunLimits, fit_spec
-
-_COLOURS = {"admit": "green", "reject": "red", "uncertain": "yellow", "unknown": "dim"}
 
 
 def fit_command(
@@ -57,7 +54,7 @@ def fit_command(
     if as_json:
         typer.echo(fit.model_dump_json())
     else:
-        _print(fit)
+        print_fit(fit, server=server or "")
     raise typer.Exit(REJECTED if fit.smallest is None else 0)
 
 
@@ -68,17 +65,3 @@ def _try_all(spec: JobSpec, engine: EngineName, timeout: float, *, silent: bool)
         console.print(f"tried {', '.join(entry.gpu for entry in known)}")
 
     return fit_spec(spec, engine=engine, limits=RunLimits(timeout_seconds=timeout), on_gpus=show)
-
-
-def _print(fit: Fit) -> None:
-    console = Console(highlight=False)
-    table = Table("gpu", "memory", "decision", "needs up to")
-    for entry in fit.gpus:
-        needs = "" if entry.upper_bound_bytes is None else format_size(entry.upper_bound_bytes)
-        decision = f"[{_COLOURS[entry.decision]}]{entry.decision}[/]"
-        table.add_row(entry.gpu, format_size(entry.capacity_bytes), decision, needs)
-    console.print(table)
-    unknown = {entry.reason.message for entry in fit.gpus if entry.decision == "unknown"}
-    for message in sorted(unknown):
-        console.print(f"unknown: {message}", markup=False)
-    console.print(f"smallest that fits: {fit.smallest or 'none of the catalogue'}")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from memgate.contract import EngineName
 from memgate.gpus import parse_gpu
@@ -25,6 +24,7 @@ from memgate_service.cli.commands.options import (
     Timeout,
 )
 from memgate_service.cli.exit_status import REJECTED
+from memgate_service.cli.printing import print_max_batch
 from memgate_service.cli.reading import read_gpu, read_spec
 from memgate_service.cli.remote import connect, engine_name, with_runtime
 from memgate_worker.local import DEFAULT_LIMITS, RunLimits, find_largest_batch
@@ -59,7 +59,7 @@ def max_batch_command(
     if as_json:
         typer.echo(found.model_dump_json())
     else:
-        _print(found, gpu)
+        print_max_batch(found, server=server or "")
     raise typer.Exit(REJECTED if found.batch_size is None else 0)
 
 
@@ -69,31 +69,7 @@ def _search(
     console = Console(stderr=True, highlight=False, quiet=silent)
 
     def show(size: int, said: Estimate) -> None:
-        needs = format_size(said.upper_bound_bytes)
-        console.print(f"tried {size}: {said.decision}, needs up to {needs}")
+        console.print(f"tried {size}: {said.decision}, needs {format_size(said.needs_bytes)}")
 
     limits = RunLimits(timeout_seconds=timeout)
     return find_largest_batch(spec, parse_gpu(gpu), engine=engine, limits=limits, on_size=show)
-
-
-def _print(found: MaxBatch, gpu: str) -> None:
-    console = Console(highlight=False)
-    if found.batch_size is None or found.estimate is None:
-        least = format_size(found.tried[0].upper_bound_bytes)
-        console.print(
-            f"[bold red]none[/]: not even a batch of one is admitted on {gpu}, which needs up to"
-            f" {least}"
-        )
-    else:
-        reason = found.estimate.reasons[0].message
-        console.print(f"[bold green]{found.batch_size}[/]: {reason}")
-    if not found.is_monotone:
-        console.print(
-            "note: a larger batch does not always need more here, so a larger one than this may be"
-            " admitted, too"
-        )
-    table = Table("batch size", "decision", "needs up to")
-    for tried in found.tried:
-        size = format_size(tried.upper_bound_bytes)
-        table.add_row(str(tried.batch_size), tried.decision, size)
-    console.print(table)
