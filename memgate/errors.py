@@ -13,6 +13,7 @@
     |- UnsupportedError         UNSUPPORTED: we cannot run this kind of job; ours, never the job's
     |  |- UnsupportedJobError     our engines cannot run it, or our loop cannot train it
     |  |- NotModelledError        it calls what the phantom engine has no stand-in for
+    |  |- UnsupportedAllocatorError  PyTorch takes this allocator setting; it is not simulated
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- ExtrapolationError      its memory at other batch sizes cannot be predicted
     |  |- LimitExceededError      its run exceeds a limit of ours; one of these two
@@ -157,6 +158,12 @@ class NotModelledError(UnsupportedError):
     code = "NOT_MODELLED"
 
 
+class UnsupportedAllocatorError(UnsupportedError):
+    """An allocator setting that PyTorch takes, and that is not simulated."""
+
+    code = "UNSUPPORTED_ALLOCATOR"
+
+
 class UnsupportedTraceError(UnsupportedError):
     """A trace of a kind that is not analysed."""
 
@@ -258,7 +265,9 @@ _BASES: dict[Fault, type[MemgateError]] = {
 }
 
 
-def restore_error(code: str, message: str, fault: Fault) -> MemgateError:
+def restore_error(
+    code: str, message: str, fault: Fault, mistakes: tuple[Mistake, ...] = ()
+) -> MemgateError:
     """Make the error that another process raised, from what can travel of it.
 
     It is of the class above that has this code and fault. Where there is none, as in a process of
@@ -267,8 +276,8 @@ def restore_error(code: str, message: str, fault: Fault) -> MemgateError:
     for kind in _BASES.values():
         for candidate in (kind, *_subclasses(kind)):
             if (candidate.code, candidate.fault) == (code, fault):
-                return candidate(message)
-    error = _BASES[fault](message)
+                return candidate(message, mistakes)
+    error = _BASES[fault](message, mistakes)
     error.code = code
     return error
 

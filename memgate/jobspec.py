@@ -13,7 +13,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import AllocatorConfigError, UnsupportedJobError
+from memgate.errors import (
+    AllocatorConfigError,
+    UnsupportedAllocatorError,
+    UnsupportedJobError,
+)
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
 
@@ -62,6 +66,8 @@ def _check_allocator(text: str) -> str:
     except AllocatorConfigError as error:
         (mistake,) = error.mistakes or (Mistake(field="", value="", rule=error.message),)
         raise RuleError(mistake.rule, mistake.next_step, mistake.near) from None
+    except UnsupportedAllocatorError:
+        pass  # the text is right; check_supported says that we cannot do it
     return text
 
 
@@ -222,7 +228,9 @@ def check_supported(spec: JobSpec) -> None:
 
     Raises:
         UnsupportedJobError: naming each field, and what to do instead.
+        UnsupportedAllocatorError: if its allocator's settings are not simulated.
     """
+    parse_alloc_conf(spec.allocator)
     mistakes = tuple(
         Mistake(
             field=field,

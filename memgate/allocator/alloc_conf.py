@@ -17,7 +17,7 @@ from typing import Any
 
 from memgate.allocator.config import POWER2_INTERVALS, UNLIMITED, AllocatorConfig
 from memgate.allocator.sizes import EXPANDABLE_GRANULARITY, MIN_LARGE_ALLOC
-from memgate.errors import AllocatorConfigError
+from memgate.errors import AllocatorConfigError, UnsupportedAllocatorError
 from memgate.mistakes import Mistake, suggest
 from memgate.near_names import find_near
 from memgate.units import MIB, clip
@@ -30,6 +30,7 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
 
     Raises:
         AllocatorConfigError: with the key and the text PyTorch would stop with.
+        UnsupportedAllocatorError: if PyTorch takes it, and the simulator does not have it.
     """
     settings = _cut_into_settings(text)
     config = AllocatorConfig()
@@ -254,7 +255,10 @@ def _divisions_by_size(setting: _Setting, config: AllocatorConfig) -> tuple[int,
 
 def _backend(setting: _Setting, _: AllocatorConfig) -> None:
     if setting.value[0] == "cudaMallocAsync":
-        raise setting.error("cudaMallocAsync is not simulated; only native, PyTorch's default, is")
+        raise UnsupportedAllocatorError(
+            f"{_quote(setting.text)}, {setting.key}: cudaMallocAsync is not simulated; only native,"
+            " PyTorch's default, is, and would be the answer for another setting"
+        )
     if setting.value[0] != "native":
         raise setting.error("Unknown allocator backend, options are native and cudaMallocAsync")
 

@@ -20,6 +20,7 @@ from memgate_service.http.errors import CODE_OF_STATUS
 from memgate_service.settings import ServiceSettings
 from memgate_worker.settings import WorkerSettings
 from tests.builders import mib
+from tests.error_classes import all_error_classes
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -106,6 +107,23 @@ def test_every_error_code_is_documented() -> None:
         if issubclass(error, errors.MemgateError):
             assert f"`{error.code}`" in _text("docs/errors.md")
             assert error.__name__ in (errors.__doc__ or "")
+
+
+def _documented_faults() -> dict[str, str]:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| (\w+) \|", _text("docs/errors.md"), re.MULTILINE)
+    assert len(rows) == len({code for code, _ in rows}), "a code stands in one row"
+    return dict(rows)
+
+
+def test_every_error_class_has_its_fault_in_the_table() -> None:
+    """Of all packages; the bases, which are never given alone, have no row."""
+    documented = _documented_faults()
+    assert set(documented.values()) == set(errors.Fault)
+    page = _text("docs/errors.md")
+    (bases,) = re.findall(r"^The bases of these codes (.+?)\n\n", page, re.M | re.S)
+    for kind in all_error_classes():
+        if f"`{kind.code}`" not in bases:
+            assert documented[kind.code] == kind.fault, kind.__name__
 
 
 def test_every_code_of_the_service_is_documented() -> None:

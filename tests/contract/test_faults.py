@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-import pkgutil
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +11,14 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-import memgate
-import memgate_service
-import memgate_worker
 from memgate.contract import Failure
 from memgate.errors import Fault, MemgateError, NoKernelsError, RuntimeMissingError
 from memgate_service.cli import main as cli
 from memgate_service.dashboard.mistakes import next_step, whose_mistake
 from memgate_service.http.errors import ProblemError, add_error_handlers, problem_of_job
+from tests.error_classes import all_error_classes
 
 ROOT = Path(__file__).parents[2]
-
-#: run inside a runtime: they import torch, and raise what is defined elsewhere
-_NEED_TORCH = ("memgate_worker.engines.phantom.", "memgate_worker.engines.profile.")
-_NEED_TORCH_TOO = ("memgate_worker.jobs.loop", "memgate_worker.jobs.models")
 
 #: by fault: the statuses there may be, whether Retry-After is there, the exit status
 WANT = {
@@ -38,24 +30,7 @@ WANT = {
 }
 
 
-def _import_everything() -> None:
-    for package in (memgate, memgate_service, memgate_worker):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            is_torchs = module.name.startswith(_NEED_TORCH) or module.name in _NEED_TORCH_TOO
-            if not is_torchs and not module.name.endswith("__main__"):
-                import_module(module.name)
-
-
-def _subclasses(kind: type[MemgateError]) -> Iterator[type[MemgateError]]:
-    for sub in kind.__subclasses__():
-        if sub.__module__.startswith("memgate"):
-            yield sub
-            yield from _subclasses(sub)
-
-
-_import_everything()
-_FOUND: set[type[MemgateError]] = {MemgateError, *_subclasses(MemgateError)}
-KINDS = sorted(_FOUND, key=lambda kind: kind.__name__)
+KINDS = all_error_classes()
 
 
 def _make(kind: type[MemgateError]) -> MemgateError:

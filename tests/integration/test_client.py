@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from memgate import Client
-from memgate.client.errors import NotDoneError, RefusedError
-from memgate.errors import InputError
+from memgate.client.errors import AnswerError, NotDoneError
+from memgate.errors import Fault, InputError
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 from tests.running import running, serving
@@ -94,9 +94,10 @@ def test_every_gpu_is_answered_for(client: Client) -> None:
     unknown = {entry.gpu: entry.reason for entry in fit.gpus if entry.decision == "unknown"}
     assert set(unknown) == {"p100-16", "v100-16", "v100-32"}
     assert unknown["v100-32"].code == "NO_KERNELS"
-    with pytest.raises(RefusedError, match="another runtime") as raised:
+    with pytest.raises(AnswerError, match="another runtime") as raised:
         client.estimate(JOB, "v100-32")
     assert (raised.value.code, raised.value.status) == ("NO_KERNELS", 422)
+    assert raised.value.fault is Fault.JOB
 
 
 def test_traces_are_uploaded_and_waiting_ends(client: Client) -> None:
@@ -162,7 +163,7 @@ def test_what_the_documentation_shows_runs(server: str, tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("admit ")
-    assert "NO_KERNELS 422 the PyTorch of runtime" in ran.stdout
+    assert "NO_KERNELS job the PyTorch of runtime" in ran.stdout
     assert ran.stderr == "memgate: no outcome was reported: the script used no GPU\n"
     (commands,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     for line in commands.splitlines():

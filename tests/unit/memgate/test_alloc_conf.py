@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import AllocatorConfigError
+from memgate.errors import AllocatorConfigError, UnsupportedAllocatorError
 from memgate.units import MIB
 from tests.conftest import DATA
 
@@ -83,9 +83,9 @@ def test_expandable_pages_must_suit_the_device() -> None:
 
 
 @pytest.mark.parametrize("conf", OTHER_BACKEND)
-def test_another_backend_is_refused(conf: str) -> None:
-    """An allocator that is not simulated is not silently simulated by another."""
-    with pytest.raises(AllocatorConfigError, match="cudaMallocAsync is not simulated"):
+def test_another_backend_is_not_supported(conf: str) -> None:
+    """It is not silently simulated by another; and PyTorch takes it, so nobody's mistake."""
+    with pytest.raises(UnsupportedAllocatorError, match="cudaMallocAsync is not simulated"):
         parse_alloc_conf(conf)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import Fault, InputError, UnsupportedJobError
+from memgate.errors import Fault, InputError, UnsupportedAllocatorError, UnsupportedJobError
 from memgate.jobspec import (
     JobSpec,
     ModelSource,
@@ -177,6 +177,14 @@ def test_what_cannot_be_run_yet_is_no_mistake_of_the_spec(
         raised.value.message
     )
     assert "leave it out" not in raised.value.message
+
+
+def test_an_allocator_that_is_not_simulated_is_no_mistake_of_the_spec() -> None:
+    """PyTorch takes it, so the job is right: a gate must not refuse it."""
+    spec = parse_job_spec(VGG16 | {"allocator": "backend:cudaMallocAsync"})
+
+    with pytest.raises(UnsupportedAllocatorError, match="cudaMallocAsync is not simulated"):
+        check_supported(spec)
 
 
 def test_what_is_switched_off_can_be_run() -> None:

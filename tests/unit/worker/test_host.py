@@ -16,6 +16,7 @@ from memgate.errors import (
     ProcessLostError,
     RuntimeBrokenError,
 )
+from memgate.mistakes import Mistake
 from memgate_worker.engines import client
 from memgate_worker.engines.client import Host
 from memgate_worker.engines.messages import Failed, JobRun, Profiled, Request
@@ -117,14 +118,16 @@ def test_a_host_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_error_crosses_as_what_it_is(tmp_path: Path, kind: type[MemgateError]) -> None:
-    """Its class, code, message and fault; the client has no branch for any of them."""
-    said = msgspec.json.encode(Failed.of(kind("x"))).decode()
+    """Its class, code, message, fault and mistakes; the client has no branch for any of them."""
+    mistake = Mistake(field="model.name", value="resnet5O", rule="there is no such model")
+    said = msgspec.json.encode(Failed.of(kind("x", (mistake,)))).decode()
 
     with pytest.raises(kind) as raised:
         _ask(_host(tmp_path, f"echo '{said}'"))
 
     assert type(raised.value) is kind
     assert (raised.value.message, raised.value.fault) == ("x", kind.fault)
+    assert raised.value.mistakes == (mistake,)
 
 
 def test_an_error_of_another_version_keeps_its_code_and_fault(tmp_path: Path) -> None:

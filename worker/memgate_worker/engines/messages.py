@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from memgate.errors import Fault, MemgateError, restore_error
+from memgate.mistakes import Mistake
 from memgate.timeline import Label, PhaseStart, TimelineEvent
 
 
@@ -101,12 +102,15 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
     code: str
     message: str
     fault: Fault
+    mistakes: tuple[Mistake, ...] = ()
 
     @classmethod
     def of(cls, error: MemgateError) -> Failed:
         """Keep of an error what can travel."""
-        return cls(code=error.code, message=error.message, fault=error.fault)
+        return cls(
+            code=error.code, message=error.message, fault=error.fault, mistakes=error.mistakes
+        )
 
     def error(self) -> MemgateError:
         """Return the error again, of its own class."""
-        return restore_error(self.code, self.message, self.fault)
+        return restore_error(self.code, self.message, self.fault, self.mistakes)

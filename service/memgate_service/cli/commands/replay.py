@@ -21,7 +21,12 @@ from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
 from memgate.allocator.replay import Replay
 from memgate.allocator.vectors import Vector, read_vectors
-from memgate.errors import AllocatorConfigError, InputError, TimelineError
+from memgate.errors import (
+    AllocatorConfigError,
+    InputError,
+    TimelineError,
+    UnsupportedAllocatorError,
+)
 from memgate.units import clip, format_size
 from memgate_service.cli.plots import name_picture, plot_replay
 
@@ -123,7 +128,7 @@ def _replay_file(path: Path, record: str | None, allocator: str, *, silent: bool
 def _replay(vector: Vector, allocator: str) -> Replay:
     try:
         return replay_vector(vector, allocator_name=allocator)
-    except (AllocatorConfigError, TimelineError) as error:
+    except (AllocatorConfigError, UnsupportedAllocatorError, TimelineError) as error:
         raise type(error)(f"record {vector.id!r}: {error.message}") from None
 
 
