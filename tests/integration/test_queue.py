@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,7 @@ from memgate.errors import (
 from memgate.gpus import GpuRequest
 from memgate.jobspec import parse_job_spec
 from memgate.report import Fit
+from memgate.units import MIB
 from memgate_worker.answers import EngineAnswerer
 from memgate_worker.queue import queues
 from memgate_worker.queue.client import Listener
@@ -96,6 +98,50 @@ def test_the_engine_answers_through_the_queue(place: Place) -> None:
     assert depths["memgate-fast-normal"] == 1
     assert place.store.counters()["timelines/yes"] == 1
     assert place.store.load_view(first.id) is not None
+
+
+def _work_with_engines(place: Place) -> None:
+    with EngineAnswerer(
+        JobStore(place.worker.connection, place.settings), place.settings
+    ) as answerer:
+        take_seat(Desk(place.store, place.settings, answerer))
+        place.work()
+
+
+def test_a_runtime_that_was_installed_meanwhile_answers(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing one is the operator's fault, and nobody is told of it for a week."""
+    with monkeypatch.context() as without:
+        without.setenv("MEMGATE_RUNTIMES_DIR", str(tmp_path))
+        job_id = place.client.submit(_job()).id
+        _work_with_engines(place)
+    failed = place.client.read(job_id).error
+
+    place.client.submit(_job())
+    _work_with_engines(place)
+
+    assert failed is not None
+    assert (failed.code, failed.fault) == ("RUNTIME_MISSING", Fault.OPERATOR)
+    assert "memgate runtimes install torch-2.14" in failed.message
+    assert place.store.counters()["jobs/estimate:operator"] == 1
+    assert place.client.read(job_id).state is JobState.DONE
+
+
+def test_a_job_over_our_memory_limit_is_not_run_again(make_place: MakePlace) -> None:
+    """Our limit, named with what raises it: neither the job's fault nor worth another try."""
+    place = make_place(job_memory_bytes=256 * MIB)
+    place.announce()
+    job_id = place.client.submit(_job()).id
+    _work_with_engines(place)
+
+    again = place.client.submit(_job())
+
+    assert again.error is not None
+    assert (again.error.code, again.error.fault) == ("HOST_MEMORY_EXCEEDED", Fault.UNSUPPORTED)
+    assert "256.00 MiB" in again.error.message
+    assert "MEMGATE_JOB_MEMORY_BYTES" in again.error.message
+    assert (again.id, again.state, again.attempts) == (job_id, JobState.FAILED, 1)
 
 
 def test_the_same_question_joins_the_one_that_is_open(place: Place) -> None:
