@@ -25,7 +25,7 @@ RUN make install VENV=/opt/memgate INSTALL='.[worker]'
 ARG RUNTIME=torch-2.14
 WORKDIR /opt/memgate
 ENV MEMGATE_RUNTIMES_DIR=/opt/memgate/runtimes
-RUN bin/python -P -m memgate_worker.runtimes.setup "$RUNTIME" \
+RUN bin/memgate runtimes install "$RUNTIME" \
     && rm -r runtimes/"$RUNTIME"/headers
 
 FROM python:3.11-slim-bookworm AS base

@@ -13,7 +13,7 @@ STAMP_FAST := $(call stamp,$(INSTALL_FAST))
 # checks the types of the dashboard's JavaScript
 TYPESCRIPT_VERSION := 7.0.2
 TYPESCRIPT := build/typescript-$(TYPESCRIPT_VERSION)
-# library versions that jobs are run with; one of worker/memgate_worker/runtimes/
+# library versions that jobs are run with; `memgate runtimes` lists them
 RUNTIME ?= torch-2.14
 # CUDNN=1: with the real cuDNN, which knows the workspaces of convolutions
 CUDNN   ?=
@@ -51,8 +51,12 @@ $(STAMP_FAST): pyproject.toml constraints.txt
 	$(call install,$(INSTALL_FAST))
 	@touch $@
 
-runtime: install ## build what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
-	@$(BIN)/python -P -m memgate_worker.runtimes.setup $(RUNTIME) $(if $(CUDNN),--with-cudnn)
+runtime: install ## install what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
+ifeq ($(shell uname -sm),Linux x86_64)
+	@$(BIN)/memgate runtimes install $(RUNTIME) $(if $(CUDNN),--with-cudnn)
+else
+	@echo "no runtime: jobs run on Linux on x86_64 only; tests that need one are skipped"
+endif
 
 parts: install ## get the programs that tests need: Slurm, Chromium, Prometheus, helm, wrk (Debian only)
 	@$(BIN)/python -m tests.parts

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from memgate_worker.runtimes.runtime import OWN_NEEDS
+
 ROOT = Path(__file__).parents[2]
 
 #: the folder that each package is in
@@ -79,6 +81,7 @@ SERVICE_MAY_USE = {
     "memgate_worker.queue.keys",
     "memgate_worker.logs",
     "memgate_worker.queue.roster",
+    "memgate_worker.runtimes.install",
     "memgate_worker.runtimes.runtime",
     "memgate_worker.queue.settings",
     "memgate_worker.queue.store",
@@ -163,6 +166,49 @@ def _imports_at_run_time(path: Path) -> Iterator[str]:
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
+
+
+#: what a runtime has beside what its definition names: ``runtimes.runtime.OWN_NEEDS``
+IN_A_RUNTIME = {*OWN_NEEDS, "timm", "torch", "torchvision", "transformers"}
+
+
+def test_what_runs_in_a_runtime_needs_only_what_a_runtime_has() -> None:
+    """Its environment is slim: none of the queue's, the service's or the command line's."""
+    seen: set[str] = set()
+    found = {"memgate_worker.engines.start"}
+    while found - seen:
+        name = min(found - seen)
+        seen.add(name)
+        found |= {f"{package}.__init__" for package in _parents(name)}
+        for imported in _imports_of(name):
+            if (top := imported.partition(".")[0]) in PACKAGES:
+                found |= {imported} if _path(imported).is_file() else {f"{imported}.__init__"}
+            else:
+                assert top in sys.stdlib_module_names | IN_A_RUNTIME, f"{name} imports {imported}"
+    assert "memgate_worker.jobs.loop" in seen
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _path(name: str) -> Path:
+    return PACKAGES[name.partition(".")[0]].joinpath(*name.split(".")).with_suffix(".py")
+
+
+def _imports_of(name: str) -> Iterator[str]:
+    """Yield what a module imports; of the library only what it does at once: it has lazy names."""
+    path = _path(name)
+    is_worker = name.startswith("memgate_worker.")
+    nodes = ast.walk(ast.parse(path.read_text())) if is_worker else ast.parse(path.read_text()).body
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            ours = node.module.partition(".")[0] in PACKAGES
+            yield from [one for one in inside if ours and _path(one).is_file()] or [node.module]
 
 
 def test_no_module_is_too_long() -> None:

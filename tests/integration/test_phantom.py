@@ -36,6 +36,7 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.runtimes.runtime import read_runtimes
 from memgate_worker.verdicts import judge
 from tests.conftest import DATA
+from tests.runtimes import share_libraries
 
 RUNTIME = read_runtimes()["torch-2.14"]
 
@@ -197,9 +198,7 @@ def test_the_same_job_is_not_run_again(engine: PhantomEngine) -> None:
 
 def test_a_cudnn_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     """It is never passed over in silence: the estimate would be another one."""
-    broken = replace(RUNTIME, home=tmp_path)
-    for name in ("venv", "stubs"):
-        (tmp_path / name).symlink_to(RUNTIME.home / name)
+    broken = share_libraries(RUNTIME, tmp_path)
     broken.cudnn_dir.mkdir()
     broken.cudnn_stamp.write_text(broken.cudnn or "")
 

@@ -78,11 +78,11 @@ def test_the_install_step_of_an_image_works(
 def _check_that_a_runtime_can_be_built(venv: Path) -> None:
     """The step that builds it names what was installed, and builds it where it is copied from."""
     step = re.search(
-        r"ENV MEMGATE_RUNTIMES_DIR=(/opt/memgate/\S+)\nRUN bin/python -P -m (\S+) ", DOCKERFILE
+        r"ENV MEMGATE_RUNTIMES_DIR=(/opt/memgate/\S+)\nRUN bin/(memgate \S+ \S+) ", DOCKERFILE
     )
     assert step is not None
-    home, builder = step.groups()
-    subprocess.run([venv / "bin/python", "-P", "-m", builder, "--help"], cwd=venv, check=True)
+    home, (program, *command) = step[1], step[2].split()
+    subprocess.run([venv / "bin" / program, *command, "--help"], cwd=venv, check=True)
     image = DOCKERFILE.partition("FROM base AS worker\n")[2].partition("\nFROM ")[0]
     assert f"ENV MEMGATE_RUNTIMES_DIR={home}\n" in image
 

@@ -25,23 +25,20 @@ class Command:
     name: str
     #: the first sentence of its help
     summary: str
-    #: of ``memgate_service.cli.commands``, if it is not called like the command; it has
-    #: ``NAME_command``, or ``NAME_app`` for a group
-    module: str = ""
     #: what brings the packages that it needs
     extra: str = ""
     #: options that it does not know belong to the user's script
     takes_unknown_options: bool = False
 
     def load(self) -> Any:
-        """Import it.
+        """Import it: the module of its name in ``commands`` has ``NAME_command`` or ``NAME_app``.
 
         Raises:
             MissingExtraError: if its packages are not installed, with the command that does it.
         """
         name = self.name.replace("-", "_")
         try:
-            module = import_module(f"memgate_service.cli.commands.{self.module or name}")
+            module = import_module(f"memgate_service.cli.commands.{name}")
         except ModuleNotFoundError as error:
             raise MissingExtraError.of(f"memgate {self.name}", error, self.extra) from None
         if hasattr(module, f"{name}_app"):
@@ -68,13 +65,10 @@ _ALL = (
         " profiler sees.",
         takes_unknown_options=True,
     ),
-    Command(
-        name="gpus", module="listings", summary="List the GPUs that a job can be asked to fit on."
-    ),
+    Command(name="gpus", summary="List the GPUs that a job can be asked to fit on."),
     Command(
         name="runtimes",
-        module="listings",
-        summary="List the library versions that jobs can be run with, and which are installed.",
+        summary="List, install or remove the library versions that jobs are run with.",
     ),
     Command(
         name="replay",

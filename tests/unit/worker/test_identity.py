@@ -11,17 +11,9 @@ from memgate.jobspec import parse_job_spec
 from memgate_worker.engines.identity import identify_engine, identify_engines, identify_work
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.runtimes.runtime import Runtime, read_runtimes
+from tests.runtimes import add_library, pretend_installed
 
 NAME = "torch-2.14"
-
-
-def _add_library(runtime: Runtime, name: str, version: str) -> None:
-    for old in runtime.site_packages.glob(f"{name}-*"):
-        (old / "METADATA").unlink()
-        old.rmdir()
-    folder = runtime.site_packages / f"{name}-{version}.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
 
 
 @pytest.fixture
@@ -29,10 +21,8 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runtime:
     """Make what an installed runtime looks like from outside."""
     monkeypatch.setenv("MEMGATE_RUNTIMES_DIR", str(tmp_path))
     runtime = read_runtimes()[NAME]
-    (runtime.home / "venv" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-    runtime.stubs.mkdir()
-    _add_library(runtime, "torch", "2.14.1")
-    runtime.stamp.write_text("")
+    pretend_installed(runtime)
+    add_library(runtime, "torch", "2.14.1")
     return runtime
 
 
@@ -61,7 +51,7 @@ def test_whatever_is_installed_changes_the_identity(runtime: Runtime) -> None:
     seen = [identify_engine(runtime)]
     assert identify_engine(runtime) == seen[0]
 
-    _add_library(runtime, "torch", "2.14.2")
+    add_library(runtime, "torch", "2.14.2")
     seen.append(identify_engine(runtime))
     (runtime.stubs / "build.sha256").write_text("built anew")
     seen.append(identify_engine(runtime))

@@ -1,4 +1,4 @@
-"""Runtimes by name, and the parts of their set-up that need no compiler."""
+"""Runtimes by name, and the parts of the stand-ins that need no compiler."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from memgate.errors import InputError, RuntimeMissingError
+import memgate_worker
+from memgate.errors import InputError, OperatorError, RuntimeMissingError
 from memgate_worker.engines.phantom.build import Symbol, generate_source, version_script
+from memgate_worker.runtimes.install import extract_headers, install
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
-from memgate_worker.runtimes.setup import _extract_headers, install_cudnn
 
 
 def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
@@ -46,7 +47,7 @@ def test_headers_are_taken_from_wherever_a_wheel_has_them(tmp_path: Path) -> Non
         archive.writestr("nvidia/cu13/include/crt/host.h", "header")
         archive.writestr("nvidia/cu13/lib/libcudart.so", "library")
 
-    _extract_headers(wheel, tmp_path / "headers")
+    extract_headers(wheel, tmp_path / "headers")
 
     assert [path.name for path in (tmp_path / "headers").rglob("*.*")] == ["host.h"]
 
@@ -67,7 +68,7 @@ def test_a_cudnn_counts_only_in_the_version_that_is_named(tmp_path: Path) -> Non
 def test_a_runtime_without_a_cudnn_says_so(tmp_path: Path) -> None:
     """Nothing is downloaded."""
     with pytest.raises(InputError, match=r"'torch-2\.6' names no cuDNN that can plan"):
-        install_cudnn(read_runtimes(tmp_path)["torch-2.6"])
+        install(read_runtimes(tmp_path)["torch-2.6"], with_cudnn=True)
 
 
 def test_a_call_that_nobody_modelled_is_refused_by_name() -> None:
@@ -95,3 +96,35 @@ def test_another_platform_is_told_what_works_there(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(RuntimeMissingError, match=r"needs Linux on x86_64, and this is Linux"):
         find_runtime(None)
+
+
+def test_an_operators_own_file_is_a_runtime(tmp_path: Path) -> None:
+    """It lies where runtimes are installed: what memgate itself ships is not to be changed."""
+    ours = (Path(memgate_worker.__file__).parent / "runtimes" / "torch-2.6.toml").read_text()
+    (tmp_path / "lab.toml").write_text(ours)
+
+    found = read_runtimes(tmp_path)
+
+    assert set(found) == {*read_runtimes(tmp_path / "empty"), "lab"}
+    assert found["lab"].home == tmp_path / "lab"
+    assert found["lab"].bare == found["torch-2.6"].bare
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "want_message"),
+    [
+        ("torch-2.6", "", "memgate has a runtime of this name; rename the file"),
+        ("lab", "bare =", "not a runtime file: Invalid value"),
+        ("lab", 'description = "x"', "a runtime file must say 'bare'"),
+    ],
+)
+def test_a_wrong_file_of_the_operators_is_named(
+    tmp_path: Path, name: str, text: str, want_message: str
+) -> None:
+    """With what is wrong in it; it is for the operator to mend, not for callers."""
+    (tmp_path / f"{name}.toml").write_text(text)
+
+    with pytest.raises(OperatorError) as raised:
+        read_runtimes(tmp_path)
+
+    assert raised.value.message.startswith(f"{tmp_path / name}.toml: {want_message}")

@@ -1,23 +1,39 @@
 """Runtimes: the library versions that jobs run with, each an environment of its own.
 
-A runtime is a small file in this folder and what ``setup`` builds from it: a slim virtual
-environment, and our stand-ins for NVIDIA's libraries, compiled for the torch in it. This module
-knows names and places.
+A runtime is a small file, in this folder or the operator's, and what ``install`` makes of it: a
+slim virtual environment, and our stand-ins for NVIDIA's libraries, compiled for the torch in it.
+This module knows names, places, and what is installed.
+
+In the home of a runtime::
+
+    venv/              the libraries, without NVIDIA's packages
+    headers/           headers of the CUDA runtime, needed to build the stand-ins
+    packages           digest of the definition that venv/ and headers/ were made from, written last
+    stand-ins-DIGEST/  the stand-ins, one folder for each version of their sources
+    cudnn/             the real cuDNN, an extra
+
+Versions of memgate that differ in their stand-ins share a home: an upgrade adds a folder of 1.3 MB,
+and a worker that still runs the old version keeps its own.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import re
 import tomllib
 from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import distributions
 from pathlib import Path
 
 import platformdirs
 
-from memgate.errors import InputError, RuntimeMissingError
+from memgate.errors import InputError, OperatorError, RuntimeMissingError
 from memgate.gpus import GpuSpec
 from memgate.mistakes import unknown_name
+from memgate_worker.engines.phantom.build import STAMP_NAME, sources_digest
 
 _DEFINITIONS = Path(__file__).parent
 
@@ -28,13 +44,28 @@ _HOME_VARIABLE = "MEMGATE_RUNTIMES_DIR"
 DEFAULT_RUNTIME = "torch-2.14"
 
 
+#: what memgate itself needs inside a runtime
+OWN_NEEDS = ("msgspec", "psutil", "pydantic")
+
 #: what our stand-ins can be built for, as ``platform`` calls it
 _PLATFORM = ("Linux", "x86_64")
 
 
+class RuntimeState(StrEnum):
+    """What there is of a runtime on this machine."""
+
+    INSTALLED = "installed"
+    """It can be used."""
+    ABSENT = "absent"
+    UNFINISHED = "unfinished"
+    """An installation was interrupted, or the Python that it was made with is gone."""
+    OUTDATED = "outdated"
+    """It was installed by a version of memgate with other libraries or other stand-ins."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a runtime file says, and where it is built."""
+    """What a runtime file says, and where it is installed."""
 
     name: str
     description: str
@@ -44,21 +75,28 @@ class Runtime:
     #: the package with the real cuDNN, which can be installed on top
     cudnn: str | None
     home: Path
+    #: about how much space it takes; 0 if its file does not say
+    disk_bytes: int = 0
+
+    @property
+    def venv(self) -> Path:
+        """The environment with its libraries."""
+        return self.home / "venv"
 
     @property
     def python(self) -> Path:
         """The interpreter that sees this runtime's libraries."""
-        return self.home / "venv" / "bin" / "python"
+        return self.venv / "bin" / "python"
 
     @property
     def site_packages(self) -> Path:
         """Where its packages are."""
-        return next((self.home / "venv" / "lib").glob("python3.*/site-packages"))
+        return next((self.venv / "lib").glob("python3.*/site-packages"))
 
     @property
     def stubs(self) -> Path:
-        """Our stand-ins for NVIDIA's libraries."""
-        return self.home / "stubs"
+        """Our stand-ins for NVIDIA's libraries, as this version of memgate builds them."""
+        return self.home / f"stand-ins-{sources_digest()[:12]}"
 
     @property
     def headers_dir(self) -> Path:
@@ -81,14 +119,51 @@ class Runtime:
         return self.cudnn_stamp.is_file() and self.cudnn_stamp.read_text() == self.cudnn
 
     @property
-    def stamp(self) -> Path:
-        """There once everything is built."""
-        return self.home / "built"
+    def packages_stamp(self) -> Path:
+        """There once all libraries are, and says of which definition."""
+        return self.home / "packages"
+
+    @property
+    def missing_needs(self) -> tuple[str, ...]:
+        """What memgate needs inside the runtime and is not there."""
+        places = [str(self.site_packages)]
+        return tuple(name for name in OWN_NEEDS if not any(distributions(name=name, path=places)))
+
+    @property
+    def state(self) -> RuntimeState:
+        """What there is of it on this machine."""
+        if not self.venv.exists():
+            return RuntimeState.ABSENT
+        if not (self.packages_stamp.is_file() and self.python.exists()):
+            return RuntimeState.UNFINISHED
+        if not (self.has_libraries and self.has_stand_ins):
+            return RuntimeState.OUTDATED
+        return RuntimeState.INSTALLED
+
+    @property
+    def has_libraries(self) -> bool:
+        """Everything but the stand-ins is there, as the definition says."""
+        if not (self.packages_stamp.is_file() and self.python.exists()):
+            return False
+        version = re.fullmatch(r"python3\.(\d+)", self.site_packages.parent.name)
+        assert version is not None
+        digest = self.definition_digest((3, int(version[1])))
+        return self.packages_stamp.read_text() == digest and not self.missing_needs
+
+    @property
+    def has_stand_ins(self) -> bool:
+        """The stand-ins of this version of memgate are there."""
+        return (self.stubs / STAMP_NAME).is_file()
+
+    def definition_digest(self, python: tuple[int, int]) -> str:
+        """Digest what decides which libraries are installed, for a version of Python."""
+        said = repr((self.bare, self.full, self.headers, python))
+        return hashlib.sha256(said.encode()).hexdigest()
 
     @property
     def is_installed(self) -> bool:
         """The runtime can be used."""
-        return self.stamp.is_file()
+        return self.state is RuntimeState.INSTALLED
 
 
 def default_home() -> Path:
@@ -102,32 +177,63 @@ def default_home() -> Path:
 
 
 def read_runtimes(home: Path | None = None) -> dict[str, Runtime]:
-    """Return all runtimes there are files for, built or not."""
+    """Return all runtimes there are files for, installed or not: ours and the operator's.
+
+    Raises:
+        OperatorError: if a file of the operator's is wrong, or has the name of one of ours.
+    """
     home = home or default_home()
-    return {
-        path.stem: _read(path, home / path.stem) for path in sorted(_DEFINITIONS.glob("*.toml"))
-    }
+    ours, theirs = (sorted(place.glob("*.toml")) for place in (_DEFINITIONS, home))
+    for path in theirs:
+        if (_DEFINITIONS / path.name).exists():
+            raise OperatorError(f"{path}: memgate has a runtime of this name; rename the file")
+    return {path.stem: _read(path, home / path.stem) for path in (*ours, *theirs)}
 
 
-def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
-    """Return a runtime that is built.
+def named_runtime(name: str | None, home: Path | None = None) -> Runtime:
+    """Return a runtime, installed or not; without a name the default one.
 
     Raises:
         InputError: if there is no runtime of this name, with the names there are.
-        RuntimeMissingError: if it is not built, with the command that builds it, or cannot be.
     """
     runtimes = read_runtimes(home)
     wanted = name or DEFAULT_RUNTIME
     if wanted not in runtimes:
         mistake = unknown_name("runtime", wanted, runtimes, rule="there is no such runtime")
         raise InputError.from_mistakes(mistake)
+    return runtimes[wanted]
+
+
+def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
+    """Return a runtime that is installed.
+
+    Raises:
+        InputError: if there is no runtime of this name, with the names there are.
+        RuntimeMissingError: if it is not installed, with the command that installs it, or if none
+            can be on this machine.
+    """
+    runtime = named_runtime(name, home)
     if problem := why_no_runtime_can_be_built():
         raise RuntimeMissingError(problem)
-    if not runtimes[wanted].is_installed:
-        raise RuntimeMissingError(
-            f"runtime {wanted!r} is not installed; install it with: {install_command(wanted)}"
-        )
-    return runtimes[wanted]
+    if problem := why_not_usable(runtime):
+        raise RuntimeMissingError(problem)
+    return runtime
+
+
+def why_not_usable(runtime: Runtime) -> str | None:
+    """Say what is wrong with a runtime on this machine and what mends it; None if nothing is."""
+    said, mend = {
+        RuntimeState.INSTALLED: ("", ""),
+        RuntimeState.ABSENT: ("is not installed", "install it"),
+        RuntimeState.UNFINISHED: ("is not installed completely", "install it again"),
+        RuntimeState.OUTDATED: (
+            "was installed by another version of memgate",
+            "bring it up to date",
+        ),
+    }[runtime.state]
+    if not said:
+        return None
+    return f"runtime {runtime.name!r} {said}; {mend} with: {install_command(runtime.name)}"
 
 
 def install_command(name: str, *, with_cudnn: bool = False) -> str:
@@ -158,13 +264,20 @@ def why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
 
 
 def _read(path: Path, home: Path) -> Runtime:
-    fields = tomllib.loads(path.read_text())
+    try:
+        fields = tomllib.loads(path.read_text())
+        needed = {name: fields[name] for name in ("description", "bare", "full", "headers")}
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise OperatorError(f"{path}: not a runtime file: {error}") from None
+    except KeyError as error:
+        raise OperatorError(f"{path}: a runtime file must say {error.args[0]!r}") from None
     return Runtime(
         name=path.stem,
-        description=fields["description"],
-        bare=tuple(fields["bare"]),
-        full=tuple(fields["full"]),
-        headers=tuple(fields["headers"]),
+        description=needed["description"],
+        bare=tuple(needed["bare"]),
+        full=tuple(needed["full"]),
+        headers=tuple(needed["headers"]),
         cudnn=fields.get("cudnn"),
+        disk_bytes=fields.get("disk_bytes", 0),
         home=home,
     )

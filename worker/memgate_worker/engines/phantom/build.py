@@ -16,6 +16,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,7 @@ def build(
     Raises:
         BuildError: the compiler or a binutils program failed.
     """
-    # 1. Is there anything to do?
+    # 1. Is there anything to do? The stamp is written last.
     files = sorted([*torch_dir.glob("lib/*.so*"), *torch_dir.glob("_C*.so"), *extra_files])
     macros = version_macros(torch_dir, include_dir)
     stamp = _stamp(files, macros, include_dir)
@@ -93,15 +94,14 @@ def build(
         ]
         for job in jobs:
             job.result()
+    _build_tracker(torch_dir, include_dir, out_dir)
     stamp_file.write_text(stamp)
 
 
-def build_tracker(torch_dir: Path, include_dir: Path, out_dir: Path) -> None:
+def _build_tracker(torch_dir: Path, include_dir: Path, out_dir: Path) -> None:
     """Build the library that listens to the caching allocator, against torch's own headers."""
     source = NATIVE_DIR / "tracker.cpp"
     output = out_dir / "libmemgate_tracker.so"
-    if output.is_file() and output.stat().st_mtime >= source.stat().st_mtime:
-        return
     options = [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(_uses_new_strings(torch_dir))}",
         *("-isystem", str(torch_dir / "include")),
@@ -109,8 +109,10 @@ def build_tracker(torch_dir: Path, include_dir: Path, out_dir: Path) -> None:
         *(f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-lc10", f"-L{out_dir}"),
         "-Wl,--allow-shlib-undefined",
     ]
+    temporary = output.with_name(output.name + ".new")
     # torch 2.14's headers want C++20; older ones do not mind
-    _run(*COMPILE, "-std=c++20", "-w", "-shared", str(source), *options, "-o", str(output))
+    _run(*COMPILE, "-std=c++20", "-w", "-shared", str(source), *options, "-o", str(temporary))
+    temporary.rename(output)  # a running process may have the old library mapped
 
 
 def _uses_new_strings(torch_dir: Path) -> bool:
@@ -222,6 +224,14 @@ def _stamp(files: Iterable[Path], macros: list[str], include_dir: Path) -> str:
     digest = hashlib.sha256(repr([COMPILE, macros, str(include_dir)]).encode())
     for file in files:
         digest.update(repr((str(file), file.stat().st_size, file.stat().st_mtime_ns)).encode())
+    digest.update(sources_digest().encode())
+    return digest.hexdigest()
+
+
+@cache
+def sources_digest() -> str:
+    """Digest the sources of the stand-ins: another digest, other libraries."""
+    digest = hashlib.sha256()
     tables = [Path(__file__), Path(str(symbols.__file__))]
     for source in [*tables, *sorted(NATIVE_DIR.rglob("*.cpp")), *sorted(NATIVE_DIR.rglob("*.h"))]:
         digest.update(source.read_bytes())
