@@ -104,7 +104,7 @@ def _work_with_engines(place: Place) -> None:
     with EngineAnswerer(
         JobStore(place.worker.connection, place.settings), place.settings
     ) as answerer:
-        take_seat(Desk(place.store, place.settings, answerer))
+        use_job_runner(JobRunner(place.store, place.settings, answerer))
         place.work()
 
 
