@@ -41,6 +41,9 @@ _HOW_TO_PROFILE = (
 #: the shapes of an operator's inputs, in order
 Dims = tuple[tuple[int, ...], ...]
 
+#: the next step if a file is broken
+_AGAIN = "export the trace again with prof.export_chrome_trace(), as .json or .json.gz"
+
 _SHAPES = msgspec.json.Decoder(Dims)
 
 
@@ -142,9 +145,9 @@ def read_trace(stream: BinaryIO, *, max_bytes: int = MAX_TRACE_BYTES) -> Trace:
     try:
         file = msgspec.json.decode(data, type=_File)
     except msgspec.ValidationError as error:
-        raise TraceFormatError(f"not a trace of torch.profiler: {error}") from None
+        raise TraceFormatError(f"not a trace of torch.profiler: {error}; {_AGAIN}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFormatError(f"not JSON, or cut off: {error}") from None
+        raise TraceFormatError(f"not JSON, or cut off: {error}; {_AGAIN}") from None
     _refuse_gpu_traces(file.events)
     trace = Trace(
         memory_events=tuple(_memory_events(file.events)),
@@ -184,9 +187,9 @@ def _gunzip(stream: BinaryIO) -> Iterator[bytes]:
             yield unpacker.decompress(packed, _CHUNK_BYTES)
             packed = unpacker.unconsumed_tail or stream.read(_CHUNK_BYTES)
     except zlib.error as error:
-        raise TraceFormatError(f"the gzip file is broken: {error}") from None
+        raise TraceFormatError(f"the gzip file is broken: {error}; {_AGAIN}") from None
     if not unpacker.eof:
-        raise TraceFormatError("the gzip file is cut off")
+        raise TraceFormatError(f"the gzip file is cut off; {_AGAIN}")
 
 
 def _too_large(max_bytes: int) -> str:

@@ -87,7 +87,7 @@ def test_a_file_that_is_no_trace_is_explained(page: Page, tmp_path: Path) -> Non
 
     expect(page.locator(".verdict.failed")).to_be_visible(timeout=PATIENCE)
     expect(page.locator("main")).to_contain_text("BAD_TRACE")
-    expect(page.locator("main")).to_contain_text("Export the trace again")
+    expect(page.locator("main")).to_contain_text("export the trace again with prof.")
 
 
 def test_a_spec_that_failed_can_be_changed_and_asked_again(page: Page, site: Site) -> None:

@@ -146,11 +146,12 @@ def test_a_trace_that_cannot_be_used_is_refused_with_the_next_step(
     ],
 )
 def test_what_is_no_trace_is_refused(data: bytes, want_message: str) -> None:
-    """In one sentence."""
+    """In one sentence, with the next step."""
     with pytest.raises(TraceFormatError) as raised:
         read_trace(io.BytesIO(data))
 
     assert want_message in raised.value.message
+    assert "export the trace again with prof.export_chrome_trace()" in raised.value.message
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
