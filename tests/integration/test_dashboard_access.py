@@ -218,7 +218,7 @@ PERSON = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
         ("/ui/jobs/abc", 404, "no job &#39;abc&#39;"),
         ("/ui/jobs/%3Cimg%20src=x%3E", 404, "no job &#39;&lt;img src=x&gt;&#39;"),
         ("/nosuch", 404, "no page &#39;/nosuch&#39;"),
-        (f"/?q={'x' * 200}", 422, "at most 100 characters"),
+        (f"/?q={'x' * 200}", 422, "it must have 100 characters or fewer"),
     ],
 )
 def test_a_person_is_shown_an_error_as_a_page(
