@@ -88,7 +88,7 @@ def main() -> int:
     if said.decision == "uncertain" and not given.admit_uncertain:
         return 4
     address = os.environ.get("RAY_API_SERVER_ADDRESS", "http://127.0.0.1:8265")
-    submission = make_submission(given.entrypoint, given.accelerator, given.num_gpus, said.job)
+    submission = make_submission(given.entrypoint, given.accelerator, given.num_gpus, said.id)
     print(JobSubmissionClient(address).submit_job(**submission))
     return 0
 

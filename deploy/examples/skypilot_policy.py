@@ -70,7 +70,7 @@ def _check(task: Any, job: JobSpec) -> None:
                 refusals.append(refusal)
                 continue
             fitting.append(resources)
-            estimates += [estimate.job] if estimate and estimate.job else []
+            estimates += [estimate.id] if estimate and estimate.id else []
     for refusal in refusals:
         log.warning("memgate: %s", refusal)
     if not fitting:

@@ -40,9 +40,9 @@ T = TypeVar("T")
 
 
 class ServedEstimate(Estimate):
-    """An estimate, and the id under which the server knows it: outcomes are reported to that."""
+    """An estimate of a server: it has an ``id``, to which outcomes are reported."""
 
-    job: str
+    id: str
     is_advice_pending: bool = Field(default=False, exclude=True)
     """A worker still looks for a batch that fits: ask again for it. The decision stands."""
 
@@ -165,7 +165,7 @@ def ask(kind: type[BaseModel], call: HttpCall, wait: float, policy: RetryPolicy)
         known = _Known(response.content, _is_advice_pending(response))
     if known.is_advice_pending:
         known = yield from _await_advice(job_id, known, deadline, policy)
-    return _with_id(kind, known, job_id)
+    return _read_answer(kind, known, job_id)
 
 
 class _Known(NamedTuple):
@@ -214,11 +214,12 @@ def submit(call: HttpCall, policy: RetryPolicy) -> Talk[str]:
     return response.headers.get("location", "").rpartition("/")[2]
 
 
-def _with_id(kind: type[BaseModel], known: _Known, job_id: str) -> Any:
+def _read_answer(kind: type[BaseModel], known: _Known, job_id: str) -> Any:
     if kind is not ServedEstimate:
         return _check(kind, known.content)
-    said = _check(Estimate, known.content).model_dump()
-    return ServedEstimate(**said, job=job_id, is_advice_pending=known.is_advice_pending)
+    said = _check(Estimate, known.content)
+    more = {"id": said.id or job_id, "is_advice_pending": known.is_advice_pending}
+    return ServedEstimate(**(said.model_dump() | more))
 
 
 def _failure(record: JobRecord) -> AnswerError:

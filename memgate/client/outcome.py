@@ -36,7 +36,7 @@ def report_when_done(job_id: str, url: str | None = None, *, api_key: str | None
     """Report what this process really took, when it ends.
 
     Args:
-        job_id: of the estimate, as ``Client.estimate(...).job`` says it.
+        job_id: of the estimate, ``Client.estimate(...).id``.
         url: of the server; ``MEMGATE_URL`` unless given.
         api_key: ``MEMGATE_API_KEY`` unless given.
     """

@@ -168,13 +168,28 @@ def test_every_allocator_setting_is_documented() -> None:
 
 def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """And prints what its comments say."""
-    (example,) = _code_blocks("README.md", "python")
+    (example,) = [text for text in _code_blocks("README.md", "python") if "replay" in text]
 
     exec(compile(example, "README.md", "exec"), {})
 
     first, second = capsys.readouterr().out.splitlines()
     assert first == "70 1 None"
     assert second.startswith("CUDA out of memory. Tried to allocate 40.00 MiB. GPU 0 has ")
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/client.md"])
+def test_the_python_of_a_document_imports_what_there_is(document: str) -> None:
+    """Every import of an example works; tests/integration runs the examples whole."""
+    blocks = _code_blocks(document, "python")
+    imports = [
+        ast.unparse(node)
+        for block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    assert len(imports) > len(blocks) / 2
+
+    exec("\n".join(imports), {})
 
 
 def test_the_documented_third_allocator_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,12 +60,12 @@ def client(server: str) -> Iterator[Client]:
 def test_a_job_is_estimated_and_its_outcome_told(client: Client) -> None:
     """From the question to how right the answer was."""
     said = client.estimate(JOB, "rtx-3060")
-    client.report_outcome(said.job, said.peak_reserved_bytes, is_reserved_only=True)
+    client.report_outcome(said.id, said.peak_reserved_bytes, is_reserved_only=True)
 
     assert said.decision == "admit"
-    assert client.job(said.job).state == "done"
-    assert max(client.timeline(said.job).reserved) == said.peak_reserved_bytes
-    assert said.job in {record.id for record in client.jobs(state=client.job(said.job).state)}
+    assert client.job(said.id).state == "done"
+    assert max(client.timeline(said.id).reserved) == said.peak_reserved_bytes
+    assert said.id in {record.id for record in client.jobs(state=client.job(said.id).state)}
     assert client.accuracy().by_model["resnet18"].median_relative_error == 0
 
 
@@ -140,16 +140,18 @@ def test_the_command_line_says_the_same_with_a_server(
         assert asked.err == alone.err
         return
     said, other = json.loads(asked.out), json.loads(alone.out)
-    for name in ("timings_ms", "job", "layers", "diagnostics", "largest_batch_size", "reasons"):
+    of_the_server = ("id", "page", "largest_batch_size", "reasons", "explanation")
+    for name in ("timings_ms", "layers", "diagnostics", *of_the_server):
         said.pop(name, None)
         other.pop(name, None)
     assert said == other
 
 
 def test_what_the_documentation_shows_runs(server: str, tmp_path: Path) -> None:
-    """The Python of docs/client.md as one script, and its commands."""
+    """The Python of docs/client.md as one script, and its commands; the README's, too."""
     text = (ROOT / "docs/client.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    readme = (ROOT / "README.md").read_text().replace("http://127.0.0.1:8080", server)
+    blocks = re.findall(r"```python\n(.*?)```", f"{text}{readme}", re.DOTALL)
     script = tmp_path / "client.py"
     script.write_text("\n".join(blocks))
     environment = os.environ | {"MEMGATE_URL": server, "PYTHONPATH": str(ROOT)}
@@ -163,7 +165,7 @@ def test_what_the_documentation_shows_runs(server: str, tmp_path: Path) -> None:
 
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.startswith("admit ")
-    assert "NO_KERNELS job the PyTorch of runtime" in ran.stdout
+    assert "NO_KERNELS 422 job the PyTorch of runtime" in ran.stdout
     assert ran.stderr == "memgate: no outcome was reported: the script used no GPU\n"
     (commands,) = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
     for line in commands.splitlines():

@@ -482,7 +482,7 @@ def test_what_accounting_measured_is_reported_once(memgate: Client, tmp_path: Pa
     """From sacct's real words to ``GET /accuracy``; a second look finds nothing new."""
     said = memgate.estimate(SMALL, {"name": "t4", "count": 1})
     text = (DATA / "slurm" / "sacct-22.05.txt").read_text()
-    text = text.replace("0123456789abcdef0123456789abcdef", said.job)
+    text = text.replace("0123456789abcdef0123456789abcdef", said.id)
     before = memgate.accuracy().all.num_outcomes
 
     def look() -> int:

@@ -132,7 +132,7 @@ def test_an_estimate_is_typed_and_knows_its_job(call: Any, job: Any) -> None:
 
     said = call(server, "estimate", job, "t4")
 
-    assert (said.decision, said.job) == ("admit", JOB_ID)
+    assert (said.decision, said.id) == ("admit", JOB_ID)
     (asked,) = server.asked
     assert json.loads(asked.content) == {"job": JOB, "gpu": "t4", "engine": "auto"}
     assert asked.headers["prefer"] == "wait=30"
@@ -177,7 +177,7 @@ def test_an_answer_that_takes_long_is_waited_for(call: Any) -> None:
 
     said = call(server, "estimate", JOB, "t4")
 
-    assert (said.decision, said.job) == ("admit", JOB_ID)
+    assert (said.decision, said.id) == ("admit", JOB_ID)
     assert [asked.url.path for asked in server.asked[1:]] == [f"/jobs/{JOB_ID}"] * 2
     assert server.asked[1].headers["prefer"] == "wait=30"
 

@@ -44,7 +44,7 @@ REJECT = ESTIMATE | {
 
 
 def _estimate(decision: str) -> ServedEstimate:
-    return ServedEstimate(**(REJECT | {"decision": decision}), job=JOB_ID)
+    return ServedEstimate(**(REJECT | {"decision": decision, "id": JOB_ID}))
 
 
 ANSWERS: list[tuple[ServedEstimate | ClientError, float, ReleaseAction, str]] = [
@@ -410,7 +410,7 @@ def test_a_refusal_names_a_batch_that_fits() -> None:
     """The largest; or the one that was found in the time there was."""
     found = {"code": "SMALLER_BATCH_FITS", "message": "batch size 8 would be admitted on t4"}
     more = {"reasons": [*REJECT["reasons"], found], "largest_batch_size": None}
-    hurried = ServedEstimate(**(REJECT | more), job=JOB_ID)
+    hurried = ServedEstimate(**(REJECT | more), id=JOB_ID)
 
     whys = [
         judge_held(said, "t4", ReleasePolicy(), 0).why for said in (_estimate("reject"), hurried)

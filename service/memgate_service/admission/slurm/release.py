@@ -120,7 +120,7 @@ def _judge_estimate(said: ServedEstimate, gpu: str, policy: ReleasePolicy) -> He
         "needs": said.needs_bytes,
         "capacity": said.capacity_bytes,
         "gpu": gpu,
-        "id": said.job,
+        "id": said.id,
     }
     if said.page is not None:
         record["page"] = said.page

@@ -76,7 +76,7 @@ class FakeMemgate:
         assert wait == 0
         if isinstance(self.said, Exception):
             raise self.said
-        return ServedEstimate(job="0" * 32, **make_estimate(self.said).model_dump())
+        return ServedEstimate(**(make_estimate(self.said).model_dump() | {"id": "0" * 32}))
 
     def max_batch(self, job: Any, gpu: Any, *, wait: float) -> Any:
         """Answer the first who asks, and no other."""
