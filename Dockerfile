@@ -12,6 +12,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY LICENSE README.md Makefile pyproject.toml constraints.txt ./
+COPY docs/errors.md docs/errors.md
 COPY memgate memgate
 COPY service service
 COPY worker worker

@@ -88,7 +88,10 @@ def read_measured_runs(
             by_run.setdefault(row["run"], []).append(cap)
         return [_measured_run(row, by_run.get(row["run"], []), models) for row in peaks]
     except KeyError as error:
-        raise InputError(f"the truth lacks {error}; see tests/data/README.md") from None
+        raise InputError(
+            f"the measured runs lack {error}: each needs the columns of the published ones, and its"
+            " model a description in models.json beside them"
+        ) from None
 
 
 def _measured_run(

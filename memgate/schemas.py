@@ -144,10 +144,11 @@ class Problem(BaseModel):
     """Why there is no answer: RFC 9457."""
 
     type: str
+    """Where the code is explained, relative to this service."""
     title: str
     status: int
     code: str
-    """Stable; docs/errors.md lists all."""
+    """Stable; the page /docs/errors lists all."""
     detail: str
     fault: Annotated[
         Fault,

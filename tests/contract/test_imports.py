@@ -56,6 +56,7 @@ ALLOWED = {
         "jinja2",
         "kubernetes",
         "limits",
+        "markdown_it",
         "matplotlib",
         "msgspec",
         "prometheus_client",

@@ -49,6 +49,8 @@ ROUTES: list[tuple[str, str, Role | None]] = [
     ("GET", "/readyz", None),
     ("GET", "/metrics", None),
     ("GET", "/docs", None),
+    ("GET", "/docs/errors", None),
+    ("GET", "/docs/errors.css", None),
     ("GET", "/docs/start.js", None),
     ("GET", "/docs/swagger-ui.css", None),
     ("GET", "/docs/swagger-ui-bundle.js", None),

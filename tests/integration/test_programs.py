@@ -276,6 +276,23 @@ def test_two_starts_for_one_port_are_told_apart(tmp_path: Path) -> None:
     assert "--port" in ran.stderr
 
 
+def test_without_a_runtime_it_starts_and_says_what_is_missing(tmp_path: Path) -> None:
+    """With the command that installs it, before the first question is answered with the same."""
+    nowhere = {"MEMGATE_RUNTIMES_DIR": str(tmp_path / "runtimes")}
+    with Whole(tmp_path / "data", **nowhere) as whole:
+        assert whole.process is not None
+        said = whole.said()
+        status, problem = whole.ask("POST", "/estimate", _ESTIMATE, wait=60)
+        whole.send(signal.SIGINT)
+        assert whole.process.wait(60) == 0
+
+    command = "memgate runtimes install torch-2.14"
+    assert "no job can be run yet: runtime 'torch-2.14' is not installed" in said
+    assert command in said
+    assert (status, problem["code"], problem["fault"]) == (503, "RUNTIME_MISSING", "operator")
+    assert command in problem["detail"]
+
+
 def test_a_job_outlives_everything_and_ctrl_c_ends_all(tmp_path: Path) -> None:
     """GIVEN a job asked for, WHEN ``memgate up`` is killed, THEN all of it is gone at once.
 

@@ -82,6 +82,11 @@ class Whole:
             self._url = found[1]
         return bool(found)
 
+    def said(self) -> str:
+        """Return what it has printed once all of it is there."""
+        wait_until(lambda: "Ctrl-C" in self._said.read_text(), 10, "it said no more")
+        return self._said.read_text()
+
     def ask(
         self, method: str, path: str, body: object = None, *, wait: float = 0
     ) -> tuple[int, Any]:

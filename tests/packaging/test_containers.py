@@ -96,7 +96,7 @@ def _copy_of_what_the_image_gets(destination: Path) -> Path:
         for source in line.split()[:-1]
     ]
     destination.mkdir()
-    subprocess.run(["cp", "-r", *sources, destination], cwd=ROOT, check=True)
+    subprocess.run(["cp", "-r", "--parents", *sources, destination], cwd=ROOT, check=True)
     return destination
 
 

@@ -22,6 +22,7 @@ from memgate_service.http.openapi import describe
 from memgate_service.http.response_cache import CachedResponses, ResponseCache
 from memgate_service.http.routes.catalogue import catalogue
 from memgate_service.http.routes.docs import docs
+from memgate_service.http.routes.error_codes import error_codes
 from memgate_service.http.routes.estimates import estimates
 from memgate_service.http.routes.jobs import jobs
 from memgate_service.http.routes.outcomes import outcomes
@@ -66,7 +67,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.parts = parts
-    everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs)
+    everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs, error_codes)
     for router in everything if settings.serve == "all" else (webhooks, probes):
         app.include_router(router)
     dashboard = app.state.dashboard = Dashboard(parts)

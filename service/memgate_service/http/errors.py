@@ -18,6 +18,7 @@ from memgate.contract import INTERNAL, Failure, QueueFullError, UnknownJobError
 from memgate.errors import Fault, InputError, MemgateError
 from memgate.mistakes import Mistake, describe
 from memgate.validation import explain_errors
+from memgate_service.http.routes.error_codes import type_of
 from memgate_worker.queue.client import QueueError
 
 _log = structlog.get_logger("memgate.service")
@@ -106,7 +107,7 @@ def problem(
     if fault is Fault.PASSING and status in (429, 503):
         headers = {"Retry-After": str(_RETRY_SECONDS)} | headers
     document = {
-        "type": f"https://memgate.dev/errors#{code.lower()}",
+        "type": type_of(code),
         "title": HTTPStatus(status).phrase,
         "status": status,
         "code": code,

@@ -135,13 +135,13 @@ def test_a_truth_that_lacks_a_column_is_refused(missing: str) -> None:
     row = _row()
     del row[missing]
 
-    with pytest.raises(InputError, match=f"the truth lacks '{missing}'"):
+    with pytest.raises(InputError, match=f"the measured runs lack '{missing}'"):
         _runs(row)
 
 
 def test_a_model_that_nobody_describes_is_refused() -> None:
     """The name is in the message."""
-    with pytest.raises(InputError, match="the truth lacks 'VGG99'"):
+    with pytest.raises(InputError, match="the measured runs lack 'VGG99'"):
         _runs(_row(model="VGG99"))
 
 

@@ -218,7 +218,7 @@ def test_a_job_that_is_canceled_is_told_why_first() -> None:
 def test_a_missing_runtime_touches_no_job() -> None:
     """Through the client: the problem document's fault decides; the operator reads why."""
     problem = {
-        "type": "https://memgate.dev/errors#runtime_missing",
+        "type": "/docs/errors#runtime_missing",
         "title": "Service Unavailable",
         "status": 503,
         "code": "RUNTIME_MISSING",

@@ -67,7 +67,7 @@ def explain_exception(
     if isinstance(error, ModuleNotFoundError):
         return UnsupportedJobError(
             f"{script or 'the job'} needs the module {error.name!r}, which this runtime lacks;"
-            " a runtime of your own can have it: docs/phantom.md, Runtimes"
+            " a runtime of your own can have it, see: memgate runtimes --help"
         )
     if script is not None:
         return JobFailedError(f"{script} failed{_where(error, script)}: {_last_line(error)}")

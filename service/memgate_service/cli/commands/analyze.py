@@ -53,7 +53,7 @@ def analyze_command(
     The trace runs no code: it is what torch.profiler saw of a training job on a CPU, with memory,
     stacks and shapes. A server (--server) is sent the file.
 
-    Example: memgate analyze tests/data/traces/tiny-torch-2.14.json.gz --gpu rtx-3060
+    Example: memgate analyze trace.json.gz --gpu rtx-3060
     """
     if server:
         refuse(server, without=bool(without), plot=plot is not None)

@@ -26,9 +26,8 @@ def controller_command(
 ) -> None:
     """Release Kubernetes objects that are held until memgate has an answer; runs until stopped.
 
-    It finds Kubernetes as the pod that it runs in, or with MEMGATE_KUBECONFIG, and heeds the same
-    MEMGATE_ADMISSION_* settings as the webhooks. deploy/kubernetes/ has what it needs to run there.
-    With --kueue: deploy/examples/kueue/.
+    It finds Kubernetes as the pod that it runs in, or with MEMGATE_KUBECONFIG, and follows the same
+    MEMGATE_ADMISSION_* settings as the webhooks. The Helm chart sets up what it needs there.
     """
     from memgate import Client
     from memgate_service.admission.kubernetes.controller import Controller

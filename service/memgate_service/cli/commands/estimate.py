@@ -68,7 +68,7 @@ def estimate_command(
     The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights. A
     script of yours runs as it is, in a process of its own, until its optimizer has made some steps.
 
-    Example: memgate estimate deploy/examples/resnet50.json --gpu rtx-3060
+    Example: memgate estimate job.json --gpu rtx-3060
 
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """

@@ -42,7 +42,7 @@ def fit_command(
     The job runs once for each compute capability and number of multiprocessors; GPUs that the
     runtime's PyTorch was not built for are unknown.
 
-    Example: memgate fit deploy/examples/gpt2.yaml
+    Example: memgate fit job.yaml
     """
     named = engine_name(engine)
     spec = with_runtime(read_spec(job), runtime)

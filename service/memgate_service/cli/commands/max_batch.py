@@ -46,7 +46,7 @@ def max_batch_command(
 
     The search starts from the batch size of the spec, and usually runs the job three to nine times.
 
-    Example: memgate max-batch deploy/examples/resnet50.json --gpu rtx-3060
+    Example: memgate max-batch job.json --gpu rtx-3060
     """
     named = engine_name(engine)
     spec = with_runtime(read_spec(job), runtime)

@@ -90,7 +90,7 @@ def replay_command(
     Prints how many records match in all they tell: peaks, each change of reserved memory, each
     segment taken or given back, each out-of-memory. Exit status 0 only if all do.
 
-    Example: memgate replay tests/data/training_dev.jsonl.gz --plot picture.png
+    Example: memgate replay recordings.jsonl.gz --plot picture.png
     """
     summary = _replay_file(vectors, record, allocator, silent=as_json)
     if plot is not None:

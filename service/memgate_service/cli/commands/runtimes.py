@@ -55,10 +55,12 @@ def list_command(as_json: AsJson = False) -> None:
     console.print(table)
     for runtime in runtimes:
         if not runtime.is_installed:
-            console.print(f"install {runtime.name}: {install_command(runtime.name)}")
+            console.print(
+                f"install {runtime.name}: {install_command(runtime.name)}", soft_wrap=True
+            )
         elif runtime.cudnn and not runtime.has_cudnn:
             command = install_command(runtime.name, with_cudnn=True)
-            console.print(f"add the real cuDNN to {runtime.name}: {command}")
+            console.print(f"add the real cuDNN to {runtime.name}: {command}", soft_wrap=True)
 
 
 _INSTALLED = {

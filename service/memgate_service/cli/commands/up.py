@@ -25,6 +25,11 @@ from memgate.errors import InputError, MissingExtraError, OperatorError
 from memgate_service.cli.supervisor import Program, Supervisor, safe_command
 from memgate_service.http.serving import base_url
 from memgate_service.settings import ServiceSettings
+from memgate_worker.runtimes.runtime import (
+    named_runtime,
+    why_no_runtime_can_be_built,
+    why_not_usable,
+)
 
 #: how long the first start may take: a worker imports torch
 _START_SECONDS = 120.0
@@ -70,7 +75,7 @@ def up_command(
     """Start everything on this machine: queue, workers and HTTP service. Ctrl-C ends all of it.
 
     Jobs are kept in DIR and found again by the next start. With MEMGATE_REDIS_URL set, that server
-    is the queue and none is started. Other settings: docs/operations.md.
+    is the queue and none is started. Other MEMGATE_* variables are heeded by what it starts.
 
     Example: memgate up --workers 2
     """
@@ -279,12 +284,20 @@ def _is_ready(base: str) -> bool:
         return False
 
 
+def _why_jobs_cannot_run() -> str | None:
+    """Say what is missing before a job can be run; traces are analysed all the same."""
+    return why_no_runtime_can_be_built() or why_not_usable(named_runtime(None))
+
+
 def _print_where_to_look(base: str, settings: ServiceSettings) -> None:
     key = " -H 'Authorization: Bearer KEY'" if settings.needs_keys else ""
     typer.echo(f"memgate is up at {base}, its API is described at {base}/docs")
     if settings.needs_keys:
         typer.echo("callers need a key; make one with: memgate keys create NAME --role submit")
-    typer.echo("try:\n")
+    if problem := _why_jobs_cannot_run():
+        typer.echo(f"no job can be run yet: {problem}\nthen try:\n")
+    else:
+        typer.echo("try:\n")
     typer.echo(
         f"  curl -s {base}/estimate{key} -H 'Content-Type: application/json' -H 'Prefer: wait=20'"
         f" -d '{json.dumps(_EXAMPLE)}'\n"
