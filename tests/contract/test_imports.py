@@ -1,15 +1,20 @@
-"""Who may import whom: imports point down only, and heavy things stay where they belong."""
+"""What may import what: imports point one way, and heavy things stay where they belong."""
 
 from __future__ import annotations
 
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from memgate_worker.runtimes.runtime import OWN_NEEDS
+
+_Node = TypeVar("_Node", bound=ast.AST)
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,20 +78,69 @@ ALLOWED = {
     },
 }
 
-#: the parts of worker that the service may use; none of them imports torch
+#: what the service may import of the worker: doors, and leaves that need no door; no torch
 SERVICE_MAY_USE = {
-    "memgate_worker.queue.client",
-    "memgate_worker.lifeline",
-    "memgate_worker.local",
-    "memgate_worker.queue.history",
-    "memgate_worker.queue.keys",
-    "memgate_worker.logs",
-    "memgate_worker.queue.roster",
-    "memgate_worker.runtimes.install",
-    "memgate_worker.runtimes.runtime",
-    "memgate_worker.queue.settings",
-    "memgate_worker.queue.store",
-    "memgate_worker.queue.watchdog",
+    "memgate_worker.lifeline": "ties a process to its parent",
+    "memgate_worker.local": "answers without a queue",
+    "memgate_worker.logs": "a line of JSON",
+    "memgate_worker.queue.client": "the queue",
+    "memgate_worker.queue.keys": "who may ask",
+    "memgate_worker.queue.settings": "where the queue is",
+    "memgate_worker.runtimes.install": "installs and removes them",
+    "memgate_worker.runtimes.runtime": "which library versions there are",
+}
+
+#: the rooms of the service, and which others each may import: there is no way back. A room is a
+#: package; modules called ``settings`` are the room ``settings``, wherever they are
+SERVICE_ROOMS: dict[str, set[str]] = {
+    "settings": set(),
+    "http": {"settings"},
+    "admission.core": {"settings", "http"},
+    "admission.kubernetes": {"settings", "http", "admission.core"},
+    "admission.kueue": {"settings", "admission.core", "admission.kubernetes"},
+    "admission.slurm": {"settings", "admission.core"},
+    "http.routes": {"settings", "http", "admission.core", "admission.kubernetes"},
+    "dashboard": {"settings", "http", "http.routes"},
+    "cli": {"settings"},
+    "cli.commands": {
+        *("settings", "cli", "http"),
+        *("admission.core", "admission.kubernetes", "admission.kueue", "admission.slurm"),
+    },
+    # what assembles the service
+    "http.app": {"settings", "http", "http.routes", "dashboard", "admission.kubernetes"},
+    "__main__": {"settings", "http", "http.app", "dashboard"},
+}
+
+WORKER_ROOMS: dict[str, set[str]] = {
+    "lifeline": set(),
+    "logs": set(),
+    "jobs": set(),
+    "queue": set(),
+    # the compiler's part of the phantom: a runtime is built before anything runs in it
+    "engines.phantom.symbols": set(),
+    "engines.phantom.build": {"engines.phantom.symbols"},
+    "runtimes": {"engines.phantom.build"},
+    "engines": {"engines.phantom.build", "jobs", "lifeline", "runtimes"},
+    "verdicts": {"engines"},
+    "timings": {"engines", "verdicts"},
+    "timelines": {"engines"},
+    "local": {"engines", "runtimes", "timings", "verdicts"},
+    "settings": {"queue"},
+    "health": {"queue"},
+    "answers": {
+        *("engines", "queue", "runtimes", "settings", "timelines", "timings", "verdicts"),
+    },
+    "tasks": {"answers", "engines", "queue", "settings"},
+    "main": {"answers", "engines", "health", "logs", "queue", "runtimes", "settings", "tasks"},
+    "__main__": {"main"},
+}
+
+#: imports against the order, module by module; this list only ever shrinks
+STILL_WRONG = {
+    ("memgate_service.admission.core.judgement", "memgate_service.admission.kubernetes.cases"),
+    ("memgate_service.admission.core.judgement", "memgate_service.admission.kubernetes.places"),
+    ("memgate_service.http.dependencies", "memgate_service.admission.kubernetes.config_maps"),
+    ("memgate_service.http.openapi", "memgate_service.admission.kubernetes.review"),
 }
 
 #: memgate/allocator, in reading order
@@ -96,8 +150,27 @@ ALLOCATOR_MODULES = [
     *("replay", "vectors", "iterations", "conformance"),
 ]
 
-#: standard library modules through which a library would reach outside
-OUTSIDE = {"os", "pathlib", "shutil", "socket", "subprocess", "tempfile", "time", "urllib"}
+#: standard library modules through which a library would reach outside: files, network, other
+#: processes, the clock, the environment, chance
+OUTSIDE = {
+    *("asyncio", "ctypes", "glob", "http", "locale", "multiprocessing", "os", "pathlib"),
+    *(
+        "platform",
+        "random",
+        "secrets",
+        "select",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+    ),
+    *("sys", "tempfile", "threading", "time", "urllib", "uuid"),
+}
+
+#: what asks the clock, by the name of a method: ``datetime.now()``, ``date.today()``
+CLOCK = {"now", "utcnow", "today"}
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -106,7 +179,21 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield node.module or ""
+            module = node.module or ""
+            submodules = {f"{module}.{alias.name}" for alias in node.names} & _ours()
+            yield from submodules or {module}
+
+
+@cache
+def _ours() -> frozenset[str]:
+    """Return the names of all our modules."""
+    return frozenset(
+        _module_name(path, package) for package in PACKAGES for path in _modules(package)
+    )
+
+
+def _nodes(path: Path, kind: type[_Node]) -> list[_Node]:
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kind)]
 
 
 def _exempt(path: Path) -> set[str]:
@@ -128,26 +215,98 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
 
 
-def test_the_service_uses_only_the_front_of_the_worker() -> None:
-    """A service must never pull in what runs jobs."""
+def test_the_service_uses_only_the_doors_of_the_worker() -> None:
+    """Nothing of engines, jobs or what a worker does; and every door on the list is used."""
+    used: dict[str, set[str]] = {}
     for path in _modules("memgate_service"):
-        used = {name for name in _imports(path) if name.partition(".")[0] == "memgate_worker"}
-        assert used <= SERVICE_MAY_USE, path.relative_to(ROOT)
+        for name in _imports(path):
+            if name.partition(".")[0] == "memgate_worker":
+                used.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    assert not {name: used[name] for name in used if name not in SERVICE_MAY_USE}
+    assert set(used) == set(SERVICE_MAY_USE)
+
+
+def test_the_service_leaves_the_store_to_the_queue() -> None:
+    """What it needs of it ``QueueClient`` offers by name."""
+    for path in _modules("memgate_service"):
+        attributes = {node.attr for node in _nodes(path, ast.Attribute)}
+        assert "store" not in attributes, path.relative_to(ROOT)
 
 
 def test_the_library_does_no_input_or_output() -> None:
-    """No files, network, clock or environment in memgate: bytes come in as arguments."""
+    """No files, network, clock, environment or chance in memgate: values come in as arguments."""
     for path in _modules("memgate"):
         if _exempt(path):
             continue
         reaching_out = {name.partition(".")[0] for name in _imports(path)} & OUTSIDE
         assert not reaching_out, f"{path.relative_to(ROOT)} imports {reaching_out}"
-        calls = {
-            node.func.id
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        }
+        calls = {node.func.id for node in _nodes(path, ast.Call) if isinstance(node.func, ast.Name)}
         assert not calls & {"open", "print", "input"}, path.relative_to(ROOT)
+        asked = {node.attr for node in _nodes(path, ast.Attribute)} & CLOCK
+        assert not asked, f"{path.relative_to(ROOT)} asks the clock: {asked}"
+
+
+@pytest.mark.parametrize(
+    ("code", "want"),
+    [
+        ("from datetime import datetime\ndatetime.now()", {"now"}),
+        ("import datetime\ndatetime.date.today()", {"today"}),
+        ("from datetime import datetime\ndatetime.utcnow()", {"utcnow"}),
+    ],
+)
+def test_the_clock_is_noticed(code: str, want: set[str], tmp_path: Path) -> None:
+    """By whatever name the class was imported."""
+    path = tmp_path / "module.py"
+    path.write_text(code)
+
+    assert {node.attr for node in _nodes(path, ast.Attribute)} & CLOCK == want
+
+
+@pytest.mark.parametrize(
+    ("package", "rooms"),
+    [("memgate_service", SERVICE_ROOMS), ("memgate_worker", WORKER_ROOMS)],
+)
+def test_rooms_import_one_way(package: str, rooms: dict[str, set[str]]) -> None:
+    """A room imports only those that are listed for it; what is still wrong is listed, too."""
+    wrong = set()
+    for path in _modules(package):
+        module = _module_name(path, package)
+        for name in _imports(path):
+            if name.partition(".")[0] != package or name == package:
+                continue
+            here, there = _room(module, rooms), _room(name, rooms)
+            if here != there and there not in rooms[here]:
+                wrong.add((module, name))
+    assert wrong == {pair for pair in STILL_WRONG if pair[0].startswith(package)}
+
+
+@pytest.mark.parametrize("rooms", [SERVICE_ROOMS, WORKER_ROOMS], ids=["service", "worker"])
+def test_there_is_no_way_back(rooms: dict[str, set[str]]) -> None:
+    """The graph of rooms has no cycle: each room imports only those above it in the list."""
+    seen: set[str] = set()
+    for room in TopologicalSorter(rooms).static_order():  # raises CycleError
+        assert rooms[room] <= seen
+        seen.add(room)
+
+
+def _module_name(path: Path, package: str) -> str:
+    parts = path.relative_to(PACKAGES[package]).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _room(module: str, rooms: dict[str, set[str]]) -> str:
+    """Return the room that a module is in: the one with the longest name that fits."""
+    _, *parts = module.split(".")
+    if not parts:  # the package itself, which is empty
+        return next(iter(rooms))
+    if parts[-1] == "settings" and rooms is SERVICE_ROOMS:
+        return "settings"
+    names = [".".join(parts[:length]) for length in range(len(parts), 0, -1)]
+    found = [name for name in names if name in rooms]
+    if not found and any(room.startswith(f"{names[-1]}.") for room in rooms):
+        return next(room for room in rooms if room.startswith(f"{names[-1]}."))
+    assert found, f"{module} is in no room of the list"
+    return found[0]
 
 
 def test_allocator_modules_import_downwards_only() -> None:

@@ -14,7 +14,7 @@ from memgate_service.dashboard.published import PUBLISHED
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
 from memgate_service.http.dependencies import TheParts
-from memgate_worker.queue.store import MeasuredOutcome
+from memgate_worker.queue.client import MeasuredOutcome
 
 accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
 
@@ -31,7 +31,7 @@ _MAX_GROUPS = 40
 @accuracy_page.get("")
 def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response:
     """Return how right we were."""
-    outcomes = parts.queue.store.outcomes(_MAX_OUTCOMES)
+    outcomes = parts.queue.outcomes(_MAX_OUTCOMES)
     return render(
         request,
         "accuracy.html",
@@ -59,7 +59,7 @@ def _members(outcomes: Sequence[MeasuredOutcome]) -> dict[str, list[str]]:
 @accuracy_page.get("/points")
 def read_points(parts: TheParts, viewer: DataViewer) -> Response:
     """Return predicted and measured peaks, for the chart; the newest."""
-    return JSONResponse(chart_points(parts.queue.store.outcomes(_MAX_POINTS)))
+    return JSONResponse(chart_points(parts.queue.outcomes(_MAX_POINTS)))
 
 
 def chart_points(outcomes: Sequence[MeasuredOutcome]) -> dict[str, Any]:

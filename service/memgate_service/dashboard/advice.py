@@ -16,8 +16,7 @@ from memgate.jobspec import JobSpec, Precision
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate_service.dashboard.rendering import write_seconds, write_size
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import JobOutcome
+from memgate_worker.queue.client import JobOutcome, QueueClient
 
 #: from this generation on there is bfloat16 in hardware
 _FIRST_WITH_BF16 = 8
@@ -101,7 +100,7 @@ def ask_all(queue: QueueClient, record: JobRecord) -> None:
 def read_advice(queue: QueueClient, record: JobRecord) -> list[Advice]:
     """Return what is known of each proposal."""
     proposals = propose(record)
-    found = queue.store.read_many([proposal.work.id() for proposal in proposals])
+    found = queue.read_many([proposal.work.id() for proposal in proposals])
     records = {other.id: other for other in found}
     return [_advice(proposal, records.get(proposal.work.id()), record) for proposal in proposals]
 
@@ -110,7 +109,7 @@ def find_fit(queue: QueueClient, record: JobRecord) -> Fit | None:
     """Return the answer for all GPUs, if somebody has asked and it is there."""
     for proposal in propose(record):
         if proposal.work.kind is WorkKind.FIT:
-            found = queue.store.read_many([proposal.work.id()])
+            found = queue.read_many([proposal.work.id()])
             said = found[0].result if found else None
             return said if isinstance(said, Fit) else None
     return None

@@ -10,7 +10,7 @@ from memgate.decision import Decision
 from memgate.savings import memory_saved, was_right
 from memgate.schemas import AccuracyGroup
 from memgate_service.http.calibration import compare_outcomes
-from memgate_worker.queue.store import MeasuredOutcome
+from memgate_worker.queue.client import MeasuredOutcome
 
 #: what share of jobs must be able to live below the bound (docs/accuracy.md, "The bound"): an
 #: admitted job has at least that much

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from memgate_worker.queue.history import HistoryEntry, read_history
-from memgate_worker.queue.store import JobStore
+from memgate_worker.queue.client import HistoryEntry
 
 PAGE_SIZE = 25
 
@@ -59,12 +59,15 @@ def _words(decision: HistoryEntry) -> str:
 
 
 def find_decisions(
-    store: JobStore, query: Query, offset: int = 0
+    history: Iterable[HistoryEntry], query: Query, offset: int = 0
 ) -> tuple[list[HistoryEntry], bool]:
-    """Return a page of what is looked for, the newest first, and whether there is more."""
+    """Return a page of what is looked for, the newest first, and whether there is more.
+
+    No more of the history is read than that takes.
+    """
     # By what they are: the log may grow, and move on, between two reads.
     found: dict[tuple[str, float], HistoryEntry] = {}
-    for one in read_history(store):
+    for one in history:
         if query.matches(one):
             found[one.job, one.at] = one
         if len(found) > offset + PAGE_SIZE:

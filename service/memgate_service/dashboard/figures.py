@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memgate.errors import Fault
-from memgate_worker.queue.history import JobOutcome, step_seconds
+from memgate_worker.queue.client import JobOutcome, step_seconds
 
 #: minute since the epoch -> what was counted in it
 Minutes = Mapping[int, Mapping[str, int]]

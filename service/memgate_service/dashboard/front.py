@@ -48,7 +48,7 @@ def read_overview(
     if is_newest:
         rows, has_more = seen.parts["decisions"], seen.has_more
     else:
-        found, has_more = find_decisions(parts.queue.store, query, offset)
+        found, has_more = find_decisions(parts.queue.history(), query, offset)
         rows = render_decisions(found, is_search=True)
     return render(
         request,

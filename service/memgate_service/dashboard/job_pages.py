@@ -87,7 +87,7 @@ def _estimate_context(parts: Parts, record: JobRecord, said: Estimate) -> dict[s
 
 def _load_view(parts: Parts, job_id: str) -> TimelineView | None:
     """Return the curve of a job, if it is there and in this version's layout."""
-    packed = parts.queue.store.load_view(job_id)
+    packed = parts.queue.load_view(job_id)
     try:
         return None if packed is None else TimelineView.model_validate_json(packed)
     except ValidationError:

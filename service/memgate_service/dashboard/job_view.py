@@ -15,7 +15,7 @@ from memgate.report import Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
 from memgate_service.dashboard.rendering import CATEGORIES
-from memgate_worker.queue.history import describe_subject
+from memgate_worker.queue.client import describe_subject
 
 #: layers that hold less than this share are shown as one
 _MIN_LAYER_SHARE = 0.004

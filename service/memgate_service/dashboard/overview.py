@@ -19,10 +19,13 @@ from memgate_service.dashboard.rendering import (
     write_seconds,
     write_size,
 )
-from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.history import HistoryEntry, describe_subject
-from memgate_worker.queue.roster import WorkerSeen
-from memgate_worker.queue.store import MINUTES_KEPT
+from memgate_worker.queue.client import (
+    MINUTES_KEPT,
+    HistoryEntry,
+    QueueClient,
+    WorkerSeen,
+    describe_subject,
+)
 
 _MAX_AGE_SECONDS = 1.0
 
@@ -93,7 +96,7 @@ class OverviewReader:
             counts for at, counts in self._minutes.items() if at > minute - _LATENCY_MINUTES
         )
         workers = self._read_workers()
-        decisions, has_more = find_decisions(self._queue.store, Query())
+        decisions, has_more = find_decisions(self._queue.history(), Query())
         return Overview(
             texts=_texts(day, self._queue, workers),
             rows=chart_rows(self._minutes),
@@ -110,7 +113,7 @@ class OverviewReader:
         """Read the minutes since the last time; of the last one, what came late as well."""
         first = max(minute - MINUTES_KEPT + 1, self._read_until - 1)
         wanted = range(first, minute + 1)
-        for at, counts in zip(wanted, self._queue.store.minutes(wanted), strict=True):
+        for at, counts in zip(wanted, self._queue.minutes(wanted), strict=True):
             if counts:
                 self._minutes[at] = counts
         for at in [at for at in self._minutes if at <= minute - MINUTES_KEPT]:
@@ -120,7 +123,7 @@ class OverviewReader:
     def _read_workers(self) -> list[WorkerRow]:
         roster = self._queue.roster()
         at_work = [worker.job for worker in roster if worker.is_busy and worker.job]
-        records = {record.id: record for record in self._queue.store.read_many(at_work)}
+        records = {record.id: record for record in self._queue.read_many(at_work)}
         return [_row(worker, records.get(worker.job or "")) for worker in roster]
 
 
@@ -141,7 +144,7 @@ def _row(worker: WorkerSeen, record: JobRecord | None) -> WorkerRow:
 
 def _texts(day: Figures, queue: QueueClient, workers: list[WorkerRow]) -> dict[str, str]:
     busy = sum(row.worker.is_busy for row in workers)
-    open_jobs = queue.store.num_open()
+    open_jobs = queue.num_open()
     depths = queue.depths()
     waiting = sum(depths.values())
     fast = sum(count for name, count in depths.items() if "-fast-" in name)

@@ -20,7 +20,7 @@ from memgate.units import GIB, format_size
 from memgate.version import __version__
 from memgate_service.dashboard.assets import load_assets
 from memgate_service.dashboard.viewers import Viewer
-from memgate_worker.queue.history import JobOutcome
+from memgate_worker.queue.client import JobOutcome
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"

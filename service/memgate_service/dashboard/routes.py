@@ -30,13 +30,12 @@ class Dashboard:
     """All that pages need beside the parts of the service."""
 
     def __init__(self, parts: Parts) -> None:
-        store = parts.queue.store
-        self.viewers = Viewers(parts.settings, store, parts.gatekeeper)
+        self.viewers = Viewers(parts.settings, parts.queue, parts.gatekeeper)
         self.overview = OverviewReader(parts.queue)
         self.hub = Hub(
-            lambda: self.overview.read().sections(), store.states, parts.settings.max_viewers
+            lambda: self.overview.read().sections(), parts.queue.states, parts.settings.max_viewers
         )
-        self._tally = CacheTally(parts.metrics, store)
+        self._tally = CacheTally(parts.metrics, parts.queue)
 
     def add_to(self, app: FastAPI) -> None:
         """Serve the pages."""

@@ -12,8 +12,7 @@ from contextlib import suppress
 import anyio.to_thread
 
 from memgate_service.http.metrics import Metrics
-from memgate_worker.queue.client import QueueError
-from memgate_worker.queue.store import JobStore
+from memgate_worker.queue.client import QueueClient, QueueError
 
 _WRITE_SECONDS = 5.0
 
@@ -21,9 +20,9 @@ _WRITE_SECONDS = 5.0
 class CacheTally:
     """What was counted and is not written yet."""
 
-    def __init__(self, metrics: Metrics, store: JobStore) -> None:
+    def __init__(self, metrics: Metrics, queue: QueueClient) -> None:
         self._metrics = metrics
-        self._store = store
+        self._queue = queue
         self._written: dict[str, int] = {}
 
     def write(self) -> None:
@@ -40,7 +39,7 @@ class CacheTally:
             if count > self._written.get(found, 0)
         }
         if grown:
-            self._store.note(grown)
+            self._queue.count_now(grown)
             self._written = counted
 
     async def run(self) -> None:

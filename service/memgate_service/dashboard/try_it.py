@@ -56,7 +56,7 @@ def read_page(
     if not viewer.may_submit:
         message = "Try it asks the workers, and your key may only read."
         return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
-    found = parts.queue.store.read_many([job]) if job else []
+    found = parts.queue.read_many([job]) if job else []
     known = found[0].work if found else None
     return render(
         request,

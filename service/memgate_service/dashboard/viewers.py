@@ -21,8 +21,8 @@ from fastapi.responses import RedirectResponse, Response
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.keys import ApiKey, KeyRing, Role
-from memgate_worker.queue.store import JobStore
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.keys import ApiKey, Role
 
 COOKIE = "memgate_session"
 
@@ -53,10 +53,11 @@ class SignInNeededError(Exception):
 class Viewers:
     """Sessions: opened with a key, found by a cookie, ended."""
 
-    def __init__(self, settings: ServiceSettings, store: JobStore, gatekeeper: Gatekeeper) -> None:
+    def __init__(
+        self, settings: ServiceSettings, queue: QueueClient, gatekeeper: Gatekeeper
+    ) -> None:
         self._needs_keys = settings.needs_keys
-        self._store = store
-        self._keys = KeyRing(store)
+        self._queue = queue
         self.gatekeeper = gatekeeper
         self._known: TTLCache[str, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
 
@@ -83,23 +84,23 @@ class Viewers:
         return Viewer(key.role, key)
 
     def _look_up(self, digest: str) -> ApiKey | None:
-        key_id = self._store.load_session(digest)
-        return None if key_id is None else self._keys.find(key_id)
+        key_id = self._queue.load_session(digest)
+        return None if key_id is None else self._queue.keys.find(key_id)
 
     def open(self, shown: str) -> str | None:
         """Open a session with a key; return its token, None if that is no key."""
-        key = self._keys.check(shown.strip())
+        key = self._queue.keys.check(shown.strip())
         if key is None:
             return None
         token = secrets.token_urlsafe(32)
-        self._store.save_session(_digest(token), key.key_id, SESSION_SECONDS)
+        self._queue.save_session(_digest(token), key.key_id, SESSION_SECONDS)
         return token
 
     def close(self, token: str) -> None:
         """End a session."""
         digest = _digest(token)
         self._known.pop(digest, None)
-        self._store.drop_session(digest)
+        self._queue.drop_session(digest)
 
 
 def _digest(token: str) -> str:

@@ -31,8 +31,6 @@ from memgate_service.http.routes.webhooks import webhooks
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import Listener, QueueClient
-from memgate_worker.queue.keys import KeyRing
-from memgate_worker.queue.watchdog import Watchdog
 
 #: answers kept in this process; one is about a kilobyte
 _NUM_ANSWERS = 20_000
@@ -50,7 +48,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         settings=settings,
         queue=queue,
         waiters=waiters,
-        gatekeeper=Gatekeeper(settings, KeyRing(queue.store)),
+        gatekeeper=Gatekeeper(settings, queue.keys),
         metrics=Metrics(queue),
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
@@ -90,7 +88,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     parts: Parts = app.state.parts
     parts.waiters.use_loop(asyncio.get_running_loop())
     listener = Listener(parts.settings, parts.waiters.notify)
-    watchdog = Watchdog(parts.queue.store, parts.settings)
+    watchdog = parts.queue.make_watchdog()
     listener.start()
     watchdog.start()
     looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))

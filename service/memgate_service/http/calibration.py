@@ -7,7 +7,7 @@ from statistics import median
 
 from memgate.decision import Decision
 from memgate.schemas import AccuracyGroup, AccuracyRead
-from memgate_worker.queue.store import JobStore, MeasuredOutcome
+from memgate_worker.queue.client import MeasuredOutcome, QueueClient
 
 
 def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
@@ -19,14 +19,14 @@ def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
     )
 
 
-def count_outcome(store: JobStore, outcome: MeasuredOutcome, decision: Decision) -> None:
+def count_outcome(queue: QueueClient, outcome: MeasuredOutcome, decision: Decision) -> None:
     """Have Prometheus see an outcome; admitted jobs that ran out of memory are what hurts."""
     if outcome.ran_out:
-        store.count("outcomes", f"{decision}:ran_out")
+        queue.count("outcomes", f"{decision}:ran_out")
         return
-    store.count("outcomes", f"{decision}:{'within' if outcome.is_within else 'beyond'}")
-    store.count("error_ratio", decision, _relative_error(outcome))
-    store.count("error_count", decision)
+    queue.count("outcomes", f"{decision}:{'within' if outcome.is_within else 'beyond'}")
+    queue.count("error_ratio", decision, _relative_error(outcome))
+    queue.count("error_count", decision)
 
 
 def _relative_error(outcome: MeasuredOutcome) -> float:

@@ -145,7 +145,7 @@ class _StoreCollector:
         """Return what is known now; that the store is away is a figure, too."""
         up = GaugeMetricFamily("memgate_queue_up", "Whether the queue can be reached.")
         try:
-            found = [*self._gauges(), *_counted(self._queue.store.counters())]
+            found = [*self._gauges(), *_counted(self._queue.counters())]
         except QueueError:
             up.add_metric((), 0)
             yield up
@@ -160,7 +160,7 @@ class _StoreCollector:
             depth.add_metric([name], count)
         yield depth
         yield GaugeMetricFamily(
-            "memgate_open_jobs", "Jobs that are not over.", self._queue.store.num_open()
+            "memgate_open_jobs", "Jobs that are not over.", self._queue.num_open()
         )
         yield GaugeMetricFamily(
             "memgate_queue_oldest_age_seconds",

@@ -1,4 +1,8 @@
-"""What the service may ask of the queue. Imports no torch and runs no job."""
+"""The queue's door: what the service may ask of it, and the types of the answers.
+
+Imports no torch and runs no job. Nothing else of this package is imported by the service, but
+``keys`` (who may ask) and ``settings``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import builtins
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -27,10 +31,33 @@ from memgate.contract import (
 )
 from memgate.run_key import RunKey
 from memgate_worker.queue.announcements import Serving
+from memgate_worker.queue.history import (
+    HistoryEntry,
+    JobOutcome,
+    describe_subject,
+    read_history,
+    step_seconds,
+)
+from memgate_worker.queue.keys import KeyRing
+from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
-from memgate_worker.queue.store import FINISHED_CHANNEL, JobStore
+from memgate_worker.queue.store import FINISHED_CHANNEL, MINUTES_KEPT, JobStore
+from memgate_worker.queue.watchdog import Watchdog
+
+__all__ = [
+    "MINUTES_KEPT",
+    "HistoryEntry",
+    "JobOutcome",
+    "Listener",
+    "MeasuredOutcome",
+    "QueueClient",
+    "QueueError",
+    "WorkerSeen",
+    "describe_subject",
+    "step_seconds",
+]
 
 #: what every call may raise: the queue cannot be reached
 QueueError = RedisError
@@ -57,8 +84,15 @@ class QueueClient:
             retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
         )
         self.store = JobStore(self._redis, settings)
+        #: the API keys that are valid
+        self.keys = KeyRing(self.store)
+        self._settings = settings
         #: and when it was read
         self._known_serving = (Serving(), -math.inf)
+
+    def make_watchdog(self) -> Watchdog:
+        """Make a thread that looks for orphaned jobs, once it is started."""
+        return Watchdog(self.store, self._settings)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -186,6 +220,70 @@ class QueueClient:
     def roster(self) -> builtins.list[WorkerSeen]:
         """Return the workers that have reported in lately, and what each is doing."""
         return read_roster(self._redis)
+
+    def read_many(self, job_ids: Sequence[str]) -> builtins.list[JobRecord]:
+        """Return those of these jobs that there are."""
+        return self.store.read_many(job_ids)
+
+    def states(self, job_ids: Sequence[str]) -> builtins.list[JobState | None]:
+        """Return how far jobs have come; None for those that there are not."""
+        return self.store.states(job_ids)
+
+    def num_jobs(self) -> int:
+        """Return how many jobs are stored."""
+        return self.store.num_jobs()
+
+    def num_open(self) -> int:
+        """Return how many jobs are open."""
+        return self.store.num_open()
+
+    def load_view(self, job_id: str) -> bytes | None:
+        """Return a job's memory curve, JSON, if there is one."""
+        return self.store.load_view(job_id)
+
+    # --- outcomes, counters and what the dashboard shows
+
+    def add_outcome(self, outcome: MeasuredOutcome) -> None:
+        """Store what a finished job really took."""
+        self.store.add_outcome(outcome)
+
+    def outcomes(self, count: int = 100_000) -> builtins.list[MeasuredOutcome]:
+        """Return what jobs really took, the newest first."""
+        return self.store.outcomes(count)
+
+    def count(self, name: str, label: str, by: float = 1) -> None:
+        """Add to a counter that all programs share."""
+        self.store.count(name, label, by)
+
+    def counters(self) -> dict[str, float]:
+        """Return all counters, as ``name/label``."""
+        return self.store.counters()
+
+    def count_now(self, counts: Mapping[str, int]) -> None:
+        """Add to what is counted in this minute."""
+        self.store.note(counts)
+
+    def minutes(self, minutes: Sequence[int]) -> builtins.list[dict[str, int]]:
+        """Return what was counted in each of some minutes since the epoch."""
+        return self.store.minutes(minutes)
+
+    def history(self) -> Iterator[HistoryEntry]:
+        """Yield finished jobs, the newest first."""
+        return read_history(self.store)
+
+    # --- sessions of people who have shown a key to a page
+
+    def save_session(self, digest: str, key_id: str, seconds: int) -> None:
+        """Remember whose a session is; its token is known to the browser alone."""
+        self.store.save_session(digest, key_id, seconds)
+
+    def load_session(self, digest: str) -> str | None:
+        """Return the id of the key that a session was opened with."""
+        return self.store.load_session(digest)
+
+    def drop_session(self, digest: str) -> None:
+        """End a session."""
+        self.store.drop_session(digest)
 
 
 class Listener:

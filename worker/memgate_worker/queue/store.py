@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict
 from redis import Redis
 
 from memgate.contract import (
@@ -25,11 +24,11 @@ from memgate.contract import (
     UnknownJobError,
     Work,
 )
-from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate_worker.queue import scripts
 from memgate_worker.queue.announcements import Served
 from memgate_worker.queue.blobs import BlobStore, redis_key
+from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.settings import QueueSettings
 
 #: where the id of a job is published when it is finished, and again when its advice is there
@@ -48,34 +47,6 @@ _DECISIONS = "memgate:decisions"
 #: for how long the counts of a minute are kept, and how many decisions
 MINUTES_KEPT = 24 * 60
 MAX_DECISIONS = 20_000
-
-
-class MeasuredOutcome(BaseModel):
-    """What a finished job really took, beside what was predicted."""
-
-    model_config = ConfigDict(frozen=True)
-
-    job: str
-    model: str
-    gpu: str
-    predicted_peak_bytes: int
-    upper_bound_bytes: int
-    measured_peak_bytes: int
-    ran_out: bool
-    peak_bound_bytes: int | None = None
-    """The most that the measured figure should be; None in what an older version stored."""
-    decision: Decision | None = None
-    """What was said of the job, None if it ran on another GPU than that was said of."""
-    capacity_bytes: int | None = None
-
-    @property
-    def is_within(self) -> bool:
-        """It took no more than it should have.
-
-        ``upper_bound_bytes`` is about the least memory in which a job runs. With more to be had
-        the allocator keeps more, and that is no mistake of the bound's.
-        """
-        return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)
 
 
 #: no worker is there: whatever is stored counts

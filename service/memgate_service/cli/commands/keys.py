@@ -141,7 +141,7 @@ class _Keys:
         self._queue = QueueClient(_settings(data))
 
     def __enter__(self) -> KeyRing:
-        return KeyRing(self._queue.store)
+        return self._queue.keys
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._queue.close()

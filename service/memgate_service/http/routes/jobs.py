@@ -34,7 +34,7 @@ def list_jobs(
     """Return jobs, the newest first."""
     found = parts.queue.list(offset=offset, count=limit, state=state, kind=kind)
     if state is None and kind is None:  # some on the page may have expired
-        is_last = offset + limit >= parts.queue.store.num_jobs()
+        is_last = offset + limit >= parts.queue.num_jobs()
     else:
         is_last = len(found) < limit
     return JobList(jobs=found, next_offset=None if is_last else offset + limit)
@@ -70,7 +70,7 @@ def cancel_job(request: Request, job_id: JobId, parts: TheParts) -> JobRecord:
 def read_timeline(job_id: JobId, parts: TheParts) -> Response:
     """Return the memory curve of an estimate, thinned without losing its peak."""
     record = parts.queue.read(job_id)
-    view = parts.queue.store.load_view(job_id)
+    view = parts.queue.load_view(job_id)
     if view is None:
         detail = f"job {job_id} is {record.state}: only an estimate that is done has a timeline"
         raise ProblemError(404, detail, code="NO_TIMELINE")

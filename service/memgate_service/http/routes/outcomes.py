@@ -17,8 +17,8 @@ from memgate_service.http.calibration import compare_outcomes, count_outcome
 from memgate_service.http.dependencies import Parts, TheParts
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+from memgate_worker.queue.client import MeasuredOutcome
 from memgate_worker.queue.keys import Role
-from memgate_worker.queue.store import MeasuredOutcome
 
 outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 
@@ -58,8 +58,8 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> MeasuredOutcome:
         decision=said.decision if _is_the_same(record, outcome) else None,
         capacity_bytes=said.capacity_bytes,
     )
-    parts.queue.store.add_outcome(stored)
-    count_outcome(parts.queue.store, stored, said.decision)
+    parts.queue.add_outcome(stored)
+    count_outcome(parts.queue, stored, said.decision)
     return stored
 
 
@@ -89,4 +89,4 @@ def _family(work: Work) -> str:
 @outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
 def read_accuracy(parts: TheParts) -> AccuracyRead:
     """Compare what was predicted with what was measured."""
-    return compare_outcomes(parts.queue.store.outcomes())
+    return compare_outcomes(parts.queue.outcomes())

@@ -6,7 +6,7 @@ import pytest
 
 from memgate_service.dashboard.accuracy_page import chart_points
 from memgate_service.dashboard.coverage import group_rows, make_row, measure_coverage
-from memgate_worker.queue.store import MeasuredOutcome
+from memgate_worker.queue.client import MeasuredOutcome
 
 
 def _outcome(measured: int, *, gpu: str = "t4", **fields: object) -> MeasuredOutcome:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from memgate_service.dashboard.decisions import PAGE_SIZE, Query, find_decisions
-from memgate_worker.queue.history import HistoryEntry
+from memgate_worker.queue.history import HistoryEntry, read_history
 
 
 def _decision(number: int = 0, **fields: Any) -> HistoryEntry:
@@ -65,8 +65,8 @@ def test_pages_of_decisions_do_not_read_more_than_they_need() -> None:
     """The first page of what is not filtered is one read, however long the log."""
     log: Any = _Log([_decision(number) for number in range(20_000)])
 
-    page, has_more = find_decisions(log, Query())
-    second, _ = find_decisions(log, Query(), offset=PAGE_SIZE)
+    page, has_more = find_decisions(read_history(log), Query())
+    second, _ = find_decisions(read_history(log), Query(), offset=PAGE_SIZE)
 
     assert log.num_reads == 2
     assert has_more
@@ -78,7 +78,7 @@ def test_a_rare_decision_is_found_however_old() -> None:
     log: Any = _Log([_decision(number) for number in range(3_000)])
     log._decisions[2_999] = _decision(2_999, outcome="reject")
 
-    page, has_more = find_decisions(log, Query(outcome="reject"))
+    page, has_more = find_decisions(read_history(log), Query(outcome="reject"))
 
     assert [int(one.job, 16) for one in page] == [2_999]
     assert not has_more

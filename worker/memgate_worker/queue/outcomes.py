@@ -1,0 +1,35 @@
+"""What a finished job really took, as it is stored."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from memgate.decision import Decision
+
+
+class MeasuredOutcome(BaseModel):
+    """What a finished job really took, beside what was predicted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job: str
+    model: str
+    gpu: str
+    predicted_peak_bytes: int
+    upper_bound_bytes: int
+    measured_peak_bytes: int
+    ran_out: bool
+    peak_bound_bytes: int | None = None
+    """The most that the measured figure should be; None in what an older version stored."""
+    decision: Decision | None = None
+    """What was said of the job, None if it ran on another GPU than that was said of."""
+    capacity_bytes: int | None = None
+
+    @property
+    def is_within(self) -> bool:
+        """It took no more than it should have.
+
+        ``upper_bound_bytes`` is about the least memory in which a job runs. With more to be had
+        the allocator keeps more, and that does not make the bound wrong.
+        """
+        return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)
