@@ -18,7 +18,6 @@ from memgate.contract import INTERNAL, Failure, QueueFullError, UnknownJobError
 from memgate.errors import Fault, InputError, MemgateError
 from memgate.mistakes import Mistake, describe
 from memgate.validation import explain_errors
-from memgate_service.http.routes.error_codes import type_of
 from memgate_worker.queue.client import QueueError
 
 _log = structlog.get_logger("memgate.service")
@@ -58,6 +57,15 @@ CODE_OF_STATUS = {
     431: "HEADERS_TOO_LARGE",
     500: INTERNAL,
 }
+
+
+#: the page that explains each code
+ERRORS_PATH = "/docs/errors"
+
+
+def type_of(code: str) -> str:
+    """Return what a problem document has as its type: where its code is explained."""
+    return f"{ERRORS_PATH}#{code.lower()}"
 
 
 class ProblemError(Exception):

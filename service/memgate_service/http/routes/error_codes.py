@@ -14,10 +14,9 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, Response
 from markdown_it import MarkdownIt
 
-error_codes = APIRouter(include_in_schema=False)
+from memgate_service.http.errors import ERRORS_PATH
 
-#: where the page is
-ERRORS_PATH = "/docs/errors"
+error_codes = APIRouter(include_in_schema=False)
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none';"
@@ -48,11 +47,6 @@ def read_error_codes() -> Response:
 def read_style() -> Response:
     """Return its style sheet."""
     return Response(_STYLE, media_type="text/css", headers=_KEPT)
-
-
-def type_of(code: str) -> str:
-    """Return what a problem document has as its type: where its code is explained."""
-    return f"{ERRORS_PATH}#{code.lower()}"
 
 
 @cache
