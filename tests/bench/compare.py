@@ -24,7 +24,7 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.units import MIB
-from memgate_worker.engines.client import host_environment
+from memgate_worker.engines.host_client import host_environment
 from memgate_worker.engines.phantom.engine import TRACE_CAPACITY_BYTES, PhantomEngine
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 

@@ -30,8 +30,8 @@ from memgate.orchestration import orchestrate
 from memgate.rules import Device
 from memgate.timeline import Timeline
 from memgate.units import GIB
-from memgate_worker.engines.client import DEFAULT_TIMEOUT_SECONDS
 from memgate_worker.engines.profile.engine import ProfileEngine
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import find_runtime
 
 BATCHES = (3, 5)
@@ -84,7 +84,7 @@ def measure(
     spec: JobSpec,
     told: Sequence[int] = TOLD,
     *,
-    limits: tuple[float, int] = (DEFAULT_TIMEOUT_SECONDS, 8 * GIB),
+    limits: RunLimits = DEFAULT_LIMITS,
 ) -> list[Agreement]:
     """Run a job at small batch sizes and at those that they tell, and compare."""
     first, second = (engine.profile(spec, batch, limits) for batch in BATCHES)
@@ -115,7 +115,7 @@ def _measure_all(
     models: Mapping[str, Any], options: argparse.Namespace, console: Console
 ) -> dict[str, tuple[str, list[Agreement] | str]]:
     """Measure each model with the first optimizer that this machine has memory for."""
-    limits = (DEFAULT_TIMEOUT_SECONDS, int(options.host_memory * GIB))
+    limits = RunLimits(memory_bytes=int(options.host_memory * GIB))
     found: dict[str, tuple[str, list[Agreement] | str]] = {}
     with ProfileEngine(find_runtime(options.runtime)) as engine:
         for name, model in models.items():

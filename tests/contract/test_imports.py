@@ -113,19 +113,20 @@ SERVICE_ROOMS: dict[str, set[str]] = {
 
 WORKER_ROOMS: dict[str, set[str]] = {
     "lifeline": set(),
+    "limits": set(),
     "logs": set(),
     "jobs": set(),
-    "queue": set(),
+    "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
     "engines.phantom.symbols": set(),
     "engines.phantom.build": {"engines.phantom.symbols"},
     "runtimes": {"engines.phantom.build"},
-    "engines": {"engines.phantom.build", "jobs", "lifeline", "runtimes"},
+    "engines": {"engines.phantom.build", "jobs", "lifeline", "limits", "runtimes"},
     "verdicts": {"engines"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
-    "local": {"engines", "runtimes", "timings", "verdicts"},
-    "settings": {"queue"},
+    "local": {"engines", "limits", "runtimes", "timings", "verdicts"},
+    "settings": {"limits", "queue"},
     "health": {"queue"},
     "answers": {
         *("engines", "queue", "runtimes", "settings", "timelines", "timings", "verdicts"),

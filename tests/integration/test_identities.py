@@ -26,9 +26,10 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.answers import EngineAnswerer
 from memgate_worker.engines import identity
+from memgate_worker.limits import RunLimits
 from memgate_worker.main import make_announcement
 from memgate_worker.queue import client as queue_client
-from memgate_worker.queue.announcements import Announcement, RunLimits
+from memgate_worker.queue.announcements import Announcement
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.queue_place import Place, Stub
 from tests.running import wait_until

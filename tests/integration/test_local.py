@@ -98,7 +98,7 @@ def test_a_thread_that_ends_leaves_the_engine_to_others() -> None:
 
 def test_an_interrupted_question_does_not_spoil_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its answer would come when the next one is asked: the engine is ended."""
-    from memgate_worker.engines.client import Host
+    from memgate_worker.engines.host_client import Host
 
     receive = Host._receive
     estimate(JOB, "rtx-3060")

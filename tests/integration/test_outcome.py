@@ -10,7 +10,7 @@ import pytest
 
 from memgate.gpus import find_gpu
 from memgate.units import GIB, MIB
-from memgate_worker.engines.client import host_environment
+from memgate_worker.engines.host_client import host_environment
 from memgate_worker.engines.phantom.engine import _device
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.outcomes import take_reports

@@ -33,6 +33,7 @@ from memgate_worker.engines.phantom.engine import (
     check_against_the_real_allocator,
 )
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import read_runtimes
 from memgate_worker.verdicts import judge
 from tests.conftest import DATA
@@ -140,7 +141,9 @@ def test_weights_that_are_drawn_until_they_fit_are_not_drawn(engine: PhantomEngi
 
     for batch_size in range(2, 6):  # what lies in unfilled memory is a matter of luck
         job = RESNET | change | {"batch_size": batch_size}
-        traced = engine.trace(parse_job_spec(job), find_gpu("a100-40"), timeout_seconds=60)
+        traced = engine.trace(
+            parse_job_spec(job), find_gpu("a100-40"), limits=RunLimits(seconds=60)
+        )
 
         assert traced.num_parameters == 28_589_128
 
@@ -305,7 +308,7 @@ def test_a_job_that_does_not_end_is_ended(engine: PhantomEngine) -> None:
     with pytest.raises(
         TimeLimitError, match=r"longer than 1 s,.*--timeout.*MEMGATE_JOB_TIMEOUT_SECONDS"
     ):
-        engine.trace(parse_job_spec(slow), find_gpu("a100-40"), timeout_seconds=1)
+        engine.trace(parse_job_spec(slow), find_gpu("a100-40"), limits=RunLimits(seconds=1))
 
 
 def test_a_job_that_takes_too_much_of_the_machine_is_ended(engine: PhantomEngine) -> None:
@@ -316,7 +319,7 @@ def test_a_job_that_takes_too_much_of_the_machine_is_ended(engine: PhantomEngine
         engine.trace(
             parse_job_spec(RESNET | {"iterations": 64, "batch_size": 7}),
             find_gpu("a100-40"),
-            host_memory_bytes=64 * MIB,
+            limits=RunLimits(memory_bytes=64 * MIB),
         )
 
 

@@ -23,6 +23,7 @@ from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 
@@ -165,7 +166,7 @@ def test_weights_are_never_filled(trace: Any) -> None:
     layers = "Sequential(*[torch.nn.Linear(16_384, 16_384) for _ in range(36)])"
     text = TRAIN.replace("Linear(1024, 1024)", layers).replace("zeros(8, 1024", "zeros(8, 16_384")
 
-    traced = trace(text.format(before="", after=""), host_memory_bytes=2048 * MIB)
+    traced = trace(text.format(before="", after=""), limits=RunLimits(memory_bytes=2048 * MIB))
 
     assert traced.num_parameters == 36 * 16_384 * 16_385
 
@@ -236,13 +237,13 @@ def test_a_script_that_gives_up_tells_its_last_words(trace: Any) -> None:
     [
         (
             "import time\ntime.sleep(60)\n",
-            {"timeout_seconds": 1},
+            RunLimits(seconds=1),
             TimeLimitError,
             "took longer than 1 s, which is memgate's limit",
         ),
         (
             "x = []\nwhile True: x.append(bytearray(b'x' * (1 << 24)))\n",
-            {"host_memory_bytes": 1536 * MIB},
+            RunLimits(memory_bytes=1536 * MIB),
             HostMemoryError,
             "took more memory of this machine than 1.50 GiB, which is memgate's limit",
         ),
@@ -250,11 +251,11 @@ def test_a_script_that_gives_up_tells_its_last_words(trace: Any) -> None:
     ids=["time", "memory"],
 )
 def test_a_limit_is_a_limit(
-    trace: Any, text: str, limits: dict[str, Any], want: type[MemgateError], want_message: str
+    trace: Any, text: str, limits: RunLimits, want: type[MemgateError], want_message: str
 ) -> None:
     """Time and memory of the machine; the engine goes on with the next job."""
     with pytest.raises(want) as raised:
-        trace(text, **limits)
+        trace(text, limits=limits)
 
     assert want_message in raised.value.message
     assert trace(TRAIN.format(before="", after="")).num_parameters

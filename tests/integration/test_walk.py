@@ -25,7 +25,7 @@ MOST_FILES = 25
 DOORS = {
     "memgate/allocator/": "memgate/allocator/replay.py",
     "worker/memgate_worker/engines/phantom/": "worker/memgate_worker/engines/registry.py",
-    "worker/memgate_worker/engines/client.py": "worker/memgate_worker/engines/registry.py",
+    "worker/memgate_worker/engines/host_client.py": "worker/memgate_worker/engines/registry.py",
     "worker/memgate_worker/engines/starter.py": "worker/memgate_worker/engines/registry.py",
     "worker/memgate_worker/engines/versions.py": "worker/memgate_worker/engines/identity.py",
     "worker/memgate_worker/queue/blobs.py": "worker/memgate_worker/queue/store.py",

@@ -173,12 +173,7 @@ class EngineAnswerer:
         return self._engines[name, made_by]
 
     def _run(self, job: JobSpec, gpu: GpuSpec, engine: Engine) -> TracedJob:
-        return engine.trace(
-            job,
-            gpu,
-            timeout_seconds=self._settings.job_timeout_seconds,
-            host_memory_bytes=self._settings.job_memory_bytes,
-        )
+        return engine.trace(job, gpu, limits=self._settings.run_limits)
 
     def _analyze(self, work: Work, gpu: GpuSpec) -> TracedJob:
         assert work.trace is not None

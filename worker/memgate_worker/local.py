@@ -19,13 +19,13 @@ from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
-from memgate_worker.engines.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.verdicts import fit_everywhere, largest_batch
@@ -110,7 +110,7 @@ def estimate_script(
                 target.gpu,
                 num_steps=script.num_steps,
                 on_step=on_step,
-                **limits.as_arguments(),
+                limits=limits,
             )
 
     return _answer(time_estimate(trace, target))
@@ -186,7 +186,7 @@ def profile_script(
             output,
             num_steps=script.num_steps,
             on_step=on_step,
-            **limits.as_arguments(),
+            limits=limits,
         ).num_steps
 
 
@@ -205,7 +205,7 @@ def trace_spec(
     check_engine(engine)
     check_supported(spec)
     with use_engine(engine, find_runtime(runtime or spec.runtime)) as started:
-        return started.trace(spec, gpu, **limits.as_arguments())
+        return started.trace(spec, gpu, limits=limits)
 
 
 def _answer(timed: TimedEstimate) -> LocalAnswer:

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from memgate.units import GIB, MIB
-from memgate_worker.queue.announcements import RunLimits
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.queue.settings import QueueSettings
 
 
@@ -24,10 +24,10 @@ class WorkerSettings(QueueSettings):
             raise ValueError("write 'fast', 'slow' or 'fast,slow'")
         return names
 
-    job_timeout_seconds: Annotated[float, Field(ge=1)] = 600.0
+    job_timeout_seconds: Annotated[float, Field(ge=1)] = DEFAULT_LIMITS.seconds
     """Longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
 
-    job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = 8 * GIB
+    job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = DEFAULT_LIMITS.memory_bytes
     """Most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
 
     max_trace_bytes: Annotated[int, Field(ge=MIB)] = GIB

@@ -8,9 +8,9 @@ from memgate.contract import Work, WorkKind
 from memgate.errors import HostMemoryError, JobFailedError, MemgateError, TimeLimitError
 from memgate.jobspec import parse_job_spec
 from memgate.run_key import EngineIdentity, RuntimeIdentity
+from memgate_worker.limits import RunLimits
 from memgate_worker.queue.announcements import (
     Announcement,
-    RunLimits,
     Served,
     Serving,
     read_announcement,

@@ -17,12 +17,15 @@ from memgate.errors import (
     RuntimeBrokenError,
 )
 from memgate.mistakes import Mistake
-from memgate_worker.engines import client
-from memgate_worker.engines.client import Host
+from memgate_worker.engines import host_client
+from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.messages import Failed, JobRun, Profiled, Request
+from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import Runtime
 
-_REQUEST = Request(work=JobRun(spec="{}"), environment={}, timeout_seconds=0.1, host_memory_bytes=1)
+_REQUEST = Request(
+    work=JobRun(spec="{}"), environment={}, limits=RunLimits(seconds=0.1, memory_bytes=1)
+)
 _PROFILED = '{"type":"profiled","num_parameters":3,"versions":{}}'
 
 #: every class that a run can end with
@@ -110,7 +113,7 @@ def test_a_host_that_was_lost_is_started_again(tmp_path: Path) -> None:
 
 def test_a_host_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It should have ended the job itself."""
-    monkeypatch.setattr(client, "_SLACK_SECONDS", 0.1)
+    monkeypatch.setattr(host_client, "_SLACK_SECONDS", 0.1)
 
     with pytest.raises(ProcessLostError):
         _ask(_host(tmp_path, "exec sleep 1000"))

@@ -13,36 +13,19 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import psutil
 
 from memgate.errors import HostMemoryError, LimitExceededError, TimeLimitError
-from memgate.units import format_size
 from memgate_worker.lifeline import die_with_parent
+from memgate_worker.limits import RunLimits
 
 #: how often limits are looked at
 _LOOK_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a job's process may take."""
-
-    seconds: float
-    memory_bytes: int
-
-    @property
-    def allowed_memory(self) -> str:
-        """The limit on memory, whose it is, and what raises it: the end of a sentence."""
-        return (
-            f"{format_size(self.memory_bytes)}, which is memgate's limit and not the job's fault;"
-            " allow more with --host-memory GIB (of workers: MEMGATE_JOB_MEMORY_BYTES)"
-        )
-
-
 def run_in_child(
-    work: Callable[[], None], limits: Limits, *, told: int, on_told: Callable[[bytes], None]
+    work: Callable[[], None], limits: RunLimits, *, told: int, on_told: Callable[[bytes], None]
 ) -> int:
     """Fork, do the work there, and wait for it.
 
@@ -86,7 +69,7 @@ def _be_the_child(work: Callable[[], None]) -> None:
 
 
 def _wait(
-    child: int, watched: int, limits: Limits, told: int, on_told: Callable[[bytes], None]
+    child: int, watched: int, limits: RunLimits, told: int, on_told: Callable[[bytes], None]
 ) -> int:
     deadline = time.monotonic() + limits.seconds
     while True:
@@ -104,7 +87,7 @@ def _wait(
             raise
 
 
-def _check(child: int, limits: Limits, deadline: float) -> None:
+def _check(child: int, limits: RunLimits, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise TimeLimitError(
             f"the job's run took longer than {limits.seconds:g} s, which is memgate's limit and not"

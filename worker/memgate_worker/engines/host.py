@@ -21,14 +21,14 @@ import msgspec
 
 from memgate.errors import HostMemoryError, LimitExceededError, MemgateError
 from memgate.jobspec import JobSpec, ModelSource
-from memgate_worker.engines.child import Limits, run_in_child
+from memgate_worker.engines.child import run_in_child
 from memgate_worker.engines.messages import (
-    Answer,
     Failed,
     Profiled,
     ProfileRun,
     ProfileScriptRun,
     Progress,
+    RecordedRun,
     Request,
     ScriptRun,
 )
@@ -52,9 +52,6 @@ class _Job:
 
     def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
         self._request = request
-        self._limits = Limits(
-            seconds=request.timeout_seconds, memory_bytes=request.host_memory_bytes
-        )
         self._answers = answers
         self._phantom = phantom
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the job
@@ -74,7 +71,9 @@ class _Job:
     def run(self) -> bytes:
         """Return the answer, encoded."""
         try:
-            code = run_in_child(self._work, self._limits, told=self._told, on_told=self._pass_on)
+            code = run_in_child(
+                self._work, self._request.limits, told=self._told, on_told=self._pass_on
+            )
         except LimitExceededError as error:
             return self._encode_failure(error)
         self._answer.seek(0)
@@ -123,11 +122,11 @@ class _Job:
                 error,
                 script=self._script(),
                 refused=self._phantom.counters().unmodelled,
-                allowed_memory=self._limits.allowed_memory,
+                allowed_memory=self._request.limits.allowed_memory,
             )
             self._write(self._encode_failure(explained))
 
-    def _run(self) -> Answer | Profiled:
+    def _run(self) -> RecordedRun | Profiled:
         from memgate_worker.engines.phantom.run import run_job
         from memgate_worker.engines.phantom.script import run_script
         from memgate_worker.engines.profile.run import be_frugal, profile_job
@@ -147,7 +146,7 @@ class _Job:
     def _tell_step(self) -> None:
         os.write(self._tell, b".")
 
-    def _finish(self, answer: Answer | Profiled) -> None:
+    def _finish(self, answer: RecordedRun | Profiled) -> None:
         """End a script where it stands: nothing in it can catch this, or go on."""
         self._write(msgspec.json.encode(answer))
         os._exit(0)

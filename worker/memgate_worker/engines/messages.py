@@ -7,6 +7,7 @@ from msgspec import Struct
 from memgate.errors import Fault, MemgateError, restore_error
 from memgate.mistakes import Mistake
 from memgate.timeline import Label, PhaseStart, TimelineEvent
+from memgate_worker.limits import RunLimits
 
 
 class JobRun(Struct, frozen=True, kw_only=True, tag="job"):
@@ -51,9 +52,7 @@ class Request(Struct, frozen=True, kw_only=True):
     work: JobRun | ScriptRun | ProfileRun | ProfileScriptRun
     #: what describes the device and the allocator's settings, for that process alone
     environment: dict[str, str]
-    timeout_seconds: float
-    #: of that process and those it starts
-    host_memory_bytes: int
+    limits: RunLimits
 
 
 class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
@@ -62,7 +61,7 @@ class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
     num_steps: int
 
 
-class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
+class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     """What the job asked of the allocator."""
 
     events: tuple[TimelineEvent, ...]

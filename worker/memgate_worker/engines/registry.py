@@ -12,14 +12,10 @@ from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.mistakes import unknown_name
 from memgate.report import Reason
-from memgate_worker.engines.client import (
-    DEFAULT_HOST_MEMORY_BYTES,
-    DEFAULT_TIMEOUT_SECONDS,
-    Limits,
-)
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime
 
 
@@ -38,8 +34,7 @@ class Engine(Protocol):
         spec: JobSpec,
         gpu: GpuSpec,
         *,
-        timeout_seconds: float = ...,
-        host_memory_bytes: int = ...,
+        limits: RunLimits = ...,
     ) -> TracedJob:
         """Run a job and return its timeline on a GPU."""
 
@@ -73,24 +68,19 @@ class AutoEngine:
         spec: JobSpec,
         gpu: GpuSpec,
         *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        limits: RunLimits = DEFAULT_LIMITS,
     ) -> TracedJob:
         """Run a job; the answer says by which engine, and why if not by the phantom.
 
         Raises what the ``trace`` of those engines raises.
         """
-        limits: Limits = {
-            "timeout_seconds": timeout_seconds,
-            "host_memory_bytes": host_memory_bytes,
-        }
         try:
-            return self._phantom.trace(spec, gpu, **limits)
+            return self._phantom.trace(spec, gpu, limits=limits)
         except NotModelledError as error:
             refusal = error.message
         if self._profile is None:
             self._profile = self._engines.enter_context(ProfileEngine(self._runtime))
-        traced = self._profile.trace(spec, gpu, **limits)
+        traced = self._profile.trace(spec, gpu, limits=limits)
         doubt = Reason(
             code="PROFILE_INSTEAD",
             message=f"{refusal}; the profile engine answers instead, and does not know what those"

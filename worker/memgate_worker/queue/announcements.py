@@ -14,22 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from memgate.contract import Work
-from memgate.errors import HostMemoryError, MemgateError, TimeLimitError
 from memgate.run_key import EngineIdentity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLimits:
-    """What a job may take of a worker's machine."""
-
-    memory_bytes: int
-    seconds: float
-
-    def exceeded_by(self, error: MemgateError) -> dict[str, float]:
-        """Return the limit that a job has exceeded, by name; nothing if it is another error."""
-        if isinstance(error, HostMemoryError):
-            return {"memory_bytes": self.memory_bytes}
-        return {"seconds": self.seconds} if isinstance(error, TimeLimitError) else {}
+from memgate_worker.limits import RunLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,8 +56,8 @@ def estimate_command(
     steps: Annotated[
         int, typer.Option(min=1, help="Optimizer steps after which a script is stopped.")
     ] = 4,
-    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
-    host_memory: HostMemory = DEFAULT_LIMITS.host_memory_bytes / GIB,
+    timeout: Timeout = DEFAULT_LIMITS.seconds,
+    host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
     server: Server = None,
     api_key: ApiKey = None,
@@ -81,7 +81,7 @@ def estimate_command(
     else:
         target = parse_gpu(read_gpu(gpu))
         picture = prepare_picture(plot) if plot is not None else None
-        limits = RunLimits(timeout_seconds=timeout, host_memory_bytes=int(host_memory * GIB))
+        limits = RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB))
         if _is_script(job):
             script = Script(path=job, arguments=arguments or [], num_steps=steps)
             found = _run_script(script, target, named, runtime, limits, silent=as_json)

@@ -32,7 +32,7 @@ def fit_command(
     ],
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
+    timeout: Timeout = DEFAULT_LIMITS.seconds,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -64,4 +64,4 @@ def _try_all(spec: JobSpec, engine: EngineName, timeout: float, *, silent: bool)
     def show(known: list[FitEntry]) -> None:
         console.print(f"tried {', '.join(entry.gpu for entry in known)}")
 
-    return fit_spec(spec, engine=engine, limits=RunLimits(timeout_seconds=timeout), on_gpus=show)
+    return fit_spec(spec, engine=engine, limits=RunLimits(seconds=timeout), on_gpus=show)

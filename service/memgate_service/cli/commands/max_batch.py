@@ -37,7 +37,7 @@ def max_batch_command(
     gpu: Gpu,
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
+    timeout: Timeout = DEFAULT_LIMITS.seconds,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -71,5 +71,5 @@ def _search(
     def show(size: int, said: Estimate) -> None:
         console.print(f"tried {size}: {said.decision}, needs {format_size(said.needs_bytes)}")
 
-    limits = RunLimits(timeout_seconds=timeout)
+    limits = RunLimits(seconds=timeout)
     return find_largest_batch(spec, parse_gpu(gpu), engine=engine, limits=limits, on_size=show)

@@ -26,8 +26,8 @@ def profile_command(
         int, typer.Option(min=1, help="Optimizer steps after which it is stopped.")
     ] = 3,
     runtime: RuntimeName = None,
-    timeout: Timeout = DEFAULT_LIMITS.timeout_seconds,
-    host_memory: HostMemory = DEFAULT_LIMITS.host_memory_bytes / GIB,
+    timeout: Timeout = DEFAULT_LIMITS.seconds,
+    host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
 ) -> None:
     """Run a training script, unchanged, on the CPU for a few steps and save what a profiler sees.
 
@@ -38,7 +38,7 @@ def profile_command(
     given = Script(path=script, arguments=arguments or [], num_steps=steps)
     if not output.resolve().parent.is_dir():
         raise InputError(f"{output}: there is no such folder")
-    limits = RunLimits(timeout_seconds=timeout, host_memory_bytes=int(host_memory * GIB))
+    limits = RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB))
     with show_steps(script, steps, silent=False) as on_step:
         num_steps = profile_script(given, output, runtime=runtime, limits=limits, on_step=on_step)
     size = format_size(output.stat().st_size)

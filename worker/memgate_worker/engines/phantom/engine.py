@@ -22,10 +22,11 @@ from memgate.jobspec import JobSpec, check_supported
 from memgate.report import Reason
 from memgate.run_key import RunKey
 from memgate.timeline import Timeline
-from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
-from memgate_worker.engines.messages import Answer, JobRun, Request, ScriptRun
+from memgate_worker.engines.messages import JobRun, RecordedRun, Request, ScriptRun
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
@@ -60,8 +61,7 @@ class PhantomEngine:
         spec: JobSpec,
         gpu: GpuSpec,
         *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        limits: RunLimits = DEFAULT_LIMITS,
     ) -> TracedJob:
         """Run a job on the phantom, or remember that it was run.
 
@@ -86,8 +86,7 @@ class PhantomEngine:
         request = Request(
             work=JobRun(spec=spec.model_dump_json(by_alias=True)),
             environment=_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
-            timeout_seconds=timeout_seconds,
-            host_memory_bytes=host_memory_bytes,
+            limits=limits,
         )
         self._traced[key] = self._trace(request, gpu, lambda _: None)
         if len(self._traced) > _NUM_REMEMBERED:
@@ -101,8 +100,7 @@ class PhantomEngine:
         gpu: GpuSpec,
         *,
         num_steps: int,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        limits: RunLimits = DEFAULT_LIMITS,
         on_step: Callable[[int], None] = lambda _: None,
     ) -> TracedJob:
         """Run a person's own script on the phantom until its optimizer has made some steps.
@@ -119,8 +117,7 @@ class PhantomEngine:
                 num_steps=num_steps,
             ),
             environment=dict(os.environ) | _device(gpu),
-            timeout_seconds=timeout_seconds,
-            host_memory_bytes=host_memory_bytes,
+            limits=limits,
         )
         return self._trace(request, gpu, on_step)
 
@@ -130,7 +127,7 @@ class PhantomEngine:
             answer = self._host.ask(request, on_step)
         except NoKernelsError:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, RecordedRun)
         timeline = Timeline(
             events=answer.events,
             labels=answer.labels,
@@ -151,7 +148,7 @@ class PhantomEngine:
         )
 
 
-def _notes(request: Request, answer: Answer) -> Iterator[Reason]:
+def _notes(request: Request, answer: RecordedRun) -> Iterator[Reason]:
     if answer.num_data_sized_results:
         yield Reason(
             code="SIZES_DEPEND_ON_DATA",

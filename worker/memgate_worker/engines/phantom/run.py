@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from memgate.jobspec import JobSpec
-from memgate_worker.engines.messages import Answer
+from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.control import Phantom
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from memgate_worker.engines.phantom.observer import Observer
@@ -29,7 +29,7 @@ _COMPARED = frozenset(
 )
 
 
-def run_job(spec: JobSpec, phantom: Phantom) -> Answer:
+def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
     """Run a job's iterations and return what the real allocator did."""
     recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
@@ -58,7 +58,7 @@ class Recording:
         self._num_steps = num_steps
         self._on_step(num_steps)
 
-    def answer(self) -> Answer:
+    def answer(self) -> RecordedRun:
         """Tell what happened so far."""
         ran = time.perf_counter()
         stats = torch.cuda.memory_stats()
@@ -72,7 +72,7 @@ class Recording:
             tensors=observer.tensors,
             workspaces=workspaces,
         )
-        return Answer(
+        return RecordedRun(
             events=tuple(events),
             labels=labels,
             dispensable=workspaces,

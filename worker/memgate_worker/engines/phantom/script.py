@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from memgate.errors import UnsupportedJobError
-from memgate_worker.engines.messages import Answer, ScriptRun
+from memgate_worker.engines.messages import RecordedRun, ScriptRun
 from memgate_worker.engines.phantom.control import Phantom
 from memgate_worker.engines.phantom.run import Recording
 from memgate_worker.jobs.failures import nothing_trained
@@ -29,8 +29,8 @@ def run_script(
     phantom: Phantom,
     *,
     on_step: Callable[[], None],
-    finish: Callable[[Answer], None],
-) -> Answer:
+    finish: Callable[[RecordedRun], None],
+) -> RecordedRun:
     """Run a script until its optimizer has made enough steps.
 
     Args:

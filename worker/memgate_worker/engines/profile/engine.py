@@ -26,7 +26,7 @@ from memgate.residents import find_model_bytes
 from memgate.rules import Device
 from memgate.run_key import RunKey
 from memgate.trace import read_trace
-from memgate_worker.engines.client import DEFAULT_HOST_MEMORY_BYTES, DEFAULT_TIMEOUT_SECONDS, Host
+from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import (
     Profiled,
@@ -36,6 +36,7 @@ from memgate_worker.engines.messages import (
     ScriptRun,
 )
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
 
 #: the batch sizes that are run, and the one in between that checks them
@@ -46,9 +47,6 @@ _CHECKED_BATCH = 4
 _MAX_ITERATIONS = 4
 
 _NUM_REMEMBERED = 16
-
-#: seconds, and bytes of host memory
-_DEFAULT_LIMITS = (DEFAULT_TIMEOUT_SECONDS, DEFAULT_HOST_MEMORY_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +85,7 @@ class ProfileEngine:
         spec: JobSpec,
         gpu: GpuSpec,
         *,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        limits: RunLimits = DEFAULT_LIMITS,
         without: Sequence[str] = (),
     ) -> TracedJob:
         """Run a job at small batch sizes and return its timeline at its own.
@@ -106,7 +103,6 @@ class ProfileEngine:
         """
         check_supported(spec)
         start = time.perf_counter()
-        limits = (timeout_seconds, host_memory_bytes)
         first, second = self._small_runs(spec, limits)
         if not gpu.has_kernels(first.told.architectures):
             raise NoKernelsError(why_no_kernels(self._runtime, gpu))
@@ -134,8 +130,7 @@ class ProfileEngine:
         trace_path: Path,
         *,
         num_steps: int,
-        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        host_memory_bytes: int = DEFAULT_HOST_MEMORY_BYTES,
+        limits: RunLimits = DEFAULT_LIMITS,
         on_step: Callable[[int], None] = lambda _: None,
     ) -> Profiled:
         """Run a person's own script on the CPU under the profiler, and save the trace.
@@ -154,15 +149,14 @@ class ProfileEngine:
             Request(
                 work=ProfileScriptRun(script=script, trace_path=str(trace_path.resolve())),
                 environment=dict(os.environ),
-                timeout_seconds=timeout_seconds,
-                host_memory_bytes=host_memory_bytes,
+                limits=limits,
             ),
             on_step,
         )
         assert isinstance(told, Profiled)
         return told
 
-    def _small_runs(self, spec: JobSpec, limits: tuple[float, int]) -> tuple[Profile, Profile]:
+    def _small_runs(self, spec: JobSpec, limits: RunLimits) -> tuple[Profile, Profile]:
         # the same for every batch size and every GPU
         any_batch = spec.model_copy(update={"batch_size": 1})
         key = RunKey.of(any_batch, None, engine=self.name, made_by=self._made_by).digest()
@@ -182,9 +176,7 @@ class ProfileEngine:
         self._pairs.move_to_end(key)
         return self._pairs[key]
 
-    def profile(
-        self, spec: JobSpec, batch: int, limits: tuple[float, int] = _DEFAULT_LIMITS
-    ) -> Profile:
+    def profile(self, spec: JobSpec, batch: int, limits: RunLimits = DEFAULT_LIMITS) -> Profile:
         """Run a job on the CPU at one batch size. Raises what ``trace`` raises."""
         model = spec.model.model_dump_json()
         if model not in self._large_models:
@@ -194,9 +186,7 @@ class ProfileEngine:
                 self._large_models.add(model)
         return self._run(spec, batch, limits, frugal=True)
 
-    def _run(
-        self, spec: JobSpec, batch: int, limits: tuple[float, int], *, frugal: bool
-    ) -> Profile:
+    def _run(self, spec: JobSpec, batch: int, limits: RunLimits, *, frugal: bool) -> Profile:
         small = spec.model_copy(
             update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
         )
@@ -209,8 +199,7 @@ class ProfileEngine:
                 Request(
                     work=work,
                     environment={},
-                    timeout_seconds=limits[0],
-                    host_memory_bytes=limits[1],
+                    limits=limits,
                 )
             )
             assert isinstance(told, Profiled)

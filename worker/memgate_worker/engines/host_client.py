@@ -10,29 +10,15 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypedDict
 
 import msgspec
 
 import memgate
 import memgate_worker
 from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
-from memgate.units import GIB
-from memgate_worker.engines.messages import Answer, Failed, Profiled, Progress, Request
+from memgate_worker.engines.messages import Failed, Profiled, Progress, RecordedRun, Request
 from memgate_worker.engines.starter import start_process
 from memgate_worker.runtimes.runtime import Runtime, install_command
-
-#: what a job's process may take of this machine unless the caller says otherwise
-DEFAULT_TIMEOUT_SECONDS = 600.0
-DEFAULT_HOST_MEMORY_BYTES = 8 * GIB
-
-
-class Limits(TypedDict):
-    """What a job may take of this machine, as engines take it."""
-
-    timeout_seconds: float
-    host_memory_bytes: int
-
 
 #: sent by people, supervisors and a system without memory: they say nothing about a runtime
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -98,7 +84,7 @@ class Host:
 
     def ask(
         self, request: Request, on_step: Callable[[int], None] = lambda _: None
-    ) -> Answer | Profiled:
+    ) -> RecordedRun | Profiled:
         """Have a job run; ``on_step`` hears how many optimizer steps a script has made.
 
         Raises:
@@ -109,7 +95,7 @@ class Host:
         if self._process.poll() is not None:
             self.close()
             self._start()
-        guard = threading.Timer(request.timeout_seconds + _SLACK_SECONDS, self._process.kill)
+        guard = threading.Timer(request.limits.seconds + _SLACK_SECONDS, self._process.kill)
         guard.daemon = True
         guard.start()
         try:
@@ -129,12 +115,12 @@ class Host:
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
             self._process.stdin.flush()
 
-    def _receive(self) -> Progress | Answer | Profiled | Failed:
+    def _receive(self) -> Progress | RecordedRun | Profiled | Failed:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):  # nothing, or half an answer
             raise self._why_it_died()
-        return msgspec.json.decode(line, type=Progress | Answer | Profiled | Failed)
+        return msgspec.json.decode(line, type=Progress | RecordedRun | Profiled | Failed)
 
     def _why_it_died(self) -> MemgateError:
         """Tell a runtime that does not start from a host that was lost.

@@ -1,0 +1,52 @@
+"""What a job's own process may take of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memgate.errors import HostMemoryError, InputError, MemgateError, TimeLimitError
+from memgate.units import GIB, format_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLimits:
+    """What the process of a job, and what it starts, may take."""
+
+    seconds: float = 600.0
+    memory_bytes: int = 8 * GIB
+
+    @classmethod
+    def of(cls, timeout_seconds: float | None, host_memory_bytes: int | None) -> RunLimits:
+        """Return the limits that a caller gave, and the defaults of the others.
+
+        Raises:
+            InputError: if one of them is not above 0.
+        """
+        given = {"timeout_seconds": timeout_seconds, "host_memory_bytes": host_memory_bytes}
+        for name, value in given.items():
+            if value is not None and not value > 0:
+                raise InputError(f"{name} is {value}: give a number above 0")
+        return cls(
+            seconds=DEFAULT_LIMITS.seconds if timeout_seconds is None else timeout_seconds,
+            memory_bytes=(
+                DEFAULT_LIMITS.memory_bytes if host_memory_bytes is None else host_memory_bytes
+            ),
+        )
+
+    @property
+    def allowed_memory(self) -> str:
+        """The limit on memory, whose it is, and what raises it: the end of a sentence."""
+        return (
+            f"{format_size(self.memory_bytes)}, which is memgate's limit and not the job's fault;"
+            " allow more with --host-memory GIB (of workers: MEMGATE_JOB_MEMORY_BYTES)"
+        )
+
+    def exceeded_by(self, error: MemgateError) -> dict[str, float]:
+        """Return the limit that a job has exceeded, by name; nothing if it is another error."""
+        if isinstance(error, HostMemoryError):
+            return {"memory_bytes": self.memory_bytes}
+        return {"seconds": self.seconds} if isinstance(error, TimeLimitError) else {}
+
+
+#: unless a caller or an operator says otherwise
+DEFAULT_LIMITS = RunLimits()
