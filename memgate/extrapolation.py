@@ -64,7 +64,7 @@ def extrapolate(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class RunComparison:
     """Two sets of the same job at the same batch size, held against each other."""
 
     num_calls: int
@@ -83,7 +83,7 @@ class Comparison:
         return self.other_calls + self.other_sizes + self.other_lifetimes
 
 
-def compare(one: LinkedSet, other: LinkedSet) -> Comparison:
+def compare(one: LinkedSet, other: LinkedSet) -> RunComparison:
     """Compare calls one by one, and what each left behind block by block."""
     mine, theirs = _by_call(one), _by_call(other)
     other_calls = sum(
@@ -98,7 +98,7 @@ def compare(one: LinkedSet, other: LinkedSet) -> Comparison:
         for a, b in zip(left, right, strict=True):
             other_sizes += a.block.size_bytes != b.block.size_bytes
             other_lifetimes += places[0].of_free(a) != places[1].of_free(b)
-    return Comparison(
+    return RunComparison(
         num_calls=len(one.calls),
         num_blocks=sum(map(len, mine)),
         other_calls=other_calls + abs(len(one.calls) - len(other.calls)),

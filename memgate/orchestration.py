@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from memgate.links import LinkedSet
 from memgate.plan import PlannedBlock, categorize
-from memgate.rules import RULES, Device
+from memgate.rules import RULES, DeviceTraits
 from memgate.timeline import (
     Alloc,
     Category,
@@ -28,7 +28,11 @@ from memgate.timeline import (
 
 
 def orchestrate(
-    linked: LinkedSet, model_bytes: Sequence[int], device: Device, *, without: Iterable[str] = ()
+    linked: LinkedSet,
+    model_bytes: Sequence[int],
+    device: DeviceTraits,
+    *,
+    without: Iterable[str] = (),
 ) -> Timeline:
     """Make the timeline of a GPU.
 

@@ -21,13 +21,13 @@ from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
 from memgate.report import Estimate, Oom, Reason
 from memgate.residents import find_model_bytes
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.verdict import USUAL_CONTEXT_BYTES, decide, left_for_segments
 
 
-def make_timeline(trace: Trace, device: Device, *, without: Iterable[str] = ()) -> Timeline:
+def make_timeline(trace: Trace, device: DeviceTraits, *, without: Iterable[str] = ()) -> Timeline:
     """Turn a trace of a CPU into the timeline of a GPU; ``without`` names rules to leave out."""
     # 2. Each allocation with its free.
     blocks = pair_blocks(trace)

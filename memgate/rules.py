@@ -64,7 +64,7 @@ _ATTENTION_ROW = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class DeviceTraits:
     """What of a GPU, and of the PyTorch on it, decides sizes."""
 
     compute_capability: tuple[int, int]
@@ -72,13 +72,13 @@ class Device:
     torch_version: tuple[int, int] = (2, 14)
 
 
-def without_internals(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def without_internals(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Drop what a call allocates and frees within itself: a CPU's kernels, not a GPU's."""
     del linked, device
     return [block for block in plan if not block.is_internal]
 
 
-def without_host_memory(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def without_host_memory(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Drop numbers that became tensors, counters of steps, and what prepares a batch."""
     del device
     return [block for block in plan if not _is_host_memory(linked, block)]
@@ -93,7 +93,7 @@ def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
     return phase is Phase.OPTIMIZER and block.size_bytes <= _SCALAR_BYTES
 
 
-def missing_batches(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def missing_batches(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Add the batch to iterations in which the trace shows none being made.
 
     A loader in another process, or a batch that is older than the trace, leaves no mark; but what
@@ -121,7 +121,7 @@ def missing_batches(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     return plan + added
 
 
-def listed_steps(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Let the optimizer work on lists of tensors, as it does on CUDA: on a CPU it is a loop.
 
     A list's tensors are all there at once, where a loop's go one by one. Optimizers that are not
@@ -161,7 +161,7 @@ def listed_steps(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     return kept + added
 
 
-def dropout_masks(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def dropout_masks(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Let a mask take a byte for each element: a CPU keeps it as wide as its input."""
     del device
     changed = list(plan)
@@ -181,7 +181,7 @@ def _by_call(linked: LinkedSet, plan: Plan, name: str) -> dict[int, list[int]]:
     return blocks
 
 
-def batch_norm_order(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def batch_norm_order(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Let the backward pass of batch norm make the gradient of its input first, as cuDNN's does."""
     del device
     changed = list(plan)
@@ -193,7 +193,7 @@ def batch_norm_order(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     return changed
 
 
-def fused_attention(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def fused_attention(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Let attention keep its result and a number per query, not the matrix of all with all.
 
     A CPU has a fused kernel too, but not with dropout, nor for a mask that is learned: then it
@@ -268,7 +268,7 @@ def _is_within(
     return len(group) > 0 and block.free_us <= group[-1].op.end_us
 
 
-def attention_rows(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def attention_rows(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Pad what attention keeps for each query as the memory-efficient kernel does."""
     del device
     changed = list(plan)
@@ -281,7 +281,7 @@ def attention_rows(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     return changed
 
 
-def cublas_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def cublas_workspaces(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Add what cuBLAS keeps: once for the forward thread, once for the backward thread."""
     size = (
         _CUBLAS_WORKSPACE_SM90_BYTES
@@ -304,7 +304,7 @@ def cublas_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     return plan + added
 
 
-def lt_workspaces(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def lt_workspaces(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Add what cuBLASLt gets while it multiplies and adds a bias: before it shared cuBLAS's."""
     if device.torch_version >= _LT_SHARES_SINCE:
         return plan
@@ -322,7 +322,7 @@ def _adds_a_bias(call: Call) -> bool:
     return call.op.name == "aten::addmm" and bool(dims) and len(dims[0]) == 1
 
 
-def softmax_products(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def softmax_products(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Add the product that the backward pass of a softmax makes first."""
     del device
     made = _by_call(linked, plan, "aten::_softmax_backward_data")
@@ -337,7 +337,7 @@ def softmax_products(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
     ]
 
 
-def sorted_indices(linked: LinkedSet, plan: Plan, device: Device) -> Plan:
+def sorted_indices(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Add what the backward pass of an embedding sorts its indices with."""
     del device
     added = []
@@ -358,7 +358,7 @@ def _within(call: Call, position: int, size_bytes: int, category: Category) -> P
     return PlannedBlock(size_bytes, call.op.end_us, call.op.end_us, position, category, True)
 
 
-Rule = Callable[[LinkedSet, Plan, Device], Plan]
+Rule = Callable[[LinkedSet, Plan, DeviceTraits], Plan]
 
 RULES: Sequence[Rule] = (
     without_internals,

@@ -23,11 +23,11 @@ from rich.table import Table
 
 from memgate.accuracy import truth_job
 from memgate.errors import InputError, MemgateError
-from memgate.extrapolation import Comparison, compare, extrapolate
+from memgate.extrapolation import RunComparison, compare, extrapolate
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.orchestration import orchestrate
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.units import GIB
 from memgate_worker.engines.profile.engine import ProfileEngine
@@ -36,7 +36,7 @@ from memgate_worker.runtimes.runtime import find_runtime
 
 BATCHES = (3, 5)
 TOLD = (4, 9)
-DEVICE = Device(compute_capability=find_gpu("a100-40").compute_capability)
+DEVICE = DeviceTraits(compute_capability=find_gpu("a100-40").compute_capability)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class Agreement:
     """What was told beside what was run, at one batch size."""
 
     batch_size: int
-    blocks: Comparison
+    blocks: RunComparison
     num_events: int
     #: of the timelines
     other_events: int

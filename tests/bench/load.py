@@ -34,7 +34,7 @@ from rich.table import Table
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate_timeline, make_timeline
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
 from memgate_worker.queue.client import QueueClient
@@ -141,7 +141,7 @@ def store_answer(url: str) -> None:
     asked = EstimateCreate.model_validate_json(QUESTION)
     target = parse_gpu("rtx-3060")
     trace = read_trace(io.BytesIO(gzip.decompress(_TRACE.read_bytes())))
-    timeline = make_timeline(trace, Device(compute_capability=target.gpu.compute_capability))
+    timeline = make_timeline(trace, DeviceTraits(compute_capability=target.gpu.compute_capability))
     said = estimate_timeline(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
     work = asked.work()
     queue = QueueClient(QueueSettings(redis_url=url))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memgate.errors import InputError
-from memgate.extrapolation import Comparison
+from memgate.extrapolation import RunComparison
 from tests.bench.extrapolation import Agreement, read_models
 from tests.conftest import DATA
 
@@ -36,7 +36,9 @@ def test_a_wrong_file_is_told(tmp_path: Path, text: str | None, want_message: st
 
 def test_a_difference_is_told_by_kind() -> None:
     """Events that differ count even if no block does."""
-    blocks = Comparison(num_calls=9, num_blocks=8, other_calls=0, other_sizes=0, other_lifetimes=0)
+    blocks = RunComparison(
+        num_calls=9, num_blocks=8, other_calls=0, other_sizes=0, other_lifetimes=0
+    )
 
     same = Agreement(batch_size=4, blocks=blocks, num_events=20, other_events=0)
     other = Agreement(batch_size=4, blocks=blocks, num_events=20, other_events=3)

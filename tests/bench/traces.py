@@ -26,13 +26,13 @@ from memgate.blocks import pair_blocks
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
 from memgate.residents import find_model_bytes
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.trace import read_trace
 from tests.builders import TINY_TRACES
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
 STAGES = ("read", "pair", "link", "model", "orchestrate")
-_DEVICE = Device(compute_capability=(8, 0))
+_DEVICE = DeviceTraits(compute_capability=(8, 0))
 _MB = 1_000_000
 #: beyond any address of a process: repetitions do not share memory
 _ADDRESSES = 1 << 48

@@ -189,7 +189,7 @@ def _imports(path: Path) -> Iterator[str]:
 def _ours() -> frozenset[str]:
     """Return the names of all our modules."""
     return frozenset(
-        _module_name(path, package) for package in PACKAGES for path in _modules(package)
+        _module_name(path, package) for package in PACKAGES for path in list_modules(package)
     )
 
 
@@ -202,14 +202,15 @@ def _exempt(path: Path) -> set[str]:
     return next((more for room, more in EXEMPT.items() if path.is_relative_to(room)), set())
 
 
-def _modules(package: str) -> list[Path]:
+def list_modules(package: str) -> list[Path]:
+    """Return the files of a package."""
     return sorted((PACKAGES[package] / package).rglob("*.py"))
 
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_a_package_imports_only_what_it_may(package: str) -> None:
     """memgate knows nobody, worker knows memgate, service knows both."""
-    for path in _modules(package):
+    for path in list_modules(package):
         for name in _imports(path):
             top = name.partition(".")[0]
             allowed = top in sys.stdlib_module_names | ALLOWED[package] | {package} | _exempt(path)
@@ -219,7 +220,7 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
 def test_the_service_uses_only_the_doors_of_the_worker() -> None:
     """Nothing of engines, jobs or what a worker does; and every door on the list is used."""
     used: dict[str, set[str]] = {}
-    for path in _modules("memgate_service"):
+    for path in list_modules("memgate_service"):
         for name in _imports(path):
             if name.partition(".")[0] == "memgate_worker":
                 used.setdefault(name, set()).add(str(path.relative_to(ROOT)))
@@ -229,14 +230,14 @@ def test_the_service_uses_only_the_doors_of_the_worker() -> None:
 
 def test_the_service_leaves_the_store_to_the_queue() -> None:
     """What it needs of it ``QueueClient`` offers by name."""
-    for path in _modules("memgate_service"):
+    for path in list_modules("memgate_service"):
         attributes = {node.attr for node in _nodes(path, ast.Attribute)}
         assert "store" not in attributes, path.relative_to(ROOT)
 
 
 def test_the_library_does_no_input_or_output() -> None:
     """No files, network, clock, environment or chance in memgate: values come in as arguments."""
-    for path in _modules("memgate"):
+    for path in list_modules("memgate"):
         if _exempt(path):
             continue
         reaching_out = {name.partition(".")[0] for name in _imports(path)} & OUTSIDE
@@ -270,7 +271,7 @@ def test_the_clock_is_noticed(code: str, want: set[str], tmp_path: Path) -> None
 def test_rooms_import_one_way(package: str, rooms: dict[str, set[str]]) -> None:
     """A room imports only those that are listed for it; what is still wrong is listed, too."""
     wrong = set()
-    for path in _modules(package):
+    for path in list_modules(package):
         module = _module_name(path, package)
         for name in _imports(path):
             if name.partition(".")[0] != package or name == package:
@@ -375,5 +376,5 @@ def _imports_of(name: str) -> Iterator[str]:
 def test_no_module_is_too_long() -> None:
     """400 lines at most; tests and data apart."""
     for package in ALLOWED:
-        for path in _modules(package):
+        for path in list_modules(package):
             assert len(path.read_text().splitlines()) <= 400, path.relative_to(ROOT)

@@ -35,7 +35,7 @@ from memgate_worker.engines.phantom.engine import (
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import read_runtimes
-from memgate_worker.verdicts import judge
+from memgate_worker.verdicts import estimate_run
 from tests.conftest import DATA
 from tests.runtimes import share_libraries
 
@@ -400,5 +400,5 @@ def test_a_gpu_without_kernels_is_refused_with_what_to_do(engine: PhantomEngine,
     )
     assert "run it with another runtime (torch-2.6), or on another GPU" in raised.value.message
     traced = _trace(engine, RESNET, "t4")
-    assert gpu not in judge(traced, GpuTarget(gpu=find_gpu("t4"))).fits_on
+    assert gpu not in estimate_run(traced, GpuTarget(gpu=find_gpu("t4"))).fits_on
     assert not find_gpu(gpu).has_kernels(traced.architectures)

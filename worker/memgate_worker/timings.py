@@ -10,7 +10,7 @@ from memgate.capacity import MemoryNeeds
 from memgate.gpus import GpuTarget
 from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import find_needs, judge
+from memgate_worker.verdicts import estimate_run, find_needs
 
 
 class TimedEstimate(NamedTuple):
@@ -22,7 +22,7 @@ class TimedEstimate(NamedTuple):
 
 
 def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEstimate:
-    """Get a timeline, judge it, and fill in ``timings_ms``, the same four keys at every door.
+    """Get a timeline, estimate from it, and fill in ``timings_ms``: the same keys at every door.
 
     ``run``: in the job's own process, 0 if an earlier run is replayed; ``trace``: until there was
     a timeline; ``replay``: from there to the answer; ``total``: both.
@@ -31,7 +31,7 @@ def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEst
     traced = trace()
     traced_at = time.perf_counter()
     needs = find_needs(traced)
-    estimate = judge(traced, target, needs)
+    estimate = estimate_run(traced, target, needs)
     end = time.perf_counter()
     seconds = {
         "run": traced.seconds,

@@ -27,7 +27,9 @@ _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
 
 
-def judge(traced: TracedJob, target: GpuTarget, needs: MemoryNeeds | None = None) -> Estimate:
+def estimate_run(
+    traced: TracedJob, target: GpuTarget, needs: MemoryNeeds | None = None
+) -> Estimate:
     """Say whether a job that was run fits on a GPU; ``needs`` as ``find_needs`` returns them."""
     return estimate_timeline(
         traced.timeline,
@@ -66,7 +68,7 @@ def largest_batch(
         if batch_size == job.batch_size and known is not None:
             return known
         other = job.model_copy(update={"batch_size": batch_size})
-        said = judge(trace(other, target.gpu), target)
+        said = estimate_run(trace(other, target.gpu), target)
         on_said(batch_size, said)
         return said
 
@@ -104,7 +106,9 @@ def fit_everywhere(
             known = [FitEntry.unknown(gpu, reason) for gpu in gpus]
         else:
             needs = share_needs(traced)
-            known = [FitEntry.of(gpu, judge(traced, GpuTarget(gpu=gpu), needs)) for gpu in gpus]
+            known = [
+                FitEntry.of(gpu, estimate_run(traced, GpuTarget(gpu=gpu), needs)) for gpu in gpus
+            ]
         entries += known
         on_gpus(known)
     if all(entry.decision is Decision.UNKNOWN for entry in entries):

@@ -11,14 +11,14 @@ import pytest
 from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
-from memgate.rules import RULES, Device
+from memgate.rules import RULES, DeviceTraits
 from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent
 from memgate.units import MIB
 from tests.builders import TINY_TRACES, read_tiny_trace
 
-AMPERE = Device(compute_capability=(8, 6))
-HOPPER = Device(compute_capability=(9, 0))
+AMPERE = DeviceTraits(compute_capability=(8, 6))
+HOPPER = DeviceTraits(compute_capability=(9, 0))
 
 
 def _call(
@@ -42,7 +42,7 @@ def _linked(calls: list[Call], *blocks: tuple[int, float, float | None, int | No
     return LinkedSet(calls=tuple(calls), blocks=tuple(linked), diagnostics={})
 
 
-def _orchestrate(linked: LinkedSet, *, only: str = "", device: Device = AMPERE) -> Timeline:
+def _orchestrate(linked: LinkedSet, *, only: str = "", device: DeviceTraits = AMPERE) -> Timeline:
     """Apply one rule alone, beside the two that every plan begins with."""
     kept = {"without_internals", "without_host_memory", only}
     left_out = [rule.__name__ for rule in RULES if rule.__name__ not in kept]
@@ -195,7 +195,7 @@ def test_many_indices_are_sorted(num_indices: int, want: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("device", "size"), [(AMPERE, 8_519_680), (HOPPER, 32 * MIB)])
-def test_cublas_keeps_a_workspace_for_each_thread(device: Device, size: int) -> None:
+def test_cublas_keeps_a_workspace_for_each_thread(device: DeviceTraits, size: int) -> None:
     """One for the forward pass, one for the backward pass, whatever comes after the first."""
     calls = [
         _call(10, "aten::linear"),
@@ -223,7 +223,7 @@ def test_cublas_keeps_a_workspace_for_each_thread(device: Device, size: int) -> 
 def test_adding_a_bias_takes_a_workspace_for_the_call(name: str, dims: Any, want: Any) -> None:
     """cuBLASLt multiplies and adds at once."""
     linked = _linked([_call(10, name, *dims)])
-    older = Device(compute_capability=(8, 6), torch_version=(2, 6))
+    older = DeviceTraits(compute_capability=(8, 6), torch_version=(2, 6))
 
     assert _sizes(_orchestrate(linked, only="lt_workspaces", device=older)) == want
     assert _sizes(_orchestrate(linked, only="lt_workspaces")) == []

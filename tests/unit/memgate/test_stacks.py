@@ -7,7 +7,7 @@ import pytest
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import OnOom, replay
 from memgate.pipeline import make_timeline
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.stacks import phase_spans, pick_events, stack_categories
 from memgate.timeline import (
     Alloc,
@@ -56,7 +56,7 @@ def test_a_request_that_failed_holds_nothing() -> None:
 @pytest.mark.parametrize("name", TINY_TRACES)
 def test_categories_of_a_real_trace_add_up(name: str) -> None:
     """To what is allocated, at every event."""
-    timeline = make_timeline(read_tiny_trace(name), Device(compute_capability=(8, 6)))
+    timeline = make_timeline(read_tiny_trace(name), DeviceTraits(compute_capability=(8, 6)))
     run = replay(timeline, AllocatorConfig(), AMPLE)
 
     found = stack_categories(timeline, run)

@@ -23,7 +23,7 @@ from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.report import FitEntry
 from memgate.timeline import Alloc, Category, Label, Timeline
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import fit_everywhere, judge, largest_batch
+from memgate_worker.verdicts import estimate_run, fit_everywhere, largest_batch
 from tests.builders import mib
 
 JOB = parse_job_spec(
@@ -196,4 +196,4 @@ def test_fit_says_what_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None
     assert num_replays == len({gpu.multiprocessors // 20 for gpu in CATALOGUE.values()})
     for entry in fit.gpus:
         gpu = find_gpu(entry.gpu)
-        assert entry == FitEntry.of(gpu, judge(run(JOB, gpu), GpuTarget(gpu=gpu)))
+        assert entry == FitEntry.of(gpu, estimate_run(run(JOB, gpu), GpuTarget(gpu=gpu)))

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from memgate.gpus import GpuSpec
 from memgate.pipeline import make_timeline
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.trace import MAX_TRACE_BYTES, read_trace
 from memgate_worker.engines.traced import TracedJob
 
@@ -31,7 +31,7 @@ def analyze_trace(
     """
     start = time.perf_counter()
     trace = read_trace(stream, max_bytes=max_bytes)
-    device = Device(compute_capability=gpu.compute_capability)
+    device = DeviceTraits(compute_capability=gpu.compute_capability)
     return TracedJob(
         timeline=make_timeline(trace, device, without=without),
         engine="profile",

@@ -23,7 +23,7 @@ from memgate.jobspec import JobSpec, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.residents import find_model_bytes
-from memgate.rules import Device
+from memgate.rules import DeviceTraits
 from memgate.run_key import RunKey
 from memgate.trace import read_trace
 from memgate_worker.engines.host_client import Host
@@ -108,7 +108,7 @@ class ProfileEngine:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu))
         linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
         major, minor, *_ = first.told.versions["torch"].split(".")
-        device = Device(
+        device = DeviceTraits(
             compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
         )
         return TracedJob(
