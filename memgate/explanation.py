@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from memgate.decision import Decision
+from memgate.errors import Fault
 from memgate.units import format_size
 
 _VERBS = {
@@ -21,6 +22,17 @@ _VERBS = {
     Decision.REJECT: "does not fit on",
     Decision.UNKNOWN: "is not known to fit on",
 }
+
+_WITHOUT_ESTIMATE = {
+    Fault.CALLER: "the description of the job is wrong",
+    Fault.JOB: "the job would fail on the GPU",
+    Fault.UNSUPPORTED: "memgate cannot tell whether it fits, a limit of memgate's, not the job's",
+    Fault.OPERATOR: "memgate cannot tell whether it fits until its operator acts",
+    Fault.PASSING: "no answer yet",
+}
+
+#: of a verdict that does not follow from the sizes; the reasons say why
+IN_DOUBT = "the estimate is in doubt"
 
 #: GPUs that are named as a way out
 _MAX_NAMED_GPUS = 3
@@ -89,6 +101,19 @@ def describe_peak(peak_bytes: int, needs_bytes: int) -> str:
     return f"{peak}; with less, the allocator gives back what it has cached"
 
 
+def name_batch(size: int, gpu: str = "") -> str:
+    """Say which batch is the largest that fits, and where; 0 if none does."""
+    on_it = f" on {gpu}" if gpu else ""
+    if not size:
+        return f"no batch size fits{on_it}"
+    return f"batch size {size:,} fits{on_it}, the largest that does"
+
+
+def name_gpus(fits_on: Sequence[str]) -> list[str]:
+    """Say on which GPUs a job fits as it is; nothing if there are none."""
+    return [f"as it is, it fits on {', '.join(fits_on[:_MAX_NAMED_GPUS])}"] if fits_on else []
+
+
 def explain(
     decision: Decision,
     gpu: str,
@@ -113,14 +138,18 @@ def explain(
     headline = f"{name_verdict(decision, gpu)}: {compare_sizes(gpu, sizes)}"
     is_doubted = decision is Decision.UNCERTAIN and sizes.needs_bytes <= sizes.available_bytes
     if is_doubted:
-        headline += ", but the estimate is in doubt"
+        headline += f", but {IN_DOUBT}"
     helps = []
     if decision is not Decision.ADMIT:
         if largest_batch_size is not None:
-            helps.append(f"batch size {largest_batch_size:,} fits, the largest that does")
+            helps.append(name_batch(largest_batch_size))
         elif smaller_batch:
             helps.append(smaller_batch)
-        if fits_on and not is_doubted:  # elsewhere the doubt would be the same
-            named = [f"an empty {name}" if name == gpu else name for name in fits_on]
-            helps.append(f"as it is, it fits on {', '.join(named[:_MAX_NAMED_GPUS])}")
+        if not is_doubted:  # elsewhere the doubt would be the same
+            helps += name_gpus([f"an empty {name}" if name == gpu else name for name in fits_on])
     return Explanation(headline=headline, why=list(why), helps=helps)
+
+
+def explain_fault(fault: Fault, why: str) -> Explanation:
+    """Say whose fault it is that there is no estimate, and what is wrong."""
+    return Explanation(headline=f"{_WITHOUT_ESTIMATE[fault]}: {why}", why=[], helps=[])

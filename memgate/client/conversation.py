@@ -127,6 +127,7 @@ def _read_problem(response: httpx2.Response) -> ClientError:
         fault=problem.fault,
         status=problem.status,
         job=problem.job,
+        fields=tuple(wrong.field for wrong in problem.errors),
     )
 
 

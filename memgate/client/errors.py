@@ -29,6 +29,7 @@ class AnswerError(ClientError):
         fault: Fault | None = None,
         status: int | None = None,
         job: str | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(detail)
         #: stable; docs/errors.md lists all
@@ -40,6 +41,8 @@ class AnswerError(ClientError):
         self.status = status
         #: id of the job that failed
         self.job = job
+        #: the fields of the request that are wrong, where the server names them
+        self.fields = fields
 
 
 class RefusedError(AnswerError, InputError):

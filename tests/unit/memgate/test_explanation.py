@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from memgate.decision import Decision
-from memgate.explanation import Sizes, compare_sizes, describe_peak, explain
+from memgate.errors import Fault
+from memgate.explanation import Sizes, compare_sizes, describe_peak, explain, explain_fault
 from memgate.units import GIB
 
 FITS = Sizes(needs_bytes=6 * GIB, least_bytes=5 * GIB, available_bytes=8 * GIB)
@@ -108,3 +109,17 @@ def test_a_peak_above_what_is_needed_is_explained() -> None:
     assert describe_peak(7 * GIB, 6 * GIB) == (
         "7.00 GiB with ample memory; with less, the allocator gives back what it has cached"
     )
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_every_fault_has_its_own_words(fault: Fault) -> None:
+    """Whoever reads why there is no estimate knows whose it is to mend."""
+    said = explain_fault(fault, "why not")
+    assert said.text.endswith(": why not")
+    others = {explain_fault(other, "why not").headline for other in Fault if other is not fault}
+    assert said.headline not in others
+
+
+def test_a_limit_of_ours_is_called_one() -> None:
+    """Nobody is to look for a mistake in a job that memgate cannot run."""
+    assert "a limit of memgate's, not the job's" in explain_fault(Fault.UNSUPPORTED, "x").headline
