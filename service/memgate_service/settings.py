@@ -10,7 +10,7 @@ from limits import RateLimitItem, parse
 from pydantic import Field, field_validator, model_validator
 
 from memgate.units import MIB
-from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_worker.queue.settings import QueueSettings
 
 

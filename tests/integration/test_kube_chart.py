@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from memgate import Client
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.certificates import (
     CertificateKeeper,
+    CertificateTarget,
     Kept,
-    Place,
     read_issued,
 )
 from memgate_service.admission.kubernetes.cluster import Cluster
-from memgate_service.admission.kubernetes.controller import Controller
+from memgate_service.admission.kubernetes.controller import HoldController
 from memgate_service.admission.kubernetes.issuing import Issued, end_of, issue
 from memgate_service.admission.kubernetes.secret import Secret
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.queue.settings import QueueSettings
@@ -64,13 +64,13 @@ def chart(lab: Lab) -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def place(lab: Lab, chart: list[Any]) -> Place:
+def place(lab: Lab, chart: list[Any]) -> CertificateTarget:
     """An empty Secret and configurations that trust nobody, as they are when all is new."""
     lab.apply(*(found for found in chart if found["kind"].endswith("WebhookConfiguration")))
     lab.kubectl("patch", "secret", "memgate-webhook-tls", "-n", NAMESPACE, '--patch={"data":null}')
     for kind in ("validating", "mutating"):
         _set_bundle(lab, f"{kind}webhookconfigurations", None)
-    return Place(
+    return CertificateTarget(
         namespace=NAMESPACE, secret="memgate-webhook-tls", hosts=(HOST,), webhook="memgate"
     )
 
@@ -81,7 +81,7 @@ def _set_bundle(lab: Lab, kind: str, bundle: bytes | None) -> None:
     lab.kubectl("patch", kind, "memgate", "--type=json", f"--patch={json.dumps(patch)}")
 
 
-def _keep(lab: Lab, place: Place, days: int = 0, **options: bool) -> Kept:
+def _keep(lab: Lab, place: CertificateTarget, days: int = 0, **options: bool) -> Kept:
     """Do what ``memgate certificates`` does, as the chart's account, so many days from now."""
     now = datetime.now(UTC) + timedelta(days=days)
     with lab.as_account("memgate-certificates", NAMESPACE) as account:
@@ -115,7 +115,7 @@ def test_the_api_server_takes_what_the_chart_makes(lab: Lab, chart: list[Any]) -
     assert len(ran.stdout.splitlines()) == len(known) >= 40
 
 
-def test_a_new_certificate_is_in_the_secret_and_trusted(lab: Lab, place: Place) -> None:
+def test_a_new_certificate_is_in_the_secret_and_trusted(lab: Lab, place: CertificateTarget) -> None:
     """The first run: the account's rights, which are for three objects, are enough."""
     kept = _keep(lab, place)
 
@@ -127,7 +127,7 @@ def test_a_new_certificate_is_in_the_secret_and_trusted(lab: Lab, place: Place) 
     assert _bundles(lab) == [secret["ca.crt"]] * 2
 
 
-def test_nothing_happens_while_it_is_good(lab: Lab, place: Place) -> None:
+def test_nothing_happens_while_it_is_good(lab: Lab, place: CertificateTarget) -> None:
     """A run each day changes nothing, on most days."""
     first = _keep(lab, place)
     before = _secret(lab)
@@ -138,7 +138,7 @@ def test_nothing_happens_while_it_is_good(lab: Lab, place: Place) -> None:
     assert _secret(lab) == before
 
 
-def test_a_renewal_leaves_nobody_without_trust(lab: Lab, place: Place) -> None:
+def test_a_renewal_leaves_nobody_without_trust(lab: Lab, place: CertificateTarget) -> None:
     """Pods that have not seen the new certificate yet are trusted as well; later no more."""
     _keep(lab, place)
     old = _secret(lab)["ca.crt"]
@@ -152,7 +152,7 @@ def test_a_renewal_leaves_nobody_without_trust(lab: Lab, place: Place) -> None:
     assert _bundles(lab) == [new] * 2
 
 
-def test_somebody_elses_change_is_mended(lab: Lab, place: Place) -> None:
+def test_somebody_elses_change_is_mended(lab: Lab, place: CertificateTarget) -> None:
     """A configuration that lost its trust, by whatever means, has it again after the next run."""
     _keep(lab, place)
     authority = _secret(lab)["ca.crt"]
@@ -165,7 +165,7 @@ def test_somebody_elses_change_is_mended(lab: Lab, place: Place) -> None:
     assert _bundles(lab)[1].startswith(authority)
 
 
-def test_by_force_the_old_one_is_trusted_no_more(lab: Lab, place: Place) -> None:
+def test_by_force_the_old_one_is_trusted_no_more(lab: Lab, place: CertificateTarget) -> None:
     """For a key that others have seen."""
     _keep(lab, place)
     old = _secret(lab)["ca.crt"]
@@ -177,7 +177,7 @@ def test_by_force_the_old_one_is_trusted_no_more(lab: Lab, place: Place) -> None
     assert _secret(lab)["ca.crt"] != old
 
 
-def test_two_at_a_time_end_with_one_that_is_trusted(lab: Lab, place: Place) -> None:
+def test_two_at_a_time_end_with_one_that_is_trusted(lab: Lab, place: CertificateTarget) -> None:
     """Who comes second finds the Secret changed, starts over, and takes what is there."""
     now = datetime.now(UTC)
     rivals = iter([True])
@@ -206,7 +206,9 @@ def test_the_api_server_trusts_what_was_made(lab: Lab, tmp_path: Path) -> None:
     lab.install_webhook("https://127.0.0.1:9", b"", failure_policy="Fail")
 
     def renew(*hosts: str) -> Issued:
-        place = Place(namespace=namespace, secret="tls", hosts=hosts, webhook="lab-validate")
+        place = CertificateTarget(
+            namespace=namespace, secret="tls", hosts=hosts, webhook="lab-validate"
+        )
         keeper = CertificateKeeper(Cluster(lab.client), place, lambda: datetime.now(UTC), LIFE)
         assert keeper.keep().renewed
         return read_issued(Secret(Cluster(lab.client), namespace, "tls").read())
@@ -245,7 +247,7 @@ def _ask(lab: Lab, namespace: str, issued: Issued, directory: Path) -> str:
 
 
 def test_the_command_does_it_as_the_chart_says(
-    lab: Lab, place: Place, chart: list[Any], run: Any, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, place: CertificateTarget, chart: list[Any], run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The very arguments of the chart's job, as its account."""
     (job,) = (found for found in chart if found["kind"] == "CronJob")
@@ -416,7 +418,7 @@ def test_the_controller_releases_with_its_own_rights(lab: Lab, chart: list[Any])
         lab.as_account("memgate-controller", NAMESPACE) as account,
         Client("http://127.0.0.1:9", num_tries=1) as nobody,
     ):
-        controller = Controller(Cluster(account.client), nobody, AdmissionSettings())
+        controller = HoldController(Cluster(account.client), nobody, AdmissionSettings())
         done = controller.go_round()
     events = lab.kubectl("get", "events", f"--namespace={team}", "--output=yaml").stdout
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memgate_service.admission.kubernetes.certificates import CertificateKeeper, Place
+from memgate_service.admission.kubernetes.certificates import CertificateKeeper, CertificateTarget
 from memgate_service.admission.kubernetes.cluster import Cluster
 from tests.chart import CHART, MANIFEST_VALUES, helm
 from tests.integration.kube_lab import Lab
@@ -51,7 +51,7 @@ def run_helm(lab: Lab, old_chart: Path) -> Iterator[Callable[..., str]]:
 
 def _keep_certificate(lab: Lab, name: str) -> None:
     prefix = name if "memgate" in name else f"{name}-memgate"
-    place = Place(
+    place = CertificateTarget(
         namespace=name,
         secret=f"{prefix}-webhook-tls",
         hosts=(f"{prefix}-webhook.{name}.svc",),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -21,6 +23,7 @@ from tests.admission import (
     read_recorded,
 )
 from tests.integration.gates import Gate
+from tests.running import wait_until
 
 _ON_T4 = make_review(make_pod(nodeSelector=T4))
 
@@ -56,11 +59,21 @@ def test_what_does_not_fit_is_refused_with_what_would(gate: Gate) -> None:
     assert response["allowed"] is False
     assert response["status"]["code"] == 403
     message = response["status"]["message"]
-    assert "does not fit: needs 20.37 GiB to 20.91 GiB at its peak, t4 has 14.56 GiB." in message
-    assert "Largest batch that fits: 32 (now 64)." in message
-    assert "Smallest GPU that fits: l4 (21.96 GiB)." in message
     (job_id,) = gate.store.newest(0, 9)
-    assert f"Estimate {job_id}." in message
+    assert message == (
+        "memgate: does not fit on t4: needs 20.91 GiB, t4 has 14.56 GiB; batch size 32 fits, the"
+        f" largest that does; as it is, it fits on l4, a10g, a10; see /jobs/{job_id}"
+    )
+
+
+def test_every_door_says_the_same(gate: Gate) -> None:
+    """One size, one sentence: what kubectl shows is what ``POST /estimate`` explains."""
+    gate.learn(_ON_T4, 20 * GIB)
+    asked = {"job": SPEC, "gpu": "t4"}
+    estimate = gate.client.post("/estimate", json=asked).json()
+    said = estimate["explanation"]
+    message = gate.ask("validate", _ON_T4)["status"]["message"]
+    assert message.startswith("memgate: " + "; ".join([said["headline"], *said["helps"]]))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +90,7 @@ def test_what_is_uncertain_is_the_operators_to_decide(
 
     assert response["allowed"] is want_allowed
     said = response["warnings"][0] if want_allowed else response["status"]["message"]
-    assert "memgate: may not fit: needs" in said
+    assert "memgate: may not fit on t4: needs" in said
 
 
 @pytest.mark.parametrize(
@@ -118,12 +131,64 @@ def test_a_job_that_cannot_be_run_is_uncertain(gate: Gate) -> None:
     """Not refused: that says nothing about its memory."""
     gate.ask("validate", _ON_T4)
     (job_id,) = gate.store.open_jobs()
-    gate.store.fail(job_id, Failure(code="JOB_FAILED", message="no such layer", fault=Fault.CALLER))
+    gate.store.fail(job_id, Failure(code="JOB_FAILED", message="no such layer", fault=Fault.JOB))
 
     response = gate.ask("validate", _ON_T4)
 
     assert response["allowed"]
-    assert "not known whether this fits: no such layer (JOB_FAILED)" in response["warnings"][0]
+    assert "memgate: the job would fail on the GPU: no such layer" in response["warnings"][0]
+
+
+#: whose fault it is that there is no estimate: what it counts as, what is said, and whether the
+#: object gets in by default, under a strict policy for doubts, and under one for no answers
+FAULTS = [
+    (Fault.CALLER, "wrong", "the pod: annotation memgate.dev/job: why not", (False, False, False)),
+    (Fault.JOB, "uncertain", "the job would fail on the GPU: why not", (True, False, True)),
+    (Fault.UNSUPPORTED, "uncertain", "a limit of memgate's, not the job's", (True, False, True)),
+    (Fault.OPERATOR, "unknown", "until its operator acts: why not", (True, True, False)),
+    (Fault.PASSING, "unknown", "no answer yet: why not", (True, True, False)),
+]
+
+
+@pytest.mark.parametrize(("fault", "outcome", "want", "allowed"), FAULTS, ids=list(Fault))
+def test_the_fault_alone_decides(
+    make_gate: Callable[..., Gate],
+    fault: Fault,
+    outcome: str,
+    want: str,
+    allowed: tuple[bool, bool, bool],
+) -> None:
+    """Only its author's mistake refuses an object by default; whatever the code of the error."""
+    policies = [{}, {"admission_on_uncertain": "reject"}, {"admission_on_timeout": "reject"}]
+    failure = Failure(code="ANY", message="why not", fault=fault)
+    for number, (policy, is_allowed) in enumerate(zip(policies, allowed, strict=True), start=1):
+        gate = make_gate(admission_wait_seconds=20, **policy)
+        spec = json.dumps(SPEC | {"batch_size": number})
+        review = make_review(make_pod(annotations={JOB: spec}, nodeSelector=T4))
+        with _failing(gate, failure):
+            response = gate.ask("validate", review)
+        assert response["allowed"] is is_allowed
+        said = response["warnings"] if is_allowed else [response["status"]["message"]]
+        assert want in " ".join(said)
+        series = f'{{allowed="{"yes" if is_allowed else "no"}",outcome="{outcome}"}} 1.0'
+        assert f"memgate_admissions_total{series}" in gate.client.get("/metrics").text
+
+
+@contextmanager
+def _failing(gate: Gate, failure: Failure) -> Iterator[None]:
+    """Have the first job that is asked for fail while somebody waits for it."""
+
+    def fail() -> None:
+        wait_until(lambda: bool(gate.store.open_jobs()), "a job", 20)
+        (job_id,) = gate.store.open_jobs()
+        assert gate.store.fail(job_id, failure)
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
@@ -131,13 +196,13 @@ def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
     gate.ask("validate", _ON_T4)
     (job_id,) = gate.store.open_jobs()
     why = "so it is " * 25 + "and therefore take another runtime"
-    gate.store.fail(job_id, Failure(code="JOB_FAILED", message=why, fault=Fault.CALLER))
+    gate.store.fail(job_id, Failure(code="JOB_FAILED", message=why, fault=Fault.JOB))
 
     warnings = gate.ask("validate", _ON_T4)["warnings"]
 
     assert all(warning.startswith("memgate: ") and len(warning) <= 250 for warning in warnings)
     assert len(warnings) == 2
-    assert f"take another runtime (JOB_FAILED) (estimate {job_id})" in warnings[1]
+    assert f"take another runtime; see /jobs/{job_id}" in warnings[1]
 
 
 @pytest.mark.parametrize(
@@ -182,8 +247,9 @@ def test_either_gpu_must_do(gate: Gate) -> None:
     """What fits on some of the places is warned of, what fits on none is refused."""
     review = copy.deepcopy(read_recorded("create-deployment"))
     gate.learn(review, 16 * GIB)
-    (warning,) = gate.ask("validate", review)["warnings"]
-    assert "fits on a10g, but may not fit on t4" in warning
+    warning = " ".join(gate.ask("validate", review)["warnings"])
+    assert "fits on a10g, but may not fit on t4: needs 16.86 GiB, t4 has 14.56 GiB" in warning
+    assert "to choose the GPU, add the node selector nvidia.com/gpu.product" in warning
     assert gate.store.num_jobs() == 2  # one for each generation
 
     template = review["request"]["object"]["spec"]["template"]
@@ -203,7 +269,8 @@ def test_memory_that_was_declared_is_checked_without_another_question(gate: Gate
         response = gate.ask("validate", review)
         assert response["allowed"] is want
     message = response["status"]["message"]
-    assert "nvidia.com/gpumem declares 3.91 GiB. Declare 8772 MiB or more." in message
+    want_said = "needs 8.57 GiB, nvidia.com/gpumem declares 3.91 GiB; declare 8772 MiB or more"
+    assert want_said in message
     assert gate.asked() == ["estimate", "max-batch"]  # the second by the refusal, as advice
 
 

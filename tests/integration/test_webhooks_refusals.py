@@ -11,7 +11,7 @@ import pytest
 
 from memgate.report import Reason
 from memgate.units import GIB, MIB
-from memgate_service.admission.core import asking
+from memgate_service.http import queue_asker
 from tests.admission import JOB, SPEC, T4, make_estimate, make_pod, make_review
 from tests.integration.gates import Gate
 
@@ -25,38 +25,38 @@ _HALF = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
     [
         pytest.param(
             {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}},
-            "nvidia.com/gpumem declares 3.91 GiB. Declare 16876 MiB or more."
-            " Largest batch that fits: 16 (now 64). Smallest GPU that fits: a100-80-2g.20gb",
+            "nvidia.com/gpumem declares 3.91 GiB; declare 16876 MiB or more; batch size 16 fits,"
+            " the largest that does; as it is, it fits on a100-80-2g.20gb",
             id="HAMi, on any card",
         ),
         pytest.param(
             {"limits": _HALF, "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4"}},
-            "nvidia.com/gpumem-percentage declares 10.98 GiB. Declare 76 % or more."
-            " Largest batch that fits: 16 (now 64).",
+            "nvidia.com/gpumem-percentage declares 10.98 GiB; declare 76 % or more;"
+            " batch size 16 fits, the largest that does",
             id="HAMi, half a card",
         ),
         pytest.param(
             {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 20000}, "nodeSelector": T4},
-            "t4 has 14.56 GiB. Largest batch that fits: 32 (now 64).",
+            "t4 has 14.56 GiB; batch size 32 fits, the largest that does",
             id="HAMi, more than the card has",
         ),
         pytest.param(
             {"limits": {}, "annotations": {JOB: json.dumps(SPEC), "gpu-memory": "4096"}},
-            "annotation gpu-memory declares 4.00 GiB. Declare 16876 MiB or more."
-            " Largest batch that fits: 16 (now 64).",
+            "annotation gpu-memory declares 4.00 GiB; declare 16876 MiB or more;"
+            " batch size 16 fits, the largest that does",
             id="KAI",
         ),
         pytest.param(
             {"limits": {"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-memory": 4096}},
-            "volcano.sh/vgpu-memory declares 4.00 GiB. Declare 16876 MiB or more."
-            " Largest batch that fits: 16 (now 64).",
+            "volcano.sh/vgpu-memory declares 4.00 GiB; declare 16876 MiB or more;"
+            " batch size 16 fits, the largest that does",
             id="Volcano",
         ),
         pytest.param(
             {"limits": {"nvidia.com/mig-1g.10gb": 1}},
-            "does not fit on any of a100-80-1g.10gb, h100-80-1g.10gb: needs 16.00 GiB to 16.48 GiB"
-            " at its peak, a100-80-1g.10gb has 9.50 GiB, h100-80-1g.10gb has 9.75 GiB."
-            " Largest batch that fits on h100-80-1g.10gb: 32 (now 64).",
+            "does not fit on any of a100-80-1g.10gb, h100-80-1g.10gb: needs 16.48 GiB,"
+            " a100-80-1g.10gb has 9.50 GiB, h100-80-1g.10gb has 9.75 GiB;"
+            " batch size 32 fits on h100-80-1g.10gb, the largest that does",
             id="a part of either card",
         ),
     ],
@@ -70,13 +70,13 @@ def test_however_a_place_is_named_a_refusal_tells_what_would_fit(
 
     first = gate.ask("validate", review)["status"]["message"]
     assert {gate.store.read(job_id).asked_by for job_id in gate.store.open_jobs()} <= {"gate"}
-    assert ("Largest batch" in first) is ("fits: 32" in want or "1g.10gb: 32" in want)
+    assert ("the largest that does" in first) is ("batch size 32" in want)
     gate.learn(review, 16000 * MIB)
     dry = {**review, "request": {**review["request"], "dryRun": True}}
     for asked in (dry, review):
         message = gate.ask("validate", asked)["status"]["message"]
         assert want in message
-        assert "Smallest GPU that fits: a100-80-2g.20gb (19.50 GiB)." in message
+        assert "as it is, it fits on a100-80-2g.20gb" in message
 
 
 def test_a_refusal_on_a_dry_run_asks_for_no_batch(gate: Gate) -> None:
@@ -92,7 +92,7 @@ def test_nobody_waits_for_a_batch_that_was_asked_for_long_ago(
     make_gate: Callable[..., Gate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A refusal that is known comes at once although no worker looks for its batch."""
-    monkeypatch.setattr(asking, "_BATCH_SECONDS", 0.5)
+    monkeypatch.setattr(queue_asker, "_BATCH_SECONDS", 0.5)
     gate = make_gate(admission_wait_seconds=20)
     limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}
     review = make_review(make_pod(limits=limits))
@@ -110,15 +110,15 @@ def test_an_uncertain_job_that_is_refused_is_told_its_batch(make_gate: Callable[
     gate.learn(_ON_T4, int(14.1 * GIB))
     gate.ask("validate", _ON_T4)
     gate.learn(_ON_T4, int(14.1 * GIB))
-    assert "Largest batch that fits: 16" in gate.ask("validate", _ON_T4)["status"]["message"]
+    assert "batch size 16 fits, the largest" in gate.ask("validate", _ON_T4)["status"]["message"]
 
 
 def test_of_several_pods_a_refusal_names_those_it_is_about(gate: Gate) -> None:
     """The others are fine; what is said of all is said once, without a name."""
     fits, not_fits = make_pod(nodeSelector=_A100), make_pod(nodeSelector=T4)
     for pods, want in (
-        ([fits, not_fits], "memgate: spec.tasks.1.template: does not fit: needs"),
-        ([not_fits, not_fits], "memgate: does not fit: needs"),
+        ([fits, not_fits], "memgate: spec.tasks.1.template: does not fit on t4: needs"),
+        ([not_fits, not_fits], "memgate: does not fit on t4: needs"),
     ):
         tasks = [{"template": pod} for pod in pods]
         review = make_review({"metadata": {}, "spec": {"tasks": tasks}}, "Job", "batch.volcano.sh")
@@ -138,8 +138,8 @@ def test_a_batch_that_fits_is_told_while_the_largest_is_not_known(gate: Gate) ->
     assert gate.store.finish(job_id, hurried.model_dump_json())
 
     first = gate.ask("validate", _ON_T4)["status"]["message"]
-    assert "t4 has 14.56 GiB. Batch size 8 would be admitted on t4. Smallest GPU" in first
+    assert "t4 has 14.56 GiB; batch size 8 would be admitted on t4; as it is" in first
 
     gate.learn(_ON_T4, 20 * GIB)
     second = gate.ask("validate", _ON_T4)["status"]["message"]
-    assert "t4 has 14.56 GiB. Largest batch that fits: 16 (now 64). Smallest GPU" in second
+    assert "t4 has 14.56 GiB; batch size 16 fits, the largest that does; as it is" in second

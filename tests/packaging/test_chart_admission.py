@@ -10,8 +10,8 @@ from typing import Any
 import cel
 import pytest
 
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.objects import SHAPES
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli import main as cli
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.settings import Settings

@@ -1,7 +1,21 @@
-"""The gate of a Kubernetes cluster: objects that are about to be made -> let in, refused or held.
+"""Gates in front of clusters: a job that is about to be created -> let in, refused or held.
 
-In reading order: ``settings``, ``review``, ``quantities``, ``objects``, ``places``, ``cases``,
-``asking``, ``judgement``, ``holding``, ``right_size``, ``patches``, ``gate``; the routes are
-``http/routes/webhooks.py``. ``controller``, a program of its own, releases what was held;
-``kueue``, another, answers the admission checks of Kueue. Both are ``rounds``.
+``core`` has what all gates share: the operator's policy and one sequence of asking and judging.
+Each other folder is a door to it: it makes cases of its objects, and does what was decided. In
+reading order, which is the import order:
+
+- core: ``core.policy``, ``core.places``, ``core.answers``, ``core.cases``, ``core.judgement``,
+  ``core.sequence``, ``core.server_asker``
+- the webhooks of Kubernetes: ``kubernetes.settings``, ``kubernetes.review``,
+  ``kubernetes.quantities``, ``kubernetes.objects``, ``kubernetes.places``, ``kubernetes.cases``,
+  ``kubernetes.patches``, ``kubernetes.cluster``, ``kubernetes.config_maps``,
+  ``kubernetes.judging``, ``kubernetes.holding``, ``kubernetes.right_size``, ``kubernetes.gate``;
+  the routes are in ``http/routes/webhooks.py``
+- ``memgate controller``: ``kubernetes.rounds``, ``kubernetes.controller``
+- ``memgate certificates``: ``kubernetes.secret``, ``kubernetes.issuing``,
+  ``kubernetes.certificates``
+- ``memgate controller --kueue``: ``kueue.controller``
+- ``memgate slurm``: ``slurm.records``, ``slurm.commands``, ``slurm.release``, ``slurm.outcomes``
+
+Nothing here imports the HTTP service or the command line: both import this.
 """

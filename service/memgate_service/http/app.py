@@ -10,6 +10,7 @@ from anyio import CapacityLimiter
 from fastapi import FastAPI
 
 from memgate.version import __version__
+from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.dashboard.error_pages import add_error_pages
 from memgate_service.dashboard.routes import Dashboard
@@ -52,7 +53,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         metrics=Metrics(queue),
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
-        config_maps=ConfigMaps(settings.kubeconfig),
+        config_maps=ConfigMaps(lambda: Cluster.connect(settings.kubeconfig)),
     )
     app = FastAPI(
         title="memgate",

@@ -17,7 +17,7 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memgate.units import MIB
-from memgate_service.admission.core.settings import split
+from memgate_service.admission.kubernetes.settings import split
 from memgate_service.http.errors import problem, unknown_problem
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.rate_limits import LimitedBody, declared_length, drain, too_large

@@ -1,1 +1,1 @@
-"""What every gate shares: the policy, the questions, the judgement."""
+"""What every gate shares: the operator's policy, questions and answers, the judgement."""

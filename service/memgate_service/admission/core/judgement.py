@@ -1,345 +1,278 @@
-"""What is known of a job's memory, and the operator's policy -> let it in, refuse it or hold it.
+"""What is known of jobs, and the operator's policy -> what becomes of the object they are in.
 
-Pure: no clock, no queue. Every sentence is for the person who typed ``kubectl apply``.
+Pure: no clock, no queue. What is said is worked out in ``memgate.explanation`` and
+``memgate.placement``; here it is decided what is said about which part of an object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from itertools import islice
-from typing import NamedTuple
 
-from memgate.contract import Work
 from memgate.decision import Decision
-from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.errors import Fault, InputError, MemgateError
+from memgate.explanation import Explanation, explain_fault
+from memgate.gpus import GpuSpec
 from memgate.max_batch import MaxBatch
-from memgate.report import Estimate
-from memgate.units import format_size
-from memgate.verdict import decide
-from memgate_service.admission.core.settings import AdmissionSettings, Policy
-from memgate_service.admission.kubernetes.cases import Case
-from memgate_service.admission.kubernetes.places import Place
+from memgate.placement import Advice, Room, combine, explain_rooms, explain_unplaced
+from memgate.report import SMALLER_BATCH_FITS, Estimate
+from memgate_service.admission.core.answers import (
+    AnyAnswer,
+    KnownAnswer,
+    MissingAnswer,
+    Question,
+)
+from memgate_service.admission.core.cases import Case
+from memgate_service.admission.core.policy import Action, Policy, decide_fault
 
-#: pods that are named before what is said of them
+#: parts of an object that are named before what is said of them
 _MAX_LABELS = 3
 
 #: questions for largest batches about one object: its message has room for a few
 _MAX_BATCHES = 4
 
-#: after how long to ask again what is being found out
-RETRY_SECONDS = 3
 
-
-class Known(NamedTuple):
-    """An answer."""
-
-    job_id: str
-    estimate: Estimate
-    #: a worker looks for the largest batch, to add it; the decision stands
-    is_advice_pending: bool = False
-
-
-class Unknown(NamedTuple):
-    """There will be no answer: the job could not be run."""
-
-    job_id: str
-    why: str
-
-
-class NoAnswer(NamedTuple):
-    """There is no answer yet."""
-
-    job_id: str
-    why: str
-
-
-Said = Known | Unknown | NoAnswer
-
-
-class Outcome(IntEnum):
-    """Worst first, so that the pods of an object combine with ``min``."""
-
-    REJECT = 0
-    NO_ANSWER = 1
-    UNCERTAIN = 2
-    ADMIT = 3
+class MistakeError(InputError):
+    """What a person wrote about a job is wrong: the job was asked about, and that came out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is to be said of a pod."""
+    """What is known of one job."""
 
-    outcome: Outcome
-    message: str
-    #: the pod; None if it is about all of an object
+    decision: Decision
+    explanation: Explanation
     case: Case | None = None
-    #: the answer it rests on, if there is one
-    known: Known | None = None
-    #: what was said about it, by generation of GPU
-    said: Mapping[str, Said] = field(default_factory=dict)
-    #: the largest batch that fits would help, and is not known
+    """None if it is about all of an object."""
+    known: KnownAnswer | None = None
+    """The answer it rests on, if there is one."""
+    fault: Fault | None = None
+    """Why there is no answer."""
+    page: str = ""
+    """Where a person can look at it."""
     lacks_batch: bool = False
+    """The largest batch that fits would help, and is not known."""
+    answers: Mapping[str, AnyAnswer] = field(default_factory=dict)
+
+    @property
+    def message(self) -> str:
+        """All of it, in one line that ends with where to look."""
+        return f"{self.explanation.text}; see {self.page}" if self.page else self.explanation.text
+
+    @property
+    def is_advice_pending(self) -> bool:
+        """A worker is looking for the batch that would fit."""
+        return any(one.is_advice_pending for one in self._known().values())
+
+    def own_answer(self) -> KnownAnswer | None:
+        """Return the answer that is about the place with most memory, if one is."""
+        known = self._known()
+        own = self.case.own_estimate(_estimates(known)) if self.case else None
+        return next((one for one in known.values() if one.estimate is own), None)
+
+    def batch_question(self) -> Question | None:
+        """Return what to ask for the largest batch that fits."""
+        return self.case.batch_question() if self.case else None
+
+    def with_batch(self, batches: Mapping[str, MaxBatch], cluster: Sequence[GpuSpec]) -> Finding:
+        """Return the same with the answer to that question, if it is there."""
+        question = self.batch_question()
+        batch = batches.get(question.key) if question else None
+        if batch is None or self.case is None:
+            return self
+        found = _find_known(self.case, self._known(), cluster, batch)
+        return replace(found, answers=self.answers)
+
+    def _known(self) -> dict[str, KnownAnswer]:
+        return {key: one for key, one in self.answers.items() if isinstance(one, KnownAnswer)}
+
+
+def _estimates(known: Mapping[str, KnownAnswer]) -> dict[str, Estimate]:
+    return {key: one.estimate for key, one in known.items()}
+
+
+def find(case: Case, answers: Mapping[str, AnyAnswer], cluster: Sequence[GpuSpec]) -> Finding:
+    """Say what the answers to a case's questions say about it.
+
+    Raises:
+        MistakeError: if an answer is that the description is wrong.
+    """
+    missing = [one for one in answers.values() if isinstance(one, MissingAnswer)]
+    if missing:
+        return _find_missing(case, missing)
+    if case.doubt:
+        explanation = Explanation(
+            headline=f"it is not known whether this fits: {case.doubt}", why=[], helps=[]
+        )
+        return Finding(case=case, decision=Decision.UNCERTAIN, explanation=explanation)
+    known = {key: one for key, one in answers.items() if isinstance(one, KnownAnswer)}
+    return replace(_find_known(case, known, cluster, None), answers=answers)
+
+
+def find_without_case(error: MemgateError) -> Finding:
+    """Say why it is not even known what to ask about an object."""
+    return Finding(
+        decision=decide_fault(error.fault),
+        explanation=explain_fault(error.fault, error.message),
+        fault=error.fault,
+    )
+
+
+def _find_missing(case: Case, missing: Sequence[MissingAnswer]) -> Finding:
+    """Say why there is no estimate; a mistake first, then what asking again may mend."""
+    for one in missing:
+        if one.fault is Fault.CALLER:
+            where = ": ".join(filter(None, (case.label, case.source)))
+            raise MistakeError(f"{where}: {one.why}" if where else one.why)
+    worst = min(missing, key=lambda one: decide_fault(one.fault))
+    return Finding(
+        case=case,
+        decision=decide_fault(worst.fault),
+        explanation=explain_fault(worst.fault, worst.why),
+        fault=worst.fault,
+        page=worst.page,
+    )
+
+
+def _find_known(
+    case: Case,
+    known: Mapping[str, KnownAnswer],
+    cluster: Sequence[GpuSpec],
+    batch: MaxBatch | None,
+) -> Finding:
+    # What it needs differs a little from one generation to the next: the most of it counts.
+    most = max(known.values(), key=lambda one: one.estimate.needs_bytes)
+    estimates = _estimates(known)
+    if case.is_unplaced:
+        explanation = explain_unplaced(most.estimate.needs_bytes, case.name_gpu_by)
+        return Finding(
+            case=case, decision=Decision.ADMIT, explanation=explanation, known=most, page=most.page
+        )
+    rooms = case.rooms(estimates)
+    decision = combine(rooms)
+    advice = _advise(case, rooms, estimates, batch)
+    advice = advice._replace(fits_on=most.estimate.fits_on, cluster=[gpu.name for gpu in cluster])
+    is_helped = decision is Decision.REJECT or (
+        decision is Decision.UNCERTAIN and len(rooms) == 1 and not rooms[0].is_doubted
+    )
+    return Finding(
+        case=case,
+        decision=decision,
+        explanation=explain_rooms(rooms, why=most.estimate.explanation.why, advice=advice),
+        known=most,
+        page=most.page,
+        lacks_batch=is_helped and advice.largest_batch_size is None,
+    )
+
+
+def _advise(
+    case: Case, rooms: Sequence[Room], estimates: Mapping[str, Estimate], batch: MaxBatch | None
+) -> Advice:
+    """Say what would help, as far as it is known; of several places, in the roomiest."""
+    advice = Advice(name_gpu_by=case.name_gpu_by)
+    if len(rooms) > 1 and combine(rooms) is not Decision.REJECT:
+        return advice
+    roomiest = max(rooms, key=lambda room: room.sizes.available_bytes)
+    own = case.own_estimate(estimates)
+    return advice._replace(
+        declare=case.how_to_declare(roomiest.sizes.needs_bytes),
+        largest_batch_size=_largest_batch(own, batch),
+        batch_gpu=roomiest.gpu if len(rooms) > 1 else "",
+        smaller_batch=own.why(SMALLER_BATCH_FITS) if own is not None and len(rooms) == 1 else "",
+    )
+
+
+def _largest_batch(own: Estimate | None, batch: MaxBatch | None) -> int | None:
+    """Return the largest batch that fits, 0 if none does; None if it is not known."""
+    if batch is not None:
+        is_too_large = batch.tried[0].decision is Decision.REJECT  # or in doubt at any size
+        return batch.batch_size or (0 if is_too_large else None)
+    return None if own is None else own.largest_batch_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is to be done with an object."""
+    """What is known of an object, and what becomes of it."""
 
-    outcome: Outcome
-    #: what the policy makes of it
-    action: Policy
-    findings: Sequence[Finding] = field(default=())
+    decision: Decision
+    """The worst of its parts."""
+    action: Action
+    findings: Sequence[Finding]
+    cluster: Sequence[GpuSpec] = ()
 
     @property
     def message(self) -> str:
         """What speaks against it."""
-        return "; ".join(self._tell([one for one in self.findings if one.outcome is self.outcome]))
+        return "; ".join(self._say(one for one in self.findings if one.decision is self.decision))
 
     @property
     def warnings(self) -> list[str]:
         """What a person should know although it is let in."""
-        doubtful = [
+        doubtful = (
             one
             for one in self.findings
-            if one.outcome is not Outcome.ADMIT or (one.case and one.case.is_unplaced)
-        ]
-        return [f"memgate: {text}" for text in self._tell(doubtful)]
+            if one.decision is not Decision.ADMIT or (one.case and one.case.is_unplaced)
+        )
+        return [f"memgate: {text}" for text in self._say(doubtful)]
 
-    def _tell(self, findings: Iterable[Finding]) -> list[str]:
-        """Return what is said, once each; of some of an object's pods, with where they stand."""
-        pods: dict[str, list[str]] = {}
+    @property
+    def is_advice_pending(self) -> bool:
+        """It is not let in, and what would be is being looked for."""
+        pending = any(one.is_advice_pending for one in self.findings)
+        return pending and self.action is not Action.ADMIT
+
+    def _say(self, findings: Iterable[Finding]) -> list[str]:
+        """Return each message once; with the parts it is about, unless it is about all of them."""
+        labels: dict[str, list[str]] = {}
         for one in findings:
-            pods.setdefault(one.message, []).append(one.case.pod.label if one.case else "")
+            labels.setdefault(one.message, []).append(one.case.label if one.case else "")
         if len({one.message for one in self.findings}) == 1:
-            return list(pods)
+            return list(labels)
         return [
-            f"{', '.join(labels[:_MAX_LABELS])}: {text}" if all(labels) else text
-            for text, labels in pods.items()
+            f"{', '.join(parts[:_MAX_LABELS])}: {text}" if all(parts) else text
+            for text, parts in labels.items()
         ]
 
     def awaited_advice(self) -> list[str]:
-        """Return the ids of answers that will soon tell a batch that a refusal lacks."""
-        lacking = self._lacking()
+        """Return the ids of answers that will soon name a batch that a refusal lacks."""
         return [
-            known.job_id
-            for one in self.findings
-            if one.message in lacking and one.case is not None
-            for known in one.said.values()
-            if isinstance(known, Known) and known.is_advice_pending
-            if any(_is_about(known.estimate, place) for place in one.case.places)
+            one.job_id
+            for finding in self._lacking()
+            for one in (finding.own_answer(),)
+            if one is not None and one.is_advice_pending
         ]
 
-    def batch_questions(self) -> dict[str, Work]:
-        """Return what to ask, by id, so that a refusal can tell the largest batches that fit."""
-        works = (case.batch_question() for case in self._lacking().values())
-        return {work.id(): work for work in works}
+    def batch_questions(self) -> dict[str, Question]:
+        """Return what to ask, by key, so that a refusal can name the largest batches that fit."""
+        asked = (one.batch_question() for one in self._lacking())
+        questions = {one.key: one for one in asked if one is not None}
+        return dict(islice(questions.items(), _MAX_BATCHES))
 
-    def with_batches(
-        self, batches: Mapping[str, MaxBatch], cluster: tuple[GpuSpec, ...]
-    ) -> Judgement:
+    def with_batches(self, batches: Mapping[str, MaxBatch]) -> Judgement:
         """Return the same with what was answered to those questions."""
-        said = {one.message: one.said for one in self.findings}
-        messages = {
-            message: find(case, said[message], cluster, batch).message
-            for message, case in self._lacking().items()
-            if (batch := batches.get(case.batch_question().id())) is not None
-        }
+        lacking = self._lacking()
         findings = [
-            replace(one, message=messages.get(one.message, one.message)) for one in self.findings
+            one.with_batch(batches, self.cluster) if one in lacking else one
+            for one in self.findings
         ]
         return replace(self, findings=findings)
 
-    def _lacking(self) -> dict[str, Case]:
-        """Return what is said in a refusal and lacks a batch, a few, each with a pod it is about.
-
-        What is said alike of two pods is of the same job in the same room.
-        """
-        if self.action != "reject" or self.outcome is Outcome.NO_ANSWER:
-            return {}
-        found: dict[str, Case] = {}
-        for one in self.findings:
-            if one.outcome is self.outcome and one.lacks_batch and one.case is not None:
-                found.setdefault(one.message, one.case)
-        return dict(islice(found.items(), _MAX_BATCHES))
+    def _lacking(self) -> list[Finding]:
+        """Return what a refusal is for and lacks a batch."""
+        if self.action is not Action.REJECT:
+            return []
+        return [one for one in self.findings if one.decision is self.decision and one.lacks_batch]
 
 
-def judge(findings: Sequence[Finding], settings: AdmissionSettings) -> Judgement:
-    """Combine what is to be said of the pods of an object."""
-    outcome = min(finding.outcome for finding in findings)
-    action: Policy = {
-        Outcome.REJECT: "reject",
-        Outcome.NO_ANSWER: settings.admission_on_timeout,
-        Outcome.UNCERTAIN: settings.admission_on_uncertain,
-        Outcome.ADMIT: "admit",
-    }[outcome]
-    return Judgement(outcome=outcome, action=action, findings=findings)
-
-
-def find(
-    case: Case,
-    said: Mapping[str, Said],
-    cluster: tuple[GpuSpec, ...],
-    batch: MaxBatch | None = None,
-) -> Finding:
-    """Say of a pod what the answers say of its places; they come by generation.
-
-    ``batch`` is the answer to the case's question for it, if that was put.
-    """
-    for one in said.values():
-        if isinstance(one, NoAnswer):
-            message = f"no answer yet: {one.why} (estimate {one.job_id})"
-            return Finding(case=case, outcome=Outcome.NO_ANSWER, message=message)
-    for one in said.values():
-        if isinstance(one, Unknown):
-            message = f"it is not known whether this fits: {one.why} (estimate {one.job_id})"
-            return Finding(case=case, outcome=Outcome.UNCERTAIN, message=message)
-    if case.doubt:
-        message = f"it is not known whether this fits: {case.doubt}"
-        return Finding(case=case, outcome=Outcome.UNCERTAIN, message=message)
-    known = {name: one for name, one in said.items() if isinstance(one, Known)}
-    if len(case.places) == 1:
-        finding = _of_one(case, known[case.places[0].gpu.generation], cluster, batch)
-    else:
-        finding = _of_several(case, known, cluster, batch)
-    return replace(finding, said=said)
-
-
-def _of_one(
-    case: Case, known: Known, cluster: tuple[GpuSpec, ...], batch: MaxBatch | None
-) -> Finding:
-    (place,) = case.places
-    estimate = known.estimate
-    if case.is_unplaced:
-        message = (
-            f"needs {format_size(estimate.upper_bound_bytes)} at most; no GPU is named, so it was"
-            " not checked: add the node selector nvidia.com/gpu.product, or the annotation"
-            " memgate.dev/gpu"
-        )
-        return Finding(case=case, outcome=Outcome.ADMIT, message=message, known=known)
-    decision = decide_place(estimate, place)
-    if decision is Decision.ADMIT:
-        message = f"fits: {_needs(estimate)}, {_has(place)}"
-        return Finding(case=case, outcome=Outcome.ADMIT, message=message, known=known)
-    said = f"{_needs(estimate)}, {_has(place)}"
-    size = _batch_size(estimate, place, batch)
-    fitting = _hurried_batch(estimate, place) if size is None else _batch(case, size)
-    advice = f"{_declare(place, estimate)}{fitting}{_smallest(estimate, cluster)}"
-    end = f"{advice} Estimate {known.job_id}."
-    doubt = ""
-    if decision is Decision.REJECT:
-        outcome, message = Outcome.REJECT, f"does not fit: {said}.{end}"
-    else:
-        reason = estimate.reasons[0]
-        doubt = "" if reason.code in ("FITS", "WITHIN_THE_MARGIN") else f" ({reason.message})"
-        outcome, message = Outcome.UNCERTAIN, f"may not fit: {said}{doubt}.{end}"
-    lacks = size is None and not doubt
-    return Finding(case=case, outcome=outcome, message=message, known=known, lacks_batch=lacks)
-
-
-def _of_several(
-    case: Case, known: Mapping[str, Known], cluster: tuple[GpuSpec, ...], batch: MaxBatch | None
-) -> Finding:
-    """It may run in any of several places: it should fit in all, and must fit in one."""
-    decisions = {
-        place: decide_place(known[place.gpu.generation].estimate, place) for place in case.places
-    }
-    # What it needs differs a little from one generation to the next: told, and filled in, is most.
-    most = max(known.values(), key=lambda one: one.estimate.upper_bound_bytes)
-    fitting = [place for place, decision in decisions.items() if decision is Decision.ADMIT]
-    others = [place for place in decisions if place not in fitting]
-    if not others:
-        message = f"fits on all of {_names(fitting)}: {_needs(most.estimate)}"
-        return Finding(case=case, outcome=Outcome.ADMIT, message=message, known=most)
-    have = ", ".join(dict.fromkeys(_has(place, among_others=True) for place in others))
-    said = f"{_needs(most.estimate)}, {have}."
-    end = f" Estimate {most.job_id}."
-    if max(decisions.values()) is Decision.REJECT:
-        place = case.roomiest
-        estimate = known[place.gpu.generation].estimate
-        size = _batch_size(estimate, place, batch)
-        advice = f"{_declare(place, estimate)}{_batch(case, size, place.gpu.name)}"
-        elsewhere = _smallest(most.estimate, cluster)
-        message = f"does not fit on any of {_names(others)}: {said}{advice}{elsewhere}{end}"
-        return Finding(
-            case=case, outcome=Outcome.REJECT, message=message, known=most, lacks_batch=size is None
-        )
-    where = f"fits on {_names(fitting)}, but " if fitting else ""
-    message = (
-        f"{where}may not fit on {_names(others)}: {said} Name the GPU it shall run on:"
-        f" node selector nvidia.com/gpu.product.{end}"
-    )
-    return Finding(case=case, outcome=Outcome.UNCERTAIN, message=message, known=most)
-
-
-def _names(places: Iterable[Place]) -> str:
-    return ", ".join(dict.fromkeys(place.gpu.name for place in places))
-
-
-def decide_place(estimate: Estimate, place: Place) -> Decision:
-    """Say whether a job fits in a place, from an answer about another GPU of its generation."""
-    segments = estimate.required_bytes - estimate.context_bytes
-    missing = place.gpu.memory_bytes - place.capacity_bytes
-    decision = decide(segments, place.gpu, already_used_bytes=missing).decision
-    has_doubts = (
-        estimate.decision == "uncertain" and estimate.reasons[0].code != "WITHIN_THE_MARGIN"
-    )
-    return min(decision, Decision.UNCERTAIN) if has_doubts else decision
-
-
-def _needs(estimate: Estimate) -> str:
-    least, most = format_size(estimate.required_bytes), format_size(estimate.upper_bound_bytes)
-    return f"needs {least} to {most} at its peak"
-
-
-def _has(place: Place, *, among_others: bool = False) -> str:
-    size = format_size(place.capacity_bytes)
-    if not place.is_part:
-        return f"{place.gpu.name} has {size}"
-    of_it = f" of {place.gpu.name}" if among_others and place.is_share else ""
-    return f"{place.declared_by} declares {size}{of_it}"
-
-
-def _declare(place: Place, estimate: Estimate) -> str:
-    """Say how much to declare, if the GPU has that."""
-    if not place.is_part or estimate.upper_bound_bytes > place.gpu.memory_bytes:
-        return ""
-    return f" Declare {place.as_declared(estimate.upper_bound_bytes)} or more."
-
-
-def _batch_size(estimate: Estimate, place: Place, batch: MaxBatch | None) -> int | None:
-    """Return the largest batch that fits in a place, 0 if none does; None if it is not known."""
-    if batch is not None:
-        is_too_large = batch.tried[0].decision == "reject"  # else there are doubts at any size
-        return batch.batch_size or (0 if is_too_large else None)
-    return estimate.largest_batch_size if _is_about(estimate, place) else None
-
-
-def _is_about(estimate: Estimate, place: Place) -> bool:
-    return not place.is_part and estimate.capacity_bytes == place.gpu.memory_bytes
-
-
-def _hurried_batch(estimate: Estimate, place: Place) -> str:
-    """Say which batch fits, where there was no time for the largest."""
-    said = estimate.why("SMALLER_BATCH_FITS") if _is_about(estimate, place) else ""
-    return f" {said[0].upper()}{said[1:]}." if said else ""
-
-
-def _batch(case: Case, size: int | None, where: str = "") -> str:
-    if size is None:
-        return ""
-    on_it = f" on {where}" if where else ""
-    if size == 0:
-        return f" No batch fits{on_it} (now {case.job.batch_size})."
-    return f" Largest batch that fits{on_it}: {size} (now {case.job.batch_size})."
-
-
-def _smallest(estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> str:
-    names = [gpu.name for gpu in cluster]
-    if not estimate.fits_on:
-        return " It fits on no GPU we know of."
-    fitting = [name for name in estimate.fits_on if not names or name in names]
-    smallest = (fitting or estimate.fits_on)[0]
-    said = f"mallest GPU that fits: {smallest} ({format_size(CATALOGUE[smallest].memory_bytes)})."
-    return f" S{said}" if fitting else f" It fits on no GPU of this cluster; s{said}"
+def judge(
+    findings: Sequence[Finding],
+    policy: Policy,
+    *,
+    cluster: Sequence[GpuSpec] = (),
+    waited_seconds: float = 0.0,
+) -> Judgement:
+    """Combine what is known of the parts of an object: the worst of them decides."""
+    worst = min(findings, key=lambda one: one.decision)
+    action = policy.choose(worst.decision, worst.fault, waited_seconds)
+    return Judgement(decision=worst.decision, action=action, findings=findings, cluster=cluster)

@@ -1,16 +1,16 @@
 """A Secret and two webhook configurations -> a certificate that the API server trusts, kept fresh.
 
 For clusters without cert-manager. The Secret holds what the webhooks serve with (``tls.crt``,
-``tls.key``) and who vouches for it (``ca.crt``); the configurations hold the latter as
-``caBundle``. To renew is to make a certificate and an authority anew (``issuing``).
+``tls.key``) and the authority that signed it (``ca.crt``); the configurations hold the latter as
+``caBundle``. Renewing makes a new certificate and a new authority (``issuing``).
 
-Whatever this is interrupted by, and however often it runs, also twice at a time, the API server
-trusts what the webhooks show:
+However this is interrupted, and however often it runs, twice at the same time included, the API
+server trusts what the webhooks show:
 
-- the API server is told of a new authority *before* the Secret has the certificate that it signed;
-- it keeps the authorities that it knew, until they are out of force, since pods take a minute or
-  two to see a new Secret;
-- both are changed only if they are still what was read; otherwise it starts over.
+- the API server is given a new authority *before* the Secret has the certificate that it signed;
+- it keeps the authorities that it knew until they expire, since pods take a minute or two to see a
+  new Secret;
+- both are changed only if they are still what was read; otherwise it starts again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memgate_service.admission.kubernetes.objects import as_list, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 from memgate_service.admission.kubernetes.secret import Secret, unchanged
 
-#: how often it starts over because somebody else was faster
+#: how often it starts again because the objects were changed meanwhile
 _NUM_TRIES = 5
 
 _CONFIGURATIONS = (
@@ -52,13 +52,13 @@ class Kept:
     """Why the certificate was renewed; None if it was not."""
 
     changed: tuple[str, ...]
-    """Webhook configurations that were told of an authority."""
+    """Webhook configurations that were given an authority."""
 
     end: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class CertificateTarget:
     """Where a certificate is kept, whom it is for and who must trust it."""
 
     namespace: str
@@ -72,11 +72,15 @@ class CertificateKeeper:
     """Keeps one certificate fresh; needs ``get`` and ``patch`` on three objects, by name."""
 
     def __init__(
-        self, cluster: Cluster, place: Place, now: Callable[[], datetime], life: timedelta
+        self,
+        cluster: Cluster,
+        target: CertificateTarget,
+        now: Callable[[], datetime],
+        life: timedelta,
     ) -> None:
-        self._secret = Secret(cluster, place.namespace, place.secret)
-        self._webhooks = _Webhooks(cluster, place.webhook)
-        self._place = place
+        self._secret = Secret(cluster, target.namespace, target.secret)
+        self._webhooks = _Webhooks(cluster, target.webhook)
+        self._target = target
         self._now = now
         self._life = life
 
@@ -84,8 +88,8 @@ class CertificateKeeper:
         """Renew if it is time, or if the certificate is not as it should be.
 
         Args:
-            force: renew in any case, and let the API server forget all authorities but the new:
-                for a key that was seen by others.
+            force: renew in any case, and have the API server trust only the new authority: for a
+                key that somebody else has seen.
 
         Raises:
             ClusterError: the API server cannot be reached, or refuses.
@@ -99,7 +103,7 @@ class CertificateKeeper:
         raise AssertionError("unreachable")
 
     def _try(self, force: bool) -> Kept:
-        hosts = self._place.hosts
+        hosts = self._target.hosts
         held = read_issued(self._secret.read())
         now = self._now()
         why = "it was asked for" if force else why_renew(held, hosts, now=now)
@@ -124,7 +128,7 @@ def read_issued(values: Mapping[str, bytes]) -> Issued:
 
 
 class _Webhooks:
-    """The two webhook configurations of a name; one that is not there is passed over."""
+    """The two webhook configurations of a name; one that does not exist is skipped."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self._cluster = cluster
@@ -151,9 +155,9 @@ class _Webhooks:
             known = base64.b64decode(given or "")
             bundle = merge_authorities(authority, b"" if only else known, now=now)
             if bundle != known:
-                place = f"/webhooks/{index}/clientConfig/caBundle"
+                pointer = f"/webhooks/{index}/clientConfig/caBundle"
                 text = base64.b64encode(bundle).decode()
-                patch.append({"op": "add", "path": place, "value": text})
+                patch.append({"op": "add", "path": pointer, "value": text})
         if patch:
             self._cluster.patch(resource, configuration, [unchanged(configuration), *patch])
         return bool(patch)

@@ -1,6 +1,6 @@
-"""The door to Kubernetes' own API: reads ConfigMaps, finds held objects, patches them, tells of it.
+"""The door to Kubernetes' own API: reads objects, lists them, patches them, records events.
 
-Uses the official client, and of it what works for every kind alike: an object is a dictionary here.
+Uses the official client, and of it only what works for every kind alike: an object is JSON here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memgate.errors import MemgateError
+from memgate.errors import Fault, MemgateError
 from memgate_service.admission.kubernetes.objects import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 
@@ -26,14 +26,19 @@ _TIMEOUT_SECONDS = 5.0
 _PAGE = 500
 
 
+#: statuses of an API server that does not let us in: the operator must give us the right
+_NOT_ALLOWED = (401, 403)
+
+
 class ClusterError(MemgateError):
     """The API server cannot be reached, or refuses; ``status`` is 0 if there was no answer."""
 
     code = "CLUSTER_UNREACHABLE"
 
-    def __init__(self, message: str, status: int = 0) -> None:
+    def __init__(self, message: str, status: int = 0, fault: Fault = Fault.PASSING) -> None:
         super().__init__(message)
         self.status = status
+        self.fault = Fault.OPERATOR if status in _NOT_ALLOWED else fault
 
 
 class Resource(NamedTuple):
@@ -67,7 +72,7 @@ class Cluster:
             from kubernetes import client, config
         except ImportError:
             why = "this needs the Kubernetes client: pip install 'memgate[kubernetes]'"
-            raise ClusterError(why) from None
+            raise ClusterError(why, fault=Fault.OPERATOR) from None
         configuration = client.Configuration()
         try:
             if kubeconfig is not None:
@@ -77,7 +82,7 @@ class Cluster:
         except config.ConfigException as error:
             said = str(error).rstrip(".")
             why = f"no way to Kubernetes: {said}; run it in a pod, or set MEMGATE_KUBECONFIG"
-            raise ClusterError(why) from None
+            raise ClusterError(why, fault=Fault.OPERATOR) from None
         configuration.retries = False
         return cls(client.ApiClient(configuration))
 
@@ -91,15 +96,15 @@ class Cluster:
         return {key: text for key, text in data.items() if isinstance(text, str)}
 
     def find(self, kind: str) -> Resource | None:
-        """Return where objects of a kind (``Job.batch``) are; None if the cluster has none.
+        """Return where objects of a kind (``Job.batch``) are; None if the cluster does not know it.
 
         Raises:
-            ClusterError: if it does not say.
+            ClusterError: if the API server does not answer.
         """
         return self._find(kind)
 
-    def forget(self) -> None:
-        """Look again which kinds there are: some come later than we do."""
+    def forget_kinds(self) -> None:
+        """Discover again which kinds there are: some are installed later than we are."""
         self._find.cache_clear()
 
     def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
@@ -121,10 +126,10 @@ class Cluster:
         path += f"/{part}" if part else ""
         self._call("PATCH", path, body=patch, content="application/json-patch+json")
 
-    def tell(
+    def record_event(
         self, resource: Resource, kind: str, document: JsonObject, reason: str, message: str
     ) -> None:
-        """Make an event of an object: ``kubectl describe`` shows it."""
+        """Record an event of an object: ``kubectl describe`` shows it."""
         metadata = as_object(document.get("metadata"))
         namespace = str(metadata.get("namespace") or "default")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,60 +1,53 @@
-"""Job specs that stand in ConfigMaps -> their texts, each remembered for a few seconds."""
+"""Job specs in ConfigMaps -> their texts, for the webhooks and for the controllers.
+
+A ConfigMap, or a key in one, that is not there is a mistake of the author who named it. An API
+server that does not answer, or does not let us read, is not: then there is no answer yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from threading import Lock
 
-import anyio
-import anyio.to_thread
 from cachetools import TTLCache
 
 from memgate.errors import InputError
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
 from memgate_service.admission.kubernetes.objects import JOB_CONFIGMAP
 
-#: how old what we know of a ConfigMap may be
-_REMEMBERED_SECONDS = 5.0
+#: for how long a text is cached
+_CACHED_SECONDS = 5.0
 
 #: what is read if no key is named
 _DEFAULT_KEY = "job"
 
 
 class ConfigMaps:
-    """The ConfigMaps of a cluster; connected to when the first is wanted."""
+    """The ConfigMaps of a cluster. Threads may share it."""
 
-    def __init__(self, kubeconfig: Path | None) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, connect: Callable[[], Cluster]) -> None:
+        """Connect when the first ConfigMap is wanted: most clusters have none for us."""
+        self._connect = connect
         self._cluster: Cluster | None = None
         self._lock = Lock()
-        self._known: TTLCache[tuple[str, str], str] = TTLCache(1000, _REMEMBERED_SECONDS)
+        self._cache: TTLCache[tuple[str, str], str] = TTLCache(1000, _CACHED_SECONDS)
 
-    async def read(
-        self, namespace: str, references: Iterable[str], seconds: float
-    ) -> dict[str, str]:
-        """Return the texts that references (``NAME`` or ``NAME/KEY``) mean, in a namespace.
+    def read(self, namespace: str, references: Iterable[str]) -> dict[str, str]:
+        """Return the texts that references (``NAME`` or ``NAME/KEY``) mean in a namespace.
 
         Raises:
             InputError: if there is no such ConfigMap, or nothing in it by this key.
-            ClusterError: if it cannot be found out in time.
+            ClusterError: if the API server does not say.
         """
-        texts: dict[str, str] = {}
-        try:
-            with anyio.fail_after(seconds):
-                for reference in references:
-                    texts[reference] = await self._text(namespace, reference)
-        except TimeoutError:
-            raise ClusterError("Kubernetes' API server does not answer") from None
-        return texts
+        return {reference: self._text(namespace, reference) for reference in references}
 
-    async def _text(self, namespace: str, reference: str) -> str:
-        text = self._known.get((namespace, reference))
+    def _text(self, namespace: str, reference: str) -> str:
+        with self._lock:
+            text = self._cache.get((namespace, reference))
         if text is None:
-            text = await anyio.to_thread.run_sync(
-                self._read, namespace, reference, abandon_on_cancel=True
-            )
-            self._known[namespace, reference] = text
+            text = self._read(namespace, reference)
+            with self._lock:
+                self._cache[namespace, reference] = text
         return text
 
     def _read(self, namespace: str, reference: str) -> str:
@@ -78,5 +71,5 @@ class ConfigMaps:
     def _connected(self) -> Cluster:
         with self._lock:
             if self._cluster is None:
-                self._cluster = Cluster.connect(self._kubeconfig)
+                self._cluster = self._connect()
             return self._cluster

@@ -1,25 +1,25 @@
 """Held objects -> released when their answer is there. The program behind ``memgate controller``.
 
-Every few seconds it lists what has our label and asks memgate about it (``rounds``). What it may do
-is decided once more by the webhook, which sees its patch as anybody's.
+Every few seconds it lists what has our label and asks memgate about it (``rounds``). The webhook
+judges its patches like those of anybody else.
 """
 
 from __future__ import annotations
 
 from memgate.errors import InputError
-from memgate_service.admission.core.judgement import Outcome
-from memgate_service.admission.core.settings import Shape
+from memgate_service.admission.core.policy import Action
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
 from memgate_service.admission.kubernetes.objects import SHAPES, JsonObject, as_object, find_pods
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
+from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
 
 #: what is held and not judged yet; what was refused keeps the label, with another value
 _SELECTOR = f"{HELD}=waiting"
 
 
-class Controller(Rounds):
+class HoldController(Rounds):
     """Releases what is held."""
 
     def _go_round(self) -> Done:
@@ -41,43 +41,40 @@ class Controller(Rounds):
 
     def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
         try:
-            message, action = self._judge(shape, document)
+            action, message = self._choose(shape, document)
         except InputError as error:
-            message, action = error.message, "reject"
-        except ClusterError as error:
-            message, action = error.message, "wait"
+            action, message = self._policy().mistaken, error.message
+        if action is Action.WAIT:
+            return Done(num_waiting=1)
         metadata = as_object(document.get("metadata"))
         name = {"kind": kind, "namespace": metadata.get("namespace"), "name": metadata.get("name")}
         try:
-            if action == "wait":
-                return Done(num_waiting=1)
-            if action == "admit":
+            if action is Action.ADMIT:
                 self._cluster.patch(resource, document, release(document, shape))
                 reason, done = "MemgateReleased", Done(num_released=1)
             else:
-                value = "rejected" if action == "reject" else "uncertain"
+                value = "rejected" if action is Action.REJECT else "uncertain"
                 self._cluster.patch(resource, document, mark(document, value))
                 reason, done = "MemgateRefused", Done(num_refused=1)
             write_line("judged", {**name, "action": action, "message": message})
-            self._cluster.tell(resource, kind, document, reason, message)
-        except ClusterError as error:  # changed or gone meanwhile, or the webhook refuses
+            self._cluster.record_event(resource, kind, document, reason, message)
+        except ClusterError as error:  # changed or deleted meanwhile, or the webhook refuses
             write_line("judged", {**name, "error": error.message})
             return Done(num_waiting=1)
         return done
 
-    def _judge(self, shape: Shape, document: JsonObject) -> tuple[str, str]:
-        """Say what is to be done with an object, and why.
+    def _choose(self, shape: Shape, document: JsonObject) -> tuple[Action, str]:
+        """Say what becomes of an object, and why.
 
         Raises:
             InputError: if what a person wrote about a job is wrong.
-            ClusterError: if a ConfigMap cannot be read.
         """
         if not is_held(document, shape):
-            return "somebody released it", "admit"  # only the label is left
+            return Action.ADMIT, "somebody has released it"  # only the label is left
         namespace = str(as_object(document.get("metadata")).get("namespace", ""))
-        judgement = self._judge_pods(namespace, find_pods(document, shape))
+        judgement = self._judge(namespace, find_pods(document, shape))
         if judgement is None:
-            return "there is nothing to ask about it any more", "admit"
-        if judgement.outcome is Outcome.NO_ANSWER:
-            return judgement.message, "wait"
-        return judgement.message, judgement.action
+            return Action.ADMIT, "it no longer has a job to ask about"
+        if judgement.is_advice_pending:  # one event, with what would fit
+            return Action.WAIT, judgement.message
+        return judgement.action, judgement.message

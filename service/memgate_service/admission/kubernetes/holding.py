@@ -1,7 +1,8 @@
-"""Objects that wait for their answer: held when they are made, released when it is there.
+"""Objects that wait for their answer: held when they are created, released when it is there.
 
 A pod is held by a scheduling gate. A job is held by ``suspend``, unless Kueue uses that itself.
-What has neither (a Deployment) is made, and its pods are held: their template gets our annotation.
+What has neither (a Deployment) is created, and its pods are held: their template gets our
+annotation.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from memgate_service.admission.core.settings import Shape
 from memgate_service.admission.kubernetes.objects import (
     JOB,
     JOB_CONFIGMAP,
@@ -21,6 +21,7 @@ from memgate_service.admission.kubernetes.objects import (
     is_set,
 )
 from memgate_service.admission.kubernetes.patches import Patch, put
+from memgate_service.admission.kubernetes.settings import Shape
 
 GATE = "memgate.dev/estimate"
 
@@ -35,7 +36,7 @@ _KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def is_held(document: JsonObject, shape: Shape) -> bool:
-    """Say whether nothing of an object runs before somebody releases it, or its pods."""
+    """Say whether nothing of an object runs until it, or its pods, are released."""
     if _is_pod(shape) or is_stopped(document, shape):
         return is_stopped(document, shape)
     pods_are_asked = all(pod.is_template for pod in find_pods(document, shape))
@@ -44,7 +45,7 @@ def is_held(document: JsonObject, shape: Shape) -> bool:
 
 
 def is_stopped(document: JsonObject, shape: Shape) -> bool:
-    """Say whether an object itself stands still: by our gate, or by ``suspend``."""
+    """Say whether an object itself is stopped: by our gate, or by ``suspend``."""
     if _is_pod(shape):
         return _gate_index(document) is not None
     return shape.suspend is not None and is_set(document, shape.suspend)
@@ -53,8 +54,8 @@ def is_stopped(document: JsonObject, shape: Shape) -> bool:
 def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool:
     """Say whether an object, new or changed from an old one, may be held.
 
-    What runs is left to run: to suspend it would end its pods, and a pod that is made, or has its
-    node, gets no gate any more.
+    What runs is left to run: suspending it would end its pods. A pod that exists, or has its node,
+    cannot be given a gate.
     """
     if old is not None:
         return is_stopped(old, shape) if _is_pod(shape) or shape.suspend is not None else True
@@ -62,7 +63,7 @@ def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool
 
 
 def hold(document: JsonObject, shape: Shape) -> Patch:
-    """Return what holds an object, or the pods that it will make."""
+    """Return the patch that holds an object, or the pods that it will create."""
     patch: Patch = []
     changed: dict[str, Any] = copy.deepcopy(dict(document))
     if _is_pod(shape):
@@ -80,7 +81,7 @@ def hold(document: JsonObject, shape: Shape) -> Patch:
 
 
 def release(document: JsonObject, shape: Shape) -> Patch:
-    """Return what lets a held object go; it fails if somebody changed it meanwhile."""
+    """Return the patch that releases a held object; it fails if the object has changed."""
     patch: Patch = []
     index = _gate_index(document) if _is_pod(shape) else None
     if index is not None:
@@ -97,14 +98,14 @@ def release(document: JsonObject, shape: Shape) -> Patch:
 
 
 def mark(document: JsonObject, value: str) -> Patch:
-    """Return what notes why an object stays held."""
+    """Return the patch that labels an object with why it stays held."""
     patch: Patch = []
     put(copy.deepcopy(dict(document)), patch, HELD_POINTER, value)
     return patch
 
 
 def wait_again(document: JsonObject, shape: Shape) -> Patch:
-    """Return what has the controller look again at an object that it refused."""
+    """Return the patch that has the controller look again at an object that it refused."""
     is_refused = is_stopped(document, shape) and _labels(document).get(HELD) is not None
     return mark(document, "waiting") if is_refused else []
 
@@ -128,7 +129,7 @@ def _gate_index(document: JsonObject) -> int | None:
 
 
 def _missing_annotations(document: JsonObject, shape: Shape) -> dict[str, str]:
-    """Return what templates must say for their pods to be held, where they do not."""
+    """Return the annotations that templates lack for their pods to be held, by pointer."""
     bare = {**document, "metadata": {}}
     own = {pod.pointer: pod.annotations for pod in find_pods(bare, shape)}
     return {

@@ -1,7 +1,7 @@
-"""Hosts and a time -> a certificate for them, and the authority that vouches for it.
+"""Hosts and a time -> a certificate for them, and the authority that signed it.
 
-An authority signs one certificate and its key is gone: nobody can sign another. To renew is to
-make both anew. Values in, values out; where they are kept is in ``certificates``.
+An authority signs one certificate, and its key is thrown away: nobody can sign another. Renewing
+makes new ones of both. Values in, values out; where they are kept is in ``certificates``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Issued:
 
 
 def issue(hosts: Sequence[str], *, now: datetime, life: timedelta) -> Issued:
-    """Make an authority and a certificate for these names or addresses; forget the former's key."""
+    """Make a certificate for these names or addresses, and the authority that signs it."""
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority_name = _name(f"memgate webhook authority {now:%Y-%m-%d}")
     authority = (
@@ -68,7 +68,7 @@ def issue(hosts: Sequence[str], *, now: datetime, life: timedelta) -> Issued:
 
 
 def why_renew(issued: Issued, hosts: Sequence[str], *, now: datetime) -> str | None:
-    """Tell what is wrong with a certificate, in a few words; None if nothing is."""
+    """Return what is wrong with a certificate, in a few words; None if nothing is."""
     try:
         certificate = x509.load_pem_x509_certificate(issued.certificate)
         authorities = x509.load_pem_x509_certificates(issued.authority)
@@ -88,7 +88,7 @@ def why_renew(issued: Issued, hosts: Sequence[str], *, now: datetime) -> str | N
 
 
 def merge_authorities(*bundles: bytes, now: datetime) -> bytes:
-    """Put authorities together, each once, in order, without those that are out of force.
+    """Put authorities together, each once, in order, without those that have expired.
 
     What cannot be read is left out: a webhook configuration may have been given anything.
     """
@@ -105,7 +105,7 @@ def merge_authorities(*bundles: bytes, now: datetime) -> bytes:
 
 
 def end_of(certificate: bytes) -> datetime:
-    """Return when a certificate goes out of force."""
+    """Return when a certificate expires."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 

@@ -1,6 +1,6 @@
-"""An object of Kubernetes -> the pods that it is or will make, wherever they are described in it.
+"""An object of Kubernetes -> the pods that it is or will create, wherever it describes them.
 
-Objects of other people's kinds may hold anything: what is not as expected counts as not there.
+Objects of other kinds may hold anything: what is not as expected counts as absent.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from memgate_service.admission.core.settings import Shape
 from memgate_service.admission.kubernetes.quantities import is_nothing
+from memgate_service.admission.kubernetes.settings import Shape
 
 JsonObject = Mapping[str, Any]
 
-#: what a pod's annotations may say to us
+#: annotations of a pod that are for us
 JOB = "memgate.dev/job"
 JOB_CONFIGMAP = "memgate.dev/job-configmap"
 GPU = "memgate.dev/gpu"
@@ -71,19 +71,19 @@ SHAPES: dict[str, Shape] = {
 class Container:
     """What a container asks for."""
 
-    #: where its ``resources`` stand
+    #: JSON pointer to its ``resources``
     pointer: str
-    #: of GPUs; what else it may want changes no answer
+    #: of GPUs; other resources change no answer
     limits: JsonObject
 
     @property
     def asked(self) -> JsonObject:
-        """What of it is more than nothing."""
+        """Those that are more than nothing."""
         return {name: value for name, value in self.limits.items() if not is_nothing(value)}
 
 
 class Rule(NamedTuple):
-    """What a label of a node must be, to tell its GPU."""
+    """What a label of a node must be; the label says which GPU the node has."""
 
     label: str
     #: one of these; or more than the first
@@ -97,21 +97,21 @@ Term = tuple[Rule, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod, or what says how pods will be."""
+    """A pod, or the template of pods."""
 
-    #: where it stands; empty for a pod itself
+    #: JSON pointer to it; empty for a pod itself
     pointer: str
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
     #: what its node must be: one of these must hold, and one without rules holds for every GPU
     nodes: tuple[Term, ...]
     scheduler: str
-    #: it is written as a pod is; else only its resources are known
+    #: it is written as a pod is; otherwise only its resources are known
     is_template: bool = True
 
     @property
     def label(self) -> str:
-        """For people: spec.template."""
+        """Name it for people: spec.template."""
         return self.pointer.strip("/").replace("/", ".") or "the pod"
 
 
@@ -136,12 +136,12 @@ def is_set(document: JsonObject, pointer: str) -> bool:
 
 
 def as_object(value: object) -> JsonObject:
-    """Return an object, an empty one for anything else."""
+    """Return an object; an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: object) -> list[Any]:
-    """Return a list, an empty one for anything else."""
+    """Return a list; an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
@@ -156,7 +156,7 @@ def unescape(part: str) -> str:
 
 
 def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[str, object]]:
-    """Yield what stands where a pointer with ``*`` in it leads."""
+    """Yield the pointers, and what is there, that a pointer with ``*`` in it stands for."""
     if not pattern:
         yield pointer, value
         return
@@ -208,7 +208,7 @@ def _container(pointer: str, container: JsonObject) -> Container:
 
 
 def _containers(pointer: str, spec: JsonObject) -> tuple[Container, ...]:
-    """Return a pod's containers; if none of them wants a GPU, also those before that do."""
+    """Return a pod's containers; if none of them wants a GPU, also the init containers that do."""
     main, before = (
         [
             _container(f"{pointer}/{name}/{index}/resources", as_object(container))
@@ -232,7 +232,7 @@ def _nodes(spec: JsonObject) -> tuple[Term, ...]:
 
 
 def select_node(labels: Mapping[str, str]) -> Term:
-    """Return what labels, which a node must have, tell of its GPU."""
+    """Return what the labels that a node must have say about its GPU."""
     wanted = (*PRODUCT_LABELS, MEMORY_LABEL)
     return tuple(Rule(label, (labels[label],)) for label in wanted if label in labels)
 
@@ -250,7 +250,7 @@ def _expressed(term: JsonObject) -> Iterator[Rule]:
 
 
 def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:
-    """Return what is noted on a pod and on what makes it: the object, templates of jobs in it."""
+    """Return the annotations of a pod and of what creates it: the object, job templates in it."""
     inside: object = document
     given = _annotations(document)
     for key in pointer.split("/")[1:]:
@@ -266,8 +266,8 @@ def _part(value: object, key: str) -> object:
 
 
 def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:
-    """The nearer to a pod an annotation is, the more it counts."""
-    if {JOB, JOB_CONFIGMAP} & inner.keys():  # either says what the job is
+    """Combine annotations: the nearer to the pod one is, the more it counts."""
+    if {JOB, JOB_CONFIGMAP} & inner.keys():  # either describes the job
         outer = {name: text for name, text in outer.items() if name not in (JOB, JOB_CONFIGMAP)}
     return {**outer, **inner}
 

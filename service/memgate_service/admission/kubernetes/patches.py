@@ -1,7 +1,7 @@
-"""What shall stand where in an object -> the JSON Patch (RFC 6902) that makes it so.
+"""Values and where they belong in an object -> the JSON Patch (RFC 6902) that sets them.
 
-What we write is noted in an annotation of the object, so that it can be told from what a person
-wrote, changed when the answer changes, and taken away again: ``take_back``.
+What we write is recorded in an annotation of the object, so that it can be told apart from what a
+person wrote, changed when the answer changes, and removed again: ``take_back``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILLED = "memgate.dev/filled"
 ESTIMATE = "memgate.dev/estimate"
 ESTIMATE_ID = "memgate.dev/estimate-id"
 
-#: all that is ever filled in: the note of it is anybody's to write, and we take away what it says
+#: all that is ever filled in: anybody can write that annotation, and we remove what it names
 _FILLABLE = re.compile(
     r"/.*/limits/(nvidia\.com~1gpumem|nvidia\.com~1mig-[^/]+|volcano\.sh~1vgpu-memory)"
     r"|/.*/nodeSelector/nvidia\.com~1gpu\.product"
@@ -32,12 +32,12 @@ Patch = list[dict[str, Any]]
 
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
-#: stands for nothing: null is a value
+#: nothing is there; null would be a value
 _NOTHING = object()
 
 
 def annotation(name: str) -> str:
-    """Return where an annotation of an object stands."""
+    """Return the pointer to an annotation of an object."""
     return f"/metadata/annotations/{escape(name)}"
 
 
@@ -54,12 +54,12 @@ def as_written(document: JsonObject) -> JsonObject:
 
 
 def take_back(document: JsonObject) -> Patch:
-    """Return what undoes all that we wrote into an object."""
+    """Return the patch that removes all that we wrote into an object."""
     return fill(document, {}, {})
 
 
 def fill(document: JsonObject, filled: Mapping[str, Any], annotations: Mapping[str, str]) -> Patch:
-    """Return what makes an object hold these values and annotations, and no older ones of ours."""
+    """Return the patch that sets these values and annotations and removes older ones of ours."""
     wanted: dict[str, Any] = dict(filled)
     notes = dict(annotations)
     if filled:
@@ -76,7 +76,7 @@ def fill(document: JsonObject, filled: Mapping[str, Any], annotations: Mapping[s
     changed = copy.deepcopy(dict(document))
     patch: Patch = []
     for pointer in stale:
-        if _look_up(changed, pointer) is not _NOTHING:  # one place may be written in two ways
+        if _look_up(changed, pointer) is not _NOTHING:  # one target may be written in two ways
             _step(changed, patch, {"op": "remove", "path": pointer})
     for pointer, value in wanted.items():
         put(changed, patch, pointer, value)
@@ -84,7 +84,7 @@ def fill(document: JsonObject, filled: Mapping[str, Any], annotations: Mapping[s
 
 
 def put(changed: dict[str, Any], patch: Patch, pointer: str, value: Any) -> None:
-    """Add to a patch what sets a value, and what it stands in; ``changed`` goes along."""
+    """Add steps to a patch that set a value, and its parents; ``changed`` is changed likewise."""
     if _look_up(changed, pointer) == value:
         return
     parts = pointer[1:].split("/")
@@ -109,7 +109,7 @@ def _step(changed: dict[str, Any], patch: Patch, step: dict[str, Any]) -> None:
 
 
 def _filled(document: JsonObject) -> dict[str, Any]:
-    """Read what we noted; whoever wrote nonsense there had nothing filled in."""
+    """Read what we recorded; what cannot be read counts as nothing."""
     text = _look_up(document, annotation(FILLED))
     try:
         noted = msgspec.json.decode(text) if isinstance(text, str) else {}
@@ -120,7 +120,7 @@ def _filled(document: JsonObject) -> dict[str, Any]:
 
 
 def _look_up(document: Any, pointer: str) -> Any:
-    """Return what stands somewhere; ``_NOTHING`` if nothing does."""
+    """Return the value at a pointer; ``_NOTHING`` if there is none."""
     for part in pointer[1:].split("/"):
         key = unescape(part)
         if isinstance(document, dict):
@@ -133,10 +133,10 @@ def _look_up(document: Any, pointer: str) -> Any:
 
 
 def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
-    """Do one step of a patch; what it stands in is there.
+    """Do one step of a patch; the parent of its target exists.
 
     Raises:
-        InputError: if that is neither a list nor an object.
+        InputError: if that parent is neither a list nor an object.
     """
     parent, _, last = step["path"].rpartition("/")
     key = unescape(last)
@@ -148,7 +148,7 @@ def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
         else:
             inside.insert(index, step["value"])
     elif not isinstance(inside, dict):
-        raise InputError(f"{step['path']} cannot be set: {parent} is no object")
+        raise InputError(f"{step['path']} cannot be set: {parent} is not an object")
     elif step["op"] == "remove":
         inside.pop(key)
     else:

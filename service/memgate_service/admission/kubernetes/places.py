@@ -1,8 +1,8 @@
-"""A pod -> the places where it may come to run: kinds of GPU, and how much of each it declared.
+"""A pod -> the places where it may run: kinds of GPU, and how much of each it declared.
 
-A GPU is named by (the first that says so counts) the name of a MIG resource, a node's labels in
-its selector and its affinity, our own annotation, the GPUs that the operator says the cluster has.
-Our annotation binds no scheduler: beside the others it counts only if it says less.
+A GPU is named by the first of these that says something: the name of a MIG resource, a node's
+labels in selector and affinity, our own annotation, the GPUs that the operator says the cluster
+has. Our annotation binds no scheduler: beside the others it counts only if it says less.
 Memory is declared to HAMi, Volcano, Koordinator or KAI: a job may not take more than that, however
 large the GPU.
 """
@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 
 import msgspec
 
-from memgate.errors import InputError
+from memgate.errors import InputError, OperatorError
 from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, find_products, parse_gpu
 from memgate.units import GIB, MIB
+from memgate_service.admission.core.places import Declared, Place, Unit
 from memgate_service.admission.kubernetes.objects import (
     GPU,
     MEMORY_LABEL,
@@ -51,63 +51,20 @@ _PERCENT = (
     "koordinator.sh/gpu",
 )
 
-#: on which a job is run if nobody says where its pod will; the largest if it declares more
+#: on which a job is run if nothing says where its pod will; the largest if it declares more
 _REFERENCE = "a100-80"
 _LARGEST = max(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
 
 #: the profile of a MIG part: 1g.10gb, 1g.10gb.me; its size is the second figure
 _PROFILE = re.compile(r"\d+g\.(\d+)gb(?:\..+)?")
 
-
-#: what a job sees of the memory that a node's label tells: the label counts what the GPU keeps to
+#: the share of the memory in a node's label that a job sees: the label counts what the GPU keeps to
 #: itself. A T4 (15360 MiB) shows 14909, an RTX 4060 (8188) 7933, which is the least share we know
 _SEEN = Decimal("0.968")
 
-#: KAI's, of a pod
-_MEMORY_NOTE = "annotation gpu-memory"
-_FRACTION = "annotation gpu-fraction"
 
-
-class UnknownGpuError(InputError):
-    """A pod names a GPU that the catalogue has not; that is no fault of the pod."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A GPU, or a part of one."""
-
-    gpu: GpuSpec
-    #: how much of it a pod declared, and where; None is all of it
-    declared_bytes: int | None = None
-    declared_by: str = ""
-    #: nobody said that it would be this one
-    is_assumed: bool = False
-
-    @property
-    def capacity_bytes(self) -> int:
-        """What a job can have there."""
-        if self.declared_bytes is None:
-            return self.gpu.memory_bytes
-        return min(self.declared_bytes, self.gpu.memory_bytes)
-
-    @property
-    def is_part(self) -> bool:
-        """A job gets less than the GPU has, because its pod says so."""
-        return self.capacity_bytes < self.gpu.memory_bytes
-
-    @property
-    def is_share(self) -> bool:
-        """That is declared as so much of the GPU, whichever it is."""
-        return self.declared_by in (*_PERCENT, _FRACTION)
-
-    def as_declared(self, size_bytes: int) -> str:
-        """Write so much of the GPU as it is declared there: 8772 MiB, 60 %, 0.6; rounded up."""
-        hundredths = -(-100 * size_bytes // self.gpu.memory_bytes)
-        if self.declared_by in _PERCENT:
-            return f"{hundredths} %"
-        if self.declared_by == _FRACTION:
-            return f"{hundredths / 100:g}"
-        return f"{-(-size_bytes // MIB)} MiB"
+class UnknownLabelError(OperatorError):
+    """A node's label names a GPU that the catalogue does not have: not the author's mistake."""
 
 
 def asks_for_gpu(pod: Pod) -> bool:
@@ -129,7 +86,7 @@ def find_places(pod: Pod, cluster: tuple[GpuSpec, ...]) -> tuple[Place, ...]:
     """Return where a pod may run; one place that is assumed if nothing is known.
 
     Raises:
-        UnknownGpuError: if it names a GPU that is not in the catalogue.
+        UnknownLabelError: if a label names a GPU that is not in the catalogue.
         InputError: if what is declared makes no sense.
     """
     gpus = _named(pod) or cluster
@@ -147,7 +104,7 @@ def _named(pod: Pod) -> tuple[GpuSpec, ...]:
     own = _annotated(pod.annotations[GPU])
     try:
         required = _required(pod, own)
-    except UnknownGpuError:  # that is what the annotation is for
+    except UnknownLabelError:  # that is what the annotation is for
         required = ()
     smaller = (min(gpu, own, key=lambda one: one.memory_bytes) for gpu in required)
     return tuple(dict.fromkeys(smaller)) or (own,)
@@ -223,7 +180,7 @@ def _cards(label: str) -> tuple[GpuSpec, ...]:
     profile = profile.removesuffix("-SHARED")
     if _PROFILE.fullmatch(profile) and find_product(card) is not None:
         return _slices(profile, [card])
-    raise UnknownGpuError(
+    raise UnknownLabelError(
         f"the GPU {label!r} is not in the catalogue (see: memgate gpus); describe it in the"
         f""" annotation {GPU}: '{{"memory_bytes": N, "compute_capability": "8.6"}}'"""
     )
@@ -241,7 +198,7 @@ def _slices(profile: str, products: list[str]) -> tuple[GpuSpec, ...]:
         return tuple(ours)
     size = _PROFILE.fullmatch(profile)
     if size is None:
-        raise InputError(f"{MIG_PREFIX}{profile}: no MIG profile, such as 1g.10gb")
+        raise InputError(f"{MIG_PREFIX}{profile}: not a MIG profile, such as 1g.10gb")
     like = find_gpu(cards[0]) if cards else CATALOGUE[_REFERENCE]
     return (_described(int(size.group(1)) * GIB * 95 // 100, like),)  # a job sees a little less
 
@@ -253,39 +210,41 @@ def _described(memory_bytes: int, like: GpuSpec = CATALOGUE[_REFERENCE]) -> GpuS
 
 
 def _assumed(pod: Pod) -> Place:
-    """Return a place for a pod that may come to any GPU: what a share of it is, nobody knows."""
+    """Return a place for a pod that may run on any GPU: how much a share of it is, is not known."""
     gpu = CATALOGUE[_REFERENCE]
-    list(_declared_shares(pod, gpu))  # what makes no sense is said all the same
+    list(_declared_shares(pod, gpu))  # what makes no sense is refused all the same
     declared = list(_declared(pod))
-    least = min(declared)[0] if declared else 0
+    least = min((one.size_bytes for one in declared), default=0)
     return _place(gpu if least <= gpu.memory_bytes else _LARGEST, declared, is_assumed=True)
 
 
-def _place(gpu: GpuSpec, declared: list[tuple[int, str]], *, is_assumed: bool) -> Place:
-    if not declared:
-        return Place(gpu=gpu, is_assumed=is_assumed)
-    least, by = min(declared)
-    return Place(gpu=gpu, declared_bytes=least, declared_by=by, is_assumed=is_assumed)
+def _place(gpu: GpuSpec, declared: list[Declared], *, is_assumed: bool) -> Place:
+    """Return a GPU, or of it the least that is declared."""
+    least = min(declared, key=lambda one: (one.size_bytes, one.name), default=None)
+    return Place(gpu=gpu, declared=least, is_assumed=is_assumed)
 
 
-def _declared(pod: Pod) -> Iterator[tuple[int, str]]:
-    """Yield how much memory of its GPU a pod declares, and by what."""
+def _declared(pod: Pod) -> Iterator[Declared]:
+    """Yield how much memory of its GPU a pod declares."""
     for container in pod.containers:
         for name, unit in _MEMORY.items():
             if name in container.asked:
-                yield int(read_quantity(name, container.asked[name]) * unit), name
+                size_bytes = int(read_quantity(name, container.asked[name]) * unit)
+                yield Declared(size_bytes=size_bytes, name=name)
     if "gpu-memory" in pod.annotations:
         amount = read_quantity("gpu-memory", pod.annotations["gpu-memory"])
-        yield int(amount * MIB), _MEMORY_NOTE
+        yield Declared(size_bytes=int(amount * MIB), name="annotation gpu-memory")
 
 
-def _declared_shares(pod: Pod, gpu: GpuSpec) -> Iterator[tuple[int, str]]:
-    """Yield how much that is which a pod declares as a share of its GPU."""
+def _declared_shares(pod: Pod, gpu: GpuSpec) -> Iterator[Declared]:
+    """Yield how much memory it is that a pod declares as a share of its GPU."""
     for container in pod.containers:
         for name in _PERCENT:
             if name in container.asked:
                 percent = min(read_quantity(name, container.asked[name]), Decimal(100))
-                yield int(gpu.memory_bytes * percent / 100), name
+                size_bytes = int(gpu.memory_bytes * percent / 100)
+                yield Declared(size_bytes=size_bytes, name=name, unit=Unit.PERCENT)
     if "gpu-fraction" in pod.annotations:
         fraction = read_quantity("gpu-fraction", pod.annotations["gpu-fraction"])
-        yield int(gpu.memory_bytes * min(fraction, Decimal(1))), _FRACTION
+        size_bytes = int(gpu.memory_bytes * min(fraction, Decimal(1)))
+        yield Declared(size_bytes=size_bytes, name="annotation gpu-fraction", unit=Unit.FRACTION)

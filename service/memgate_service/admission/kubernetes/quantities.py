@@ -23,7 +23,7 @@ def read_quantity(name: str, value: object) -> Decimal:
     """Read an amount above 0.
 
     Raises:
-        InputError: if it is none, naming it.
+        InputError: if it is not one, naming it.
     """
     found = _QUANTITY.fullmatch(str(value))
     if found is None:
@@ -37,6 +37,6 @@ def read_quantity(name: str, value: object) -> Decimal:
 
 
 def is_nothing(value: object) -> bool:
-    """Say whether an amount is 0: who asks for no GPU asks for none."""
+    """Say whether an amount is 0: a request for no GPU is not a request."""
     found = _QUANTITY.fullmatch(str(value))
     return found is not None and Decimal(found.group(1)) == 0

@@ -1,4 +1,4 @@
-"""An AdmissionReview's bytes -> what is asked; what is decided -> the AdmissionReview that says so.
+"""The bytes of an AdmissionReview -> a ``Review``; a ``WebhookAnswer`` -> the bytes to send back.
 
 Only ``admission.k8s.io/v1``. The API server asks about one object, and wants its ``uid`` back.
 """
@@ -12,20 +12,20 @@ from typing import Any, Literal
 
 import msgspec
 
-from memgate_service.http.errors import ProblemError
+from memgate.errors import InputError
 
 #: longest warning that every API server shows whole
 _MAX_WARNING = 250
 
-#: it shows 4 KiB of them
+#: an API server shows 4 KiB of them
 _MAX_WARNINGS = 11
 
-#: a person's own text may be quoted in it, and be as long as an annotation
+#: a message may quote a person's own text, which may be as long as an annotation
 _MAX_MESSAGE = 2000
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What sort of object it is."""
+    """The kind of an object."""
 
     kind: str
     group: str = ""
@@ -37,14 +37,14 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who wants it."""
+    """The user who makes the request."""
 
     username: str = ""
     groups: list[str] = []
 
 
 class Review(msgspec.Struct, frozen=True, rename="camel"):
-    """What the API server asks, as far as we look at it."""
+    """What the API server asks, as far as we read it."""
 
     uid: str
     kind: Kind
@@ -79,7 +79,7 @@ class Status(msgspec.Struct, omit_defaults=True):
 
 
 class Response(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
-    """What is said to it."""
+    """The decision, as the API server wants it."""
 
     uid: str
     allowed: bool
@@ -92,7 +92,7 @@ class Response(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel")
 
 
 class ReviewResponse(msgspec.Struct, rename="camel"):
-    """What the API server gets."""
+    """What the API server is sent."""
 
     response: Response
     api_version: _Version = "admission.k8s.io/v1"
@@ -102,16 +102,18 @@ class ReviewResponse(msgspec.Struct, rename="camel"):
 _DECODER = msgspec.json.Decoder(ReviewRequest)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API server is told."""
+class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a webhook decides about an object."""
 
     allowed: bool
     message: str = ""
     code: int = 403
     retry_seconds: int | None = None
-    """When a refusal may be over: clients of Kubernetes try again by themselves."""
+    """When to try again what is refused for now: clients of Kubernetes do so by themselves."""
     warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] = ()
+    outcome: str = ""
+    """For the metrics: a ``Decision``, or ``wrong`` for a mistake; empty if nothing was judged."""
     notes: dict[str, str] = {}
     """For the audit log of the cluster."""
 
@@ -120,16 +122,16 @@ def read_review(body: bytes) -> Review:
     """Read what is asked.
 
     Raises:
-        ProblemError: 422 if it is no AdmissionReview of v1.
+        InputError: if it is not an AdmissionReview of v1.
     """
     try:
         return _DECODER.decode(body).request
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ProblemError(422, f"not an AdmissionReview of admission.k8s.io/v1: {error}") from None
+        raise InputError(f"not an AdmissionReview of admission.k8s.io/v1: {error}") from None
 
 
-def write_review(review: Review, answer: Answer) -> bytes:
-    """Write what is said."""
+def write_review(review: Review, answer: WebhookAnswer) -> bytes:
+    """Write what was decided."""
     response = Response(
         uid=review.uid,
         allowed=answer.allowed,
@@ -143,7 +145,7 @@ def write_review(review: Review, answer: Answer) -> bytes:
     return msgspec.json.encode(ReviewResponse(response))
 
 
-def _status(answer: Answer) -> Status:
+def _status(answer: WebhookAnswer) -> Status:
     later = answer.retry_seconds
     return Status(
         code=answer.code,
@@ -154,7 +156,7 @@ def _status(answer: Answer) -> Status:
 
 
 def _parts(warning: str) -> list[str]:
-    """Say in two warnings what is too long for one: what to do stands at the end."""
+    """Make two warnings of one that is too long: what to do is at its end."""
     flat = _short(warning, 2 * _MAX_WARNING)
     if len(flat) <= _MAX_WARNING:
         return [flat]

@@ -1,29 +1,32 @@
-"""A pod and what its job needs -> what its scheduler lacks: memory, a part of a GPU, a node.
+"""A pod and what its job needs -> what to fill in: memory, a part of a GPU, a node.
 
 Only what is missing is filled in. What a person wrote is left as it is, whether too much or too
-little: the other webhook says so if it does not suffice.
+little: the other webhook refuses what is too little.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from memgate.decision import Decision
 from memgate.gpus import GpuSpec
 from memgate.report import Estimate
 from memgate.units import MIB
-from memgate_service.admission.core.settings import FILLS, AdmissionSettings, split
-from memgate_service.admission.kubernetes.cases import Case
+from memgate_service.admission.core.answers import KnownAnswer
+from memgate_service.admission.kubernetes.cases import PodCase
 from memgate_service.admission.kubernetes.objects import PRODUCT_LABEL, Pod, escape
 from memgate_service.admission.kubernetes.places import MIG_PREFIX, asks_for_gpu, names_gpu
+from memgate_service.admission.kubernetes.settings import FILLS, AdmissionSettings, split
 
 _GPU = "nvidia.com/gpu"
 _HAMI = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage")
 _VOLCANO = ("volcano.sh/vgpu-memory", "volcano.sh/vgpu-memory-percentage")
 
 
-def find_missing(case: Case, estimate: Estimate, settings: AdmissionSettings) -> dict[str, Any]:
-    """Return what to fill in, by where it goes."""
+def find_missing(case: PodCase, estimate: Estimate, settings: AdmissionSettings) -> dict[str, Any]:
+    """Return what to fill in, by the JSON pointer to where."""
     is_auto = settings.right_size == "auto"
     wanted = FILLS if is_auto else split(settings.right_size)
     pod, mib = case.pod, _mib(case, estimate)
@@ -41,12 +44,12 @@ def find_missing(case: Case, estimate: Estimate, settings: AdmissionSettings) ->
     return found
 
 
-def _mib(case: Case, estimate: Estimate) -> str:
-    """Return what a job needs at most; of a GPU that may be too small, all that it has.
+def _mib(case: PodCase, estimate: Estimate) -> str:
+    """Return what a job needs; of a GPU that may be too small, all that it has.
 
-    Nothing has room for more: who was to be let in with a warning would wait for ever.
+    No node has room for more: a pod that was let in with a warning would never be scheduled.
     """
-    needed = -(-estimate.upper_bound_bytes // MIB)
+    needed = -(-estimate.needs_bytes // MIB)
     if case.is_unplaced:
         return str(needed)
     return str(min(needed, max(place.gpu.memory_bytes for place in case.places) // MIB))
@@ -71,7 +74,7 @@ def _kai(pod: Pod, mib: str) -> dict[str, str]:
 def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str, str]:
     """Ask for the smallest part of a GPU of the cluster that fits, if no GPU is asked for."""
     fitting = [gpu for gpu in cluster if " MIG " in gpu.product and gpu.name in estimate.fits_on]
-    has_room = pod.is_template and pod.containers  # else its resources come from elsewhere
+    has_room = pod.is_template and pod.containers  # otherwise its resources come from elsewhere
     if asks_for_gpu(pod) or not has_room or not fitting:
         return {}
     profile = fitting[0].product.rpartition(" MIG ")[2]
@@ -90,13 +93,24 @@ def _node(pod: Pod, estimate: Estimate, settings: AdmissionSettings) -> dict[str
     return {f"{pod.pointer}/spec/nodeSelector/{escape(PRODUCT_LABEL)}": label}
 
 
-def as_annotation(job_id: str, gpu: str, estimate: Estimate) -> Mapping[str, Any]:
-    """Return what an object's annotation tells of an estimate."""
-    return {
-        "decision": estimate.decision,
-        "gpu": gpu,
-        "id": job_id,
-        "peak_bytes": estimate.peak_bytes,
-        "required_bytes": estimate.required_bytes,
-        "upper_bound_bytes": estimate.upper_bound_bytes,
-    }
+class EstimateNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the annotation ``memgate.dev/estimate`` says."""
+
+    decision: Decision
+    gpu: str
+    """The GPUs that the object may get, with commas."""
+    needs_bytes: int
+    id: str
+    page: str
+
+
+def write_note(case: PodCase, answer: KnownAnswer) -> str:
+    """Write the annotation that says what was filled in rests on."""
+    note = EstimateNote(
+        decision=answer.estimate.decision,
+        gpu=",".join(place.gpu.name for place in case.places),
+        needs_bytes=answer.estimate.needs_bytes,
+        id=answer.job_id,
+        page=answer.page,
+    )
+    return msgspec.json.encode(note).decode()

@@ -1,7 +1,7 @@
-"""A Secret that is there -> its values, read, and changed only if it is still what was read.
+"""A Secret that exists -> its values, read, and changed only if it is still what was read.
 
-Needs ``get`` and ``patch`` on it, by name. It is never made here: a right to make Secrets cannot
-be bound to a name, so that who has it could make any.
+Needs ``get`` and ``patch`` on it, by name. It is never created here: the right to create Secrets
+cannot be limited to one name.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Secret:
         return {key: base64.b64decode(value) for key, value in data.items()}
 
     def write(self, values: Mapping[str, bytes]) -> None:
-        """Have it hold these, and nothing else.
+        """Replace all of its values.
 
         Raises:
-            ClusterError: of status 409 if somebody has changed it since it was read.
+            ClusterError: with status 409 if it has changed since it was read.
         """
         data = {key: base64.b64encode(value).decode() for key, value in values.items()}
         patch: Patch = [unchanged(self._document), {"op": "add", "path": "/data", "value": data}]
@@ -48,6 +48,6 @@ class Secret:
 
 
 def unchanged(document: JsonObject) -> dict[str, Any]:
-    """Return what makes a patch fail with 409 if the object is another by now."""
+    """Return a step that makes a patch fail with 409 if the object has changed."""
     version = as_object(document.get("metadata")).get("resourceVersion")
     return {"op": "replace", "path": "/metadata/resourceVersion", "value": version}

@@ -1,11 +1,11 @@
 """Workloads of Kueue that wait for an admission check of ours -> Ready, Retry or Rejected.
 
 An AdmissionCheck whose ``controllerName`` is ours is answered by ``memgate controller --kueue``.
-Kueue asks once it has reserved quota: by then it has chosen flavors, and their node labels tell on
+Kueue asks once it has reserved quota: by then it has chosen flavors, and their node labels say on
 which GPU a job will run. A check waits for its answer, with the quota, for as long as a webhook
 would (``MEMGATE_ADMISSION_WAIT_SECONDS``); then ``MEMGATE_ADMISSION_ON_TIMEOUT`` decides.
 
-Not here: what a job needs (``judgement``), and starting or stopping it, which is Kueue's.
+Not here: what a job needs (``core``), and starting or stopping it, which Kueue does.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from memgate.decision import Decision
 from memgate.errors import InputError
-from memgate_service.admission.core.judgement import Finding, Judgement, Outcome, judge
-from memgate_service.admission.core.settings import AdmissionSettings, Shape
+from memgate_service.admission.core.judgement import Judgement
+from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.objects import (
     JOB,
@@ -31,6 +32,7 @@ from memgate_service.admission.kubernetes.objects import (
 )
 from memgate_service.admission.kubernetes.patches import Patch, put
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
+from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
 
 #: what an AdmissionCheck says if it is ours to answer
@@ -39,7 +41,7 @@ CONTROLLER = "memgate.dev/admission-check"
 _GROUP = "kueue.x-k8s.io"
 _SHAPE = Shape(templates=("/spec/podSets/*/template",))
 
-#: when Kueue shall try again what had no answer in time; it gives the quota to others meanwhile
+#: when Kueue is to try again what had no answer in time; others get the quota meanwhile
 _REQUEUE_SECONDS = 60
 
 _DONE = {"Ready": Done(num_released=1), "Pending": Done(num_waiting=1)}
@@ -75,7 +77,7 @@ class KueueController(Rounds):
         return done
 
     def _activate(self) -> set[str]:
-        """Return the names of our checks; Kueue uses none that its controller has not greeted."""
+        """Return the names of our checks; Kueue uses only those whose controller is active."""
         resource = self._cluster.find(f"AdmissionCheck.{_GROUP}")
         names = set()
         for check in self._cluster.list(resource) if resource else ():
@@ -116,22 +118,27 @@ class KueueController(Rounds):
 
     def _reply(self, workload: JsonObject, index: int, flavors: Flavors, now: datetime) -> Reply:
         namespace = str(as_object(workload.get("metadata")).get("namespace", ""))
+        since = _time(_checks(workload)[index].get("lastTransitionTime"), now)
+        waited_seconds = (now - since).total_seconds()
         try:
-            judgement = self._judge_pods(namespace, place_pods(workload, flavors))
+            judgement = self._judge(namespace, place_pods(workload, flavors), waited_seconds)
         except InputError as error:
             return Reply("Rejected", f"memgate: {error.message}")
-        except ClusterError as error:
-            finding = Finding(outcome=Outcome.NO_ANSWER, message=error.message)
-            judgement = judge([finding], self._settings)
-        since = _checks(workload)[index].get("lastTransitionTime")
-        return decide_state(judgement, now - _time(since, now), self._settings)
+        return choose_state(judgement)
+
+    def _policy(self) -> Policy:
+        """Return the policy of the webhooks; a check waits for as long as they would."""
+        return replace(
+            self._settings.policy, patience_seconds=self._settings.admission_wait_seconds
+        )
 
 
 def find_waiting(workload: JsonObject, names: set[str]) -> Iterator[int]:
-    """Yield which of a Workload's checks are to be answered now.
+    """Yield the indexes of a Workload's checks that are to be answered now.
 
-    Not before quota is reserved. What is being evicted is let alone: an answer at that moment would
-    keep it out of the queue for ever. What runs already is not stopped by a check that came later.
+    Not before quota is reserved. What is being evicted is left alone: an answer at that moment
+    would keep it out of the queue for ever. What runs is not stopped by a check that was added
+    later.
     """
     conditions = as_list(as_object(workload.get("status")).get("conditions"))
     true = {one.get("type") for one in map(as_object, conditions) if one.get("status") == "True"}
@@ -161,29 +168,33 @@ def place_pods(workload: JsonObject, flavors: Flavors) -> tuple[Pod, ...]:
 
 
 def _place(pod: Pod, labels: Mapping[str, str]) -> Pod:
-    """Put a pod on nodes with these labels; a choice of GPUs that it left is made by that."""
+    """Put a pod on nodes with these labels: of the GPUs it allows, that chooses one."""
     chosen = select_node(labels)
     return replace(pod, nodes=tuple(dict.fromkeys((*chosen, *term) for term in pod.nodes)))
 
 
-def decide_state(
-    judgement: Judgement | None, waited: timedelta, settings: AdmissionSettings
-) -> Reply:
-    """Say what a check becomes, after it has waited for so long."""
+_STATES = {
+    Action.ADMIT: "Ready",
+    Action.REJECT: "Rejected",
+    Action.HOLD: "Pending",
+    Action.WAIT: "Pending",
+}
+
+
+def choose_state(judgement: Judgement | None) -> Reply:
+    """Say what a check becomes."""
     if judgement is None:
         return Reply("Ready", f"memgate: not checked: no pod template has the annotation {JOB}")
     message = f"memgate: {judgement.message}"
-    if judgement.outcome is not Outcome.NO_ANSWER:
-        states = {"admit": "Ready", "reject": "Rejected", "hold": "Pending"}
-        return Reply(states[judgement.action], message)
-    if waited < timedelta(seconds=settings.admission_wait_seconds):
+    if judgement.is_advice_pending:  # it is refused once, with what would fit
         return Reply("Pending", message)
-    states = {"admit": "Ready", "reject": "Retry", "hold": "Pending"}
-    return Reply(states[judgement.action], message)
+    if judgement.action is Action.REJECT and judgement.decision is Decision.UNKNOWN:
+        return Reply("Retry", message)
+    return Reply(_STATES[judgement.action], message)
 
 
 def write_reply(workload: JsonObject, index: int, reply: Reply, now: datetime) -> Patch:
-    """Return what sets a check; empty if it is so already, and it fails if somebody was faster."""
+    """Return the patch that sets a check; empty if nothing changes. Fails if the object changed."""
     check = _checks(workload)[index]
     if (check.get("state"), check.get("message")) == reply:
         return []
@@ -200,7 +211,7 @@ def write_reply(workload: JsonObject, index: int, reply: Reply, now: datetime) -
 
 
 def activate(check: JsonObject, now: datetime) -> Patch:
-    """Return what tells Kueue that somebody answers a check; empty if it knows."""
+    """Return the patch that tells Kueue that a check is answered; empty if it knows."""
     conditions = as_list(as_object(check.get("status")).get("conditions"))
     others = [one for one in conditions if as_object(one).get("type") != "Active"]
     known = [one for one in conditions if as_object(one).get("type") == "Active"]

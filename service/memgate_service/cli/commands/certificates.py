@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from memgate.errors import MissingExtraError
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli.commands.options import AsJson
 
 if TYPE_CHECKING:
@@ -44,14 +44,19 @@ def certificates_command(
     on the webhook configurations, and no other right.
     """
     try:
-        from memgate_service.admission.kubernetes.certificates import CertificateKeeper, Place
+        from memgate_service.admission.kubernetes.certificates import (
+            CertificateKeeper,
+            CertificateTarget,
+        )
     except ModuleNotFoundError as error:
         raise MissingExtraError.of(
             "memgate certificates", error, extra="service,kubernetes"
         ) from None
-    place = Place(namespace=namespace, secret=secret, hosts=tuple(host), webhook=webhook)
+    target = CertificateTarget(
+        namespace=namespace, secret=secret, hosts=tuple(host), webhook=webhook
+    )
     cluster = Cluster.connect(AdmissionSettings.from_environment().kubeconfig)
-    keeper = CertificateKeeper(cluster, place, lambda: datetime.now(UTC), timedelta(days=days))
+    keeper = CertificateKeeper(cluster, target, lambda: datetime.now(UTC), timedelta(days=days))
     kept = keeper.keep(force=force)
     typer.echo(_as_json(kept) if as_json else _as_text(kept, secret))
 

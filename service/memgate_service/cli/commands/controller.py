@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli.commands.options import ApiKey, Server
 from memgate_worker.logs import set_up_logs
 
@@ -30,7 +30,7 @@ def controller_command(
     MEMGATE_ADMISSION_* settings as the webhooks. The Helm chart sets up what it needs there.
     """
     from memgate import Client
-    from memgate_service.admission.kubernetes.controller import Controller
+    from memgate_service.admission.kubernetes.controller import HoldController
     from memgate_service.admission.kueue.controller import KueueController
 
     settings = AdmissionSettings.from_environment()
@@ -40,6 +40,6 @@ def controller_command(
         signal.signal(number, lambda *_: stopped.set())
     cluster = Cluster.connect(settings.kubeconfig)
     with Client(server, api_key=api_key, num_tries=1) as memgate:
-        make = KueueController if kueue else Controller
+        make = KueueController if kueue else HoldController
         controller = make(cluster, memgate, settings)
         controller.run(interval, lambda seconds: not stopped.wait(seconds))

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.errors import InputError, PassingError
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.secret import Secret
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import QueueClient, QueueError
 from memgate_worker.queue.keys import KeyRing, Role

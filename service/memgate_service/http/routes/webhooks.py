@@ -8,14 +8,20 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from memgate_service.admission.core.asking import Patience, read_patience
+from memgate.errors import InputError
 from memgate_service.admission.kubernetes import gate
-from memgate_service.admission.kubernetes.review import Answer, Review, read_review, write_review
+from memgate_service.admission.kubernetes.gate import WebhookGate
+from memgate_service.admission.kubernetes.review import (
+    Review,
+    WebhookAnswer,
+    read_review,
+    write_review,
+)
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import JSON, json_body
 from memgate_service.http.dependencies import Parts, TheParts
-from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import PROBLEMS, WRONG_TYPE, review_bodies
+from memgate_service.http.queue_asker import QueueAsker, read_timeout
 from memgate_worker.queue.keys import Role
 
 webhooks = APIRouter(
@@ -27,13 +33,13 @@ webhooks = APIRouter(
 
 Timeout = Annotated[
     str | None,
-    Query(description="How long the API server waits, as it says it.", examples=["10s"]),
+    Query(description="How long the API server waits, as it writes it.", examples=["10s"]),
 ]
 
 
 @webhooks.post("/validate", openapi_extra=review_bodies())
 async def validate(request: Request, parts: TheParts, timeout: Timeout = None) -> Response:
-    """Shall this object be let in? Those without the annotation `memgate.dev/job` are."""
+    """Let this object in, or refuse it. Without the annotation `memgate.dev/job` it is let in."""
     return await _answer(request, parts, timeout, gate.validate)
 
 
@@ -47,14 +53,18 @@ async def _answer(
     request: Request,
     parts: Parts,
     timeout: str | None,
-    decide: Callable[[Parts, Review, Patience], Awaitable[Answer]],
+    decide: Callable[[WebhookGate, Review], Awaitable[WebhookAnswer]],
 ) -> Response:
     review = read_review(await json_body(request))
-    patience = read_patience(timeout, parts.settings.admission_wait_seconds)
+    budget = read_timeout(timeout, parts.settings.admission_wait_seconds)
+    asker = QueueAsker(parts, budget, is_dry_run=review.dry_run)
     try:
-        answer = await decide(parts, review, patience)
+        answer = await decide(WebhookGate(settings=parts.settings, do=asker.do), review)
     except RecursionError:
-        raise ProblemError(422, "the object is nested too deeply") from None
+        raise InputError("the object is nested too deeply") from None
+    if answer.outcome:
+        allowed = "yes" if answer.allowed else "no"
+        parts.metrics.admissions.labels(answer.outcome, allowed).inc()
     if answer.notes:
         request.state.admission = answer.notes
     return Response(write_review(review, answer), media_type=JSON)

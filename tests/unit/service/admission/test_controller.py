@@ -12,16 +12,23 @@ from typing import Any
 import pytest
 
 from memgate.client.conversation import ServedEstimate
-from memgate.client.errors import AnswerError, NotDoneError
+from memgate.client.errors import (
+    AnswerError,
+    ClientError,
+    NotDoneError,
+    RefusedError,
+    UnreachableError,
+)
 from memgate.contract import Work, WorkKind
+from memgate.errors import Fault
 from memgate.units import GIB
-from memgate_service.admission.core.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
-from memgate_service.admission.kubernetes.controller import Controller
+from memgate_service.admission.kubernetes.controller import HoldController
 from memgate_service.admission.kubernetes.holding import hold
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.admission.kubernetes.patches import patched
 from memgate_service.admission.kubernetes.rounds import Done
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from tests.admission import SPEC, T4, answer_work, make_estimate, make_job, make_pod
 
 _KINDS = {"Pod": Resource("v1", "pods"), "Job.batch": Resource("batch/v1", "jobs")}
@@ -36,8 +43,9 @@ class FakeCluster:
         self.told: list[tuple[str, str]] = []
         self.refuses = False
         self.config_maps: dict[str, dict[str, str]] = {}
+        self.config_maps_status = 404
 
-    def forget(self) -> None:
+    def forget_kinds(self) -> None:
         """Look at kinds again."""
 
     def find(self, kind: str) -> Resource | None:
@@ -55,12 +63,16 @@ class FakeCluster:
             raise ClusterError("no", 409)
         self.patches.append((resource.plural, patch))
 
-    def tell(self, resource: Any, kind: str, document: Any, reason: str, message: str) -> None:
+    def record_event(
+        self, resource: Any, kind: str, document: Any, reason: str, message: str
+    ) -> None:
         """Note an event."""
         self.told.append((reason, message))
 
     def read_config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return a ConfigMap."""
+        if f"{namespace}/{name}" not in self.config_maps:
+            raise ClusterError("no such ConfigMap", self.config_maps_status)
         return self.config_maps[f"{namespace}/{name}"]
 
 
@@ -94,7 +106,7 @@ def _held(document: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _round(cluster: FakeCluster, said: Any, **settings: Any) -> Done:
-    controller = Controller(
+    controller = HoldController(
         cluster,  # type: ignore[arg-type]
         FakeMemgate(said),  # type: ignore[arg-type]
         AdmissionSettings(**settings),
@@ -139,25 +151,32 @@ def test_what_does_not_fit_stays_held() -> None:
     marked = [{"op": "add", "path": "/metadata/labels/memgate.dev~1held", "value": "rejected"}]
     assert [patch for _, patch in cluster.patches] == [marked, marked]
     assert all("does not fit" in message for _, message in cluster.told)
-    batches = ["Largest batch that fits: 16 (now 64)." in message for _, message in cluster.told]
+    batches = [
+        "batch size 16 fits, the largest that does" in message for _, message in cluster.told
+    ]
     assert batches == [True, False]  # advice: nobody waits for it for long
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        NotDoneError("0" * 32, 0),
-        AnswerError("busy", code="QUEUE_FULL", status=429),
-        AnswerError("who are you?", code="NO_KEY", status=401),
-    ],
-)
+#: why there is no answer, although nothing is wrong with the job
+_NO_ANSWERS: list[ClientError] = [
+    NotDoneError("0" * 32, 0),
+    UnreachableError("away"),
+    AnswerError("busy", code="QUEUE_FULL", fault=Fault.PASSING, status=429),
+    AnswerError("it was killed", code="PROCESS_LOST", fault=Fault.PASSING, job="0" * 32),
+    AnswerError("not installed", code="RUNTIME_MISSING", fault=Fault.OPERATOR, job="0" * 32),
+    RefusedError("no key", code="NO_KEY", fault=Fault.CALLER, status=401),
+]
+
+
+@pytest.mark.parametrize("said", _NO_ANSWERS, ids=[error.code for error in _NO_ANSWERS])
 def test_without_an_answer_everything_waits(said: Exception) -> None:
-    """Nothing is changed, and nobody is told."""
+    """Nothing is changed and no event is recorded for a fault that passes or is the operator's."""
     cluster = _cluster()
     assert _round(cluster, said, admission_on_timeout="admit") == Done(num_waiting=2)
     assert (cluster.patches, cluster.told) == ([], [])
 
 
+@pytest.mark.parametrize("fault", [Fault.JOB, Fault.UNSUPPORTED])
 @pytest.mark.parametrize(
     ("policy", "want"),
     [
@@ -166,10 +185,20 @@ def test_without_an_answer_everything_waits(said: Exception) -> None:
         ("hold", Done(num_refused=2)),
     ],
 )
-def test_what_nobody_can_say_is_the_operators_to_decide(policy: str, want: Done) -> None:
-    """A job that cannot be run counts as uncertain."""
-    failed = AnswerError("no such layer", code="JOB_FAILED", status=422)
+def test_what_has_no_estimate_is_the_operators_to_decide(
+    policy: str, want: Done, fault: Fault
+) -> None:
+    """A job that cannot be run, by its own fault or by a limit of ours, counts as uncertain."""
+    failed = AnswerError("no such layer", code="X", fault=fault, status=422, job="0" * 32)
     assert _round(_cluster(), failed, admission_on_uncertain=policy) == want
+
+
+def test_what_its_author_got_wrong_is_refused() -> None:
+    """A worker may find that out, not only we: the annotation is named."""
+    cluster = _cluster()
+    wrong = RefusedError("no optimizer Adamx", code="X", fault=Fault.CALLER, job="0" * 32)
+    assert _round(cluster, wrong) == Done(num_refused=2)
+    assert cluster.told[0][1] == "the pod: annotation memgate.dev/job: no optimizer Adamx"
 
 
 def test_an_object_that_changed_meanwhile_is_looked_at_again() -> None:
@@ -198,16 +227,32 @@ def test_a_spec_may_stand_in_a_config_map() -> None:
     cluster.config_maps["team/jobs"] = {"mine": str(SPEC)}
     assert _round(copy.deepcopy(cluster), GIB) == Done(num_released=1)
 
-    cluster.config_maps["team/jobs"] = {}
+    cluster.config_maps["team/jobs"] = {"job": str(SPEC)}
     assert _round(cluster, GIB) == Done(num_refused=1)
-    assert "annotation memgate.dev/job-configmap" in cluster.told[0][1]
+    assert "ConfigMap 'jobs' has no 'mine', it has: job" in cluster.told[0][1]
+
+
+@pytest.mark.parametrize(
+    ("status", "want"),
+    [
+        pytest.param(404, Done(num_refused=1), id="it is not there"),
+        pytest.param(403, Done(num_waiting=1), id="we may not read it"),
+        pytest.param(0, Done(num_waiting=1), id="the API server is away"),
+    ],
+)
+def test_a_config_map_that_is_missing_is_its_authors_mistake(status: int, want: Done) -> None:
+    """One that cannot be read is not: the webhooks read ConfigMaps by the same rule."""
+    document = make_pod(nodeSelector=T4, annotations={"memgate.dev/job-configmap": "jobs"})
+    cluster = FakeCluster(pods=[_held(document, "Pod")])
+    cluster.config_maps_status = status
+    assert _round(cluster, GIB, admission_on_timeout="admit") == want
 
 
 def test_a_cluster_that_is_away_is_asked_again() -> None:
     """The program goes on until it is told to stop."""
     cluster = _cluster()
     rounds = iter([True, False])
-    controller = Controller(
+    controller = HoldController(
         cluster,  # type: ignore[arg-type]
         FakeMemgate(GIB),  # type: ignore[arg-type]
         AdmissionSettings(),

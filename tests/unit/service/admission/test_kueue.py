@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from memgate_service.admission.core.judgement import Finding, Outcome, judge
-from memgate_service.admission.core.settings import AdmissionSettings, Shape
+from memgate.decision import Decision
+from memgate.explanation import Explanation
+from memgate_service.admission.core.judgement import Finding, judge
 from memgate_service.admission.kubernetes.objects import find_pods, select_node
 from memgate_service.admission.kubernetes.places import find_places
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape
 from memgate_service.admission.kueue.controller import (
     Reply,
     activate,
-    decide_state,
+    choose_state,
     find_waiting,
     place_pods,
     write_reply,
@@ -98,32 +101,34 @@ def test_a_workload_without_flavors_is_as_it_is_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "policy", "waited", "want"),
+    ("decision", "policy", "waited", "want"),
     [
-        (Outcome.ADMIT, "admit", 0, "Ready"),
-        (Outcome.REJECT, "admit", 0, "Rejected"),
-        (Outcome.UNCERTAIN, "admit", 0, "Ready"),
-        (Outcome.UNCERTAIN, "reject", 0, "Rejected"),
-        (Outcome.UNCERTAIN, "hold", 99, "Pending"),
-        (Outcome.NO_ANSWER, "admit", 24, "Pending"),
-        (Outcome.NO_ANSWER, "admit", 25, "Ready"),
-        (Outcome.NO_ANSWER, "reject", 25, "Retry"),
-        (Outcome.NO_ANSWER, "hold", 25, "Pending"),
+        (Decision.ADMIT, "admit", 0, "Ready"),
+        (Decision.REJECT, "admit", 0, "Rejected"),
+        (Decision.UNCERTAIN, "admit", 0, "Ready"),
+        (Decision.UNCERTAIN, "reject", 0, "Rejected"),
+        (Decision.UNCERTAIN, "hold", 99, "Pending"),
+        (Decision.UNKNOWN, "admit", 24, "Pending"),
+        (Decision.UNKNOWN, "admit", 25, "Ready"),
+        (Decision.UNKNOWN, "reject", 25, "Retry"),
+        (Decision.UNKNOWN, "hold", 25, "Pending"),
     ],
 )
 def test_the_policy_is_that_of_the_webhooks(
-    outcome: Outcome, policy: Any, waited: int, want: str
+    decision: Decision, policy: Any, waited: int, want: str
 ) -> None:
     """But there is time: without an answer it comes in only after the wait."""
     settings = AdmissionSettings(admission_on_timeout=policy, admission_on_uncertain=policy)
-    judgement = judge([Finding(outcome=outcome, message="why")], settings)
-    said = decide_state(judgement, timedelta(seconds=waited), settings)
-    assert said == Reply(want, "memgate: why")
+    rules = replace(settings.policy, patience_seconds=settings.admission_wait_seconds)
+    explanation = Explanation(headline="why", why=[], helps=[])
+    finding = Finding(decision=decision, explanation=explanation)
+    judgement = judge([finding], rules, waited_seconds=waited)
+    assert choose_state(judgement) == Reply(want, "memgate: why")
 
 
 def test_what_has_no_job_of_ours_is_let_in_and_said_so() -> None:
     """Who forgot the annotation can see it."""
-    said = decide_state(None, timedelta(), AdmissionSettings())
+    said = choose_state(None)
     assert said.state == "Ready"
     assert "memgate.dev/job" in said.message
 

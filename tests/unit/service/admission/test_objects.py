@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memgate_service.admission.core.settings import Shape
 from memgate_service.admission.kubernetes.cases import is_annotated
 from memgate_service.admission.kubernetes.holding import hold, is_held, release
 from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 from memgate_service.admission.kubernetes.patches import as_written, fill, take_back
+from memgate_service.admission.kubernetes.settings import Shape
 from tests.admission import read_recorded
 
 _CREATED = [

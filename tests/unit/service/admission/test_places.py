@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import InputError
+from memgate.errors import Fault, InputError, MemgateError
 from memgate.gpus import CATALOGUE
 from memgate.units import GIB, MIB
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import (
-    UnknownGpuError,
+    UnknownLabelError,
     asks_for_gpu,
     find_places,
     names_gpu,
@@ -253,7 +253,8 @@ def test_declared_memory_is_the_most_a_job_can_have(
 ) -> None:
     """HAMi, Volcano, Koordinator and KAI give a job that much, and no more than the GPU has."""
     (place,) = find_places(_pod(**fields), ())
-    assert (place.capacity_bytes, place.declared_by) == (want_bytes, want_by)
+    declared_by = place.declared.name if place.declared else ""
+    assert (place.capacity_bytes, declared_by) == (want_bytes, want_by)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +269,7 @@ def test_a_share_of_a_card_that_nobody_names_is_no_amount(fields: dict[str, Any]
     """A tenth of an H200 is more than a T4: such a pod must not be refused for it."""
     (place,) = find_places(_pod(**fields), ())
     assert place.is_assumed
-    assert place.declared_bytes is None
+    assert place.declared is None
     (known,) = find_places(_pod(**fields), (CATALOGUE["t4"],))
     assert known.capacity_bytes == CATALOGUE["t4"].memory_bytes // 10
 
@@ -286,7 +287,7 @@ def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
 ) -> None:
     """So that a person can write it down, and it suffices."""
     (place,) = find_places(_pod(**fields), (CATALOGUE["t4"],))
-    assert place.as_declared(8000 * MIB + 1) == want
+    assert place.how_to_declare(8000 * MIB + 1) == want
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
             {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB-MIG-mixed"}},
             "'NVIDIA-A100-SXM4-80GB-MIG-mixed' is not in the catalogue",
         ),
-        ({"limits": {"nvidia.com/mig-whole": "1"}}, "no MIG profile"),
+        ({"limits": {"nvidia.com/mig-whole": "1"}}, "not a MIG profile"),
         ({"annotations": {"memgate.dev/gpu": "gtx"}}, "annotation memgate.dev/gpu: gpu is 'gtx'"),
         ({"limits": {"nvidia.com/gpumem": "much"}}, "nvidia.com/gpumem is 'much'"),
         ({"limits": {"nvidia.com/gpumem": "-1"}}, "write a number above 0"),
@@ -307,15 +308,19 @@ def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
 )
 def test_what_makes_no_sense_is_named(fields: dict[str, Any], want: str) -> None:
     """The field, its value and the rule."""
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(MemgateError) as refused:
         find_places(_pod(**fields), ())
     assert want in refused.value.message
 
 
 def test_only_an_unknown_card_is_no_fault_of_the_pod() -> None:
-    """It is told apart: such a pod is not refused."""
-    with pytest.raises(UnknownGpuError):
+    """Labels are the operator's: such a pod is not refused. Our annotation is its author's."""
+    with pytest.raises(UnknownLabelError) as unknown:
         find_places(_pod(nodeSelector={_LABEL: "NVIDIA-B300"}), ())
+    assert unknown.value.fault is Fault.OPERATOR
+    with pytest.raises(InputError) as wrong:
+        find_places(_pod(annotations={"memgate.dev/gpu": "NVIDIA-B300"}), ())
+    assert wrong.value.fault is Fault.CALLER
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from memgate_service.admission.core.asking import read_patience
-from memgate_service.admission.core.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.settings import AdmissionSettings
+from memgate_service.http.queue_asker import read_timeout
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from memgate_service.admission.core.settings import AdmissionSettings
         ),
         ("admission_gpus", "NVIDIA-B300", "gpu is 'NVIDIA-B300': it is not in the catalogue"),
         ("right_size", "hami,magic", "write 'auto', 'none', or some of hami,"),
-        ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is no JSON pointer"),
+        ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is not a JSON pointer"),
         ("admission_paths", {"A.b": {"template": "/spec"}}, "Extra inputs are not permitted"),
         ("admission_on_timeout", "wait", "'admit', 'reject' or 'hold'"),
         ("admission_wait_seconds", 31, "less than or equal to 30"),
@@ -62,6 +62,6 @@ def test_an_answer_comes_before_the_api_server_gives_up(
     timeout: str | None, want_wait: float, want_limit: float
 ) -> None:
     """Whatever the operator allows for."""
-    patience = read_patience(timeout, wait=5)
-    assert patience.wait == pytest.approx(want_wait)
-    assert patience.limit == pytest.approx(want_limit)
+    budget = read_timeout(timeout, wait=5)
+    assert budget.wait == pytest.approx(want_wait)
+    assert budget.limit == pytest.approx(want_limit)

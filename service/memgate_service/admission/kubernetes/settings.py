@@ -1,4 +1,4 @@
-"""What the operator sets for the gate: ``MEMGATE_*`` variables, listed in docs/operations.md."""
+"""What the operator sets for Kubernetes: ``MEMGATE_*`` variables, listed in docs/operations.md."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from memgate.errors import InputError
 from memgate.gpus import GpuSpec, find_gpu, find_product
+from memgate_service.admission.core.policy import Action, Policy
 from memgate_worker.queue.settings import Settings
 
-Policy = Literal["admit", "reject", "hold"]
+Choice = Literal["admit", "reject", "hold"]
 
 #: what can be filled in for a scheduler: see ``right_size``
 FILLS = ("hami", "volcano", "kai", "mig", "node-selector")
@@ -22,28 +23,28 @@ _LABEL = re.compile("(NVIDIA|Tesla|GeForce|Quadro)-")
 
 
 class Shape(BaseModel):
-    """Where in an object of some kind its pods are described. Places are JSON pointers."""
+    """Where in an object of some kind its pods are described, as JSON pointers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     templates: tuple[str, ...] = ()
     """Pod templates; ``*`` stands for every item of a list or an object."""
     suspend: str | None = None
-    """What is true as long as the object makes no pods."""
+    """What is true while the object makes no pods."""
     trainer: str | None = None
-    """For kinds that have no template: what says which resources each node gets."""
+    """For kinds without a template: what says which resources each node gets."""
     is_fixed: bool = True
-    """What is in the templates cannot be changed once the object is made."""
+    """Its templates cannot be changed once the object is made."""
 
 
 class AdmissionSettings(Settings):
-    """What becomes of jobs of which there is no clear answer, and what is filled in."""
+    """What becomes of jobs without a clear answer, and what is filled in."""
 
-    admission_on_timeout: Policy = "admit"
+    admission_on_timeout: Choice = "admit"
     """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
 
-    admission_on_uncertain: Policy = "admit"
-    """If it may fit or not; ``MEMGATE_ADMISSION_ON_UNCERTAIN``."""
+    admission_on_uncertain: Choice = "admit"
+    """If it may not fit, or memgate cannot tell; ``MEMGATE_ADMISSION_ON_UNCERTAIN``."""
 
     admission_wait_seconds: Annotated[float, Field(ge=0, le=30)] = 25.0
     """Longest that a webhook waits for a new answer, within its own timeout;
@@ -68,6 +69,13 @@ class AdmissionSettings(Settings):
     """What is filled in where it is missing: ``auto`` (what an object shows that its scheduler
     understands), ``none``, or some of ``hami,volcano,kai,mig,node-selector``;
     ``MEMGATE_RIGHT_SIZE``."""
+
+    @property
+    def policy(self) -> Policy:
+        """What becomes of objects: what does not fit, or is described wrongly, is refused."""
+        uncertain = Action(self.admission_on_uncertain)
+        unknown = Action(self.admission_on_timeout)
+        return Policy(uncertain=uncertain, unmeasured=uncertain, unknown=unknown)
 
     @property
     def gpus(self) -> tuple[GpuSpec, ...]:
@@ -106,7 +114,7 @@ class AdmissionSettings(Settings):
             for pointer in filter(None, pointers):
                 if not pointer.startswith("/"):
                     raise ValueError(
-                        f"{kind}: {pointer!r} is no JSON pointer, such as /spec/template"
+                        f"{kind}: {pointer!r} is not a JSON pointer, such as /spec/template"
                     )
         return shapes
 

@@ -1,0 +1,123 @@
+"""What a gate is to judge: a job, and where it may run. The doors make cases of their objects."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memgate.contract import Work, WorkKind
+from memgate.gpus import CATALOGUE, GpuRequest, GpuSpec
+from memgate.jobspec import JobSpec
+from memgate.placement import Room
+from memgate.report import Estimate
+from memgate_service.admission.core.answers import Question
+from memgate_service.admission.core.places import Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(ABC):
+    """A job, and what must be asked to judge it."""
+
+    label: str = ""
+    """Which part of an object it is: ``spec.template``; empty if there is one part."""
+    source: str = ""
+    """Where a person has described the job: ``annotation memgate.dev/job``."""
+    name_gpu_by: str = ""
+    """How a person can say on which GPU the job must run."""
+    doubt: str = ""
+    """Why it is not known where the job will run."""
+
+    @property
+    def is_unplaced(self) -> bool:
+        """Nothing says on what it will run, nor how much memory it may take: nothing to check."""
+        return False
+
+    @abstractmethod
+    def questions(self) -> dict[str, Question]:
+        """Return what to ask, by what tells the answers apart."""
+
+    @abstractmethod
+    def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
+        """Judge each place where the job may run, by the estimates that were asked for."""
+
+    @abstractmethod
+    def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
+        """Return the estimate that is about the place with most memory, if one is."""
+
+    def how_to_declare(self, size_bytes: int) -> str:
+        """Say how to declare so much memory; empty if none is declared."""
+        return ""
+
+    def batch_question(self) -> Question | None:
+        """Return what to ask for the largest batch that fits where the job has most memory."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCase(Case):
+    """A job, and all places where it may run, as far as they are known."""
+
+    job: JobSpec
+    places: tuple[Place, ...]
+
+    @property
+    def is_unplaced(self) -> bool:
+        """No place was named, and no memory was declared."""
+        return all(place.is_assumed and place.declared is None for place in self.places)
+
+    @property
+    def roomiest(self) -> Place:
+        """Where the job has most memory; there is a place, unless there is a doubt."""
+        return max(self.places, key=lambda place: place.capacity_bytes)
+
+    def questions(self) -> dict[str, Question]:
+        """Return what to ask, by the generation of the GPU.
+
+        One run answers for all GPUs of a generation, and for every part of them.
+        """
+        largest: dict[str, GpuSpec] = {}
+        for place in self.places:
+            known = largest.get(place.gpu.generation)
+            if known is None or known.memory_bytes < place.gpu.memory_bytes:
+                largest[place.gpu.generation] = place.gpu
+        return {
+            generation: self._question(WorkKind.ESTIMATE, _request(gpu))
+            for generation, gpu in largest.items()
+        }
+
+    def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
+        """Judge each place by the estimate of its generation."""
+        return [place.judge(estimates[place.gpu.generation]) for place in self.places]
+
+    def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
+        """Return the estimate that is about a whole GPU, if that is where the job runs."""
+        place = self.roomiest
+        estimate = estimates[place.gpu.generation]
+        is_about_it = estimate.capacity_bytes == place.gpu.memory_bytes and not place.is_part
+        return estimate if is_about_it else None
+
+    def how_to_declare(self, size_bytes: int) -> str:
+        """Say it in the unit in which it is declared."""
+        return self.roomiest.how_to_declare(size_bytes)
+
+    def batch_question(self) -> Question | None:
+        """Ask about the place with most memory, less what was not declared of it."""
+        place = self.roomiest
+        taken = place.gpu.memory_bytes - place.capacity_bytes
+        return self._question(WorkKind.MAX_BATCH, _request(place.gpu, taken))
+
+    def _question(self, kind: WorkKind, gpu: GpuRequest) -> Question:
+        work = Work(kind=kind, job=self.job, gpu=gpu)
+        return Question(key=work.id(), job=self.job, gpu=gpu)
+
+
+def _request(gpu: GpuSpec, taken_bytes: int = 0) -> GpuRequest:
+    if gpu.name in CATALOGUE:
+        return GpuRequest(name=gpu.name, already_used_bytes=taken_bytes)
+    major, minor = gpu.compute_capability
+    return GpuRequest(
+        memory_bytes=gpu.memory_bytes,
+        compute_capability=f"{major}.{minor}",
+        already_used_bytes=taken_bytes,
+    )
