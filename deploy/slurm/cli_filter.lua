@@ -1,6 +1,6 @@
 -- Slurm's cli_filter plugin: asks memgate in sbatch, salloc and srun themselves, before a job is sent.
--- It runs as the user and can be bypassed, so it only advises and never refuses. But here it blocks
--- nobody else: it waits for a new answer, which job_submit.lua then finds at once. docs/slurm.md.
+-- It runs as the user and can be bypassed, so it only advises and never refuses. But here waiting
+-- blocks no other user: a new answer is waited for, and job_submit.lua finds it at once. docs/slurm.md.
 
 -- A plugin that does not load keeps sbatch and srun from running, on any node: all that may be
 -- missing, memgate's modules and Lua's libraries, is loaded later, where failing does no harm.
@@ -51,8 +51,8 @@ local function advise(options)
   if not gpu or question.find_problem(spec, settings.max_spec_bytes) then return end
   local body = question.body(spec, gpu)
   local answer = require("memgate.ask")(settings, body, settings.client_key_file, settings.advice_seconds)
-  if not settings.advise or answer.kind ~= "answered" or answer.said.decision == "admit" then return end
-  for _, line in ipairs(require("memgate.words").about(settings, gpu, answer.said, answer.id)) do
+  if not settings.advise or not answer.estimate or answer.estimate.decision == "admit" then return end
+  for _, line in ipairs(require("memgate.words").about(settings, answer)) do
     io.stderr:write(options.type, ": memgate's advice: ", line, "\n")
   end
 end

@@ -1,14 +1,14 @@
 -- Slurm's job_submit plugin: asks memgate whether a job fits on its GPU. Set up: docs/slurm.md.
 -- Settings are in memgate.conf.lua beside this file; the work is done in memgate/gate.lua.
--- If you have a job_submit.lua of your own, docs/slurm.md tells what to add to it.
+-- If you have a job_submit.lua of your own, docs/slurm.md says what to add to it.
 
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 package.path = here .. "?.lua;" .. package.path
 require("memgate.paths")
 local gate = require("memgate.gate")
 
--- Slurm takes what fails, and what returns no number, for a yes. So whatever is wrong with memgate's
--- files, here it is a no; and who has nothing to do with memgate does not even notice.
+-- Slurm takes an error, and a result that is not a number, for a yes. So whatever is wrong with
+-- memgate's files, here it is a no; jobs without a description are not affected.
 local function call(name, ...)
   local function run(...) return gate[name](here .. "memgate.conf.lua", ...) end
   local is_done, result = pcall(run, ...)

@@ -11,8 +11,8 @@ return {
   },
 
   -- admit, reject or hold
-  on_reject = "reject",     -- it does not fit ("admit": only tell)
-  on_uncertain = "admit",   -- it may not fit
+  on_reject = "reject",     -- it does not fit ("admit": only say so)
+  on_uncertain = "admit",   -- it may not fit, or memgate cannot tell
   on_unanswered = "admit",  -- no answer within bound_seconds
   on_error = "admit",       -- memgate's own Lua failed (not "hold")
 }

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from memgate import Client
-from memgate_service.admission.slurm.outcomes import Memory, Reporter
+from memgate_service.admission.slurm.outcomes import Ledger, Reporter
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 from tests.integration.slurm_lab import Ran, SlurmLab, needs_slurm
@@ -110,6 +110,7 @@ def test_a_job_that_fits_runs(lab: SlurmLab, submit: Callable[..., Ran]) -> None
     assert (record["decision"], record["gpu"]) == ("admit", "t4")
     assert 0 < record["needs"] < record["capacity"]
     assert len(record["id"]) == 32
+    assert record["page"] == f"/ui/jobs/{record['id']}"
 
 
 @pytest.mark.usefixtures("known")
@@ -120,13 +121,13 @@ def test_a_job_that_does_not_fit_is_refused(lab: SlurmLab, submit: Callable[...,
     assert ran.status == 1
     lines = [line.removeprefix("sbatch: error: ") for line in ran.err.splitlines()]
     assert lines[0].startswith("memgate: this job does not fit on t4: needs ")
-    assert lines[0].endswith(", t4 has 14.56 GiB (gpu:t4)")
+    assert lines[0].endswith(", t4 has 14.56 GiB")
     batch = re.fullmatch(r"memgate: batch size (\d+) fits, the largest that does", lines[1])
     assert batch is not None
     assert 0 < int(batch[1]) < LARGE["batch_size"]
     assert lines[2].startswith("memgate: as it is, it fits on ")
     assert lines[3] == "memgate: the smallest GPU here on which it fits: --gres=gpu:a100:1"
-    assert lines[4].startswith("memgate: https://memgate.example/ui/jobs/")
+    assert lines[4].startswith("memgate: see https://memgate.example/ui/jobs/")
     assert len(lines) == 6
 
 
@@ -154,7 +155,25 @@ def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[...
     ran = submit(SMALL | {"batch_size": 0})
 
     assert ran.status == 1
-    assert "this job's description is wrong: job.batch_size is 0: it must be at least 1" in ran.err
+    want = "the description of the job is wrong: job.batch_size is 0: it must be at least 1"
+    assert want in ran.err
+
+
+def test_a_wrong_gpu_in_the_operators_table_is_not_its_owners_mistake(
+    lab: SlurmLab, gate: Gate, submit: Callable[..., Ran]
+) -> None:
+    """The job is let in; held instead, it waits for the operator, and the releaser says why."""
+    wrong = {"gpu_of_type": {"t4": "t5"}}
+
+    ran = submit(SMALL, **wrong)
+    held = submit(SMALL, on_unanswered="hold", **wrong)
+
+    assert (ran.status, held.status) == (0, 0)
+    assert "memgate cannot tell whether it fits until its operator acts: gpu is 't5'" in ran.err
+    said = _release(lab, gate)
+    assert "no answer: gpu is 't5'" in said
+    assert "1 jobs still wait for an answer" in said
+    assert lab.job(held.job)["job_state"] == "PENDING"
 
 
 @pytest.mark.usefixtures("known")
@@ -486,7 +505,7 @@ def test_what_accounting_measured_is_reported_once(memgate: Client, tmp_path: Pa
     before = memgate.accuracy().all.num_outcomes
 
     def look() -> int:
-        memory = Memory(tmp_path / "memory.json")
+        memory = Ledger(tmp_path / "memory.json")
         return Reporter(
             memgate, memory, lambda _: None, shortest_seconds=1, ask=lambda _: text
         ).look()

@@ -71,7 +71,7 @@ def test_with_memgate_down_the_policy_decides(lab: SlurmLab, policy: str, want: 
     ran = lab.sbatch(GPU, head=HEAD, nobody=True)
 
     assert _outcome(lab, ran) == want
-    assert "memgate did not answer: connection refused" in ran.err
+    assert "memgate: no answer yet: connection refused" in ran.err
     assert ran.seconds < _slack(lab)
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_told_counts_as_uncertain(lab: SlurmLab) -> None:
         ran = lab.sbatch(GPU, head=HEAD, nobody=True)
 
     assert _outcome(lab, ran) == "held"
-    assert "memgate cannot run this kind of job: it calls cuFFT" in ran.err
+    assert "a limit of memgate's, not the job's: it calls cuFFT" in ran.err
     assert "an administrator decides" in ran.err
 
 
@@ -231,7 +231,7 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
         lab.reload()
 
     assert ran.status == 1
-    assert "memgate did not answer" in ran.err
+    assert "memgate: no answer yet" in ran.err
 
 
 def test_the_lines_for_a_script_of_your_own_do_the_same(lab: SlurmLab) -> None:
@@ -333,7 +333,7 @@ def test_a_hostile_description_goes_nowhere(lab: SlurmLab, head: str, want: str)
         ran = lab.sbatch(GPU, head=head, nobody=True)
 
     assert ran.status == 1
-    assert "memgate: this job's description is wrong: it is " in ran.err
+    assert "memgate: the description of the job is wrong: it is " in ran.err
     assert want in ran.err
     assert ran.seconds < _slack(lab)
 

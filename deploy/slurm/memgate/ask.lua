@@ -1,21 +1,20 @@
--- A question -> what memgate says about it, in one of four kinds:
---   {kind = "answered", id =, said =}    an estimate
---   {kind = "waiting", id =}             it is being worked out
---   {kind = "failed", fault =, why =}    there will be no estimate; the fault says whose it is
---   {kind = "away", why =}               no server, too slow, too busy, or not memgate
+-- A question -> what memgate answers, in one of two forms:
+--   {estimate =, id =, page =}     an estimate
+--   {fault =, why =, id =}         none, and whose fault that is; the fault alone decides what is done:
+--     caller        the job's owner: the description is wrong
+--     job           the job would fail on the GPU
+--     unsupported   memgate cannot run this kind of job
+--     operator      something is not installed or not configured, in memgate or in this plugin
+--     passing       not yet, no server, too slow, too busy, or not memgate
 
 local cjson = require("cjson.safe")
 local http = require("memgate.http")
 local words = require("memgate.words")
 
--- for the way there and back, beside what the server may take
-local WAY_SECONDS = 0.2
 local DECISIONS = { admit = true, reject = true, uncertain = true }
--- whose a failure is (docs/errors.md); anything else is not in memgate's form
-local FAULTS = { caller = true, job = true, unsupported = true, operator = true, passing = true }
--- statuses of a question that was read: others are about the key, the address or the request itself,
--- which are the operator's
-local ABOUT_THE_QUESTION = { [413] = true, [422] = true }
+
+-- for the way there and back, beside the time that memgate may wait for a worker
+local WAY_SECONDS = 0.2
 
 local function read_key(path)
   if path == "" then return nil end
@@ -27,45 +26,57 @@ local function read_key(path)
   return key
 end
 
-local function is_id(text)
-  return type(text) == "string" and #text == 32 and text:find("^%x+$") ~= nil
-end
-
-local function texts(list)
-  local found = {}
-  for _, text in ipairs(type(list) == "table" and list or {}) do
-    if type(text) == "string" then found[#found + 1] = text end
+local function read_id(...)
+  for _, text in ipairs({ ... }) do
+    if type(text) == "string" and #text == 32 and text:find("^%x+$") then return text end
   end
-  return found
 end
 
+local function read_texts(list)
+  local texts = {}
+  for _, text in ipairs(type(list) == "table" and list or {}) do texts[#texts + 1] = tostring(text) end
+  return texts
+end
+
+-- Return the parts of an estimate that are used here, nil if it is not one.
 local function read_estimate(document)
-  if not DECISIONS[document.decision] or type(document.fits_on) ~= "table" then return nil end
-  local said = { decision = document.decision, fits_on = document.fits_on, page = document.page }
-  for _, name in ipairs({ "needs_bytes", "capacity_bytes" }) do
-    if type(document[name]) ~= "number" then return nil end
-    said[name] = document[name]
-  end
   local explanation = document.explanation
-  if type(explanation) ~= "table" or type(explanation.headline) ~= "string" then return nil end
-  said.headline = explanation.headline
-  said.why, said.helps = texts(explanation.why), texts(explanation.helps)
-  return said
+  if not DECISIONS[document.decision] or type(explanation) ~= "table" then return nil end
+  if type(explanation.headline) ~= "string" or type(document.fits_on) ~= "table" then return nil end
+  if type(document.needs_bytes) ~= "number" or type(document.capacity_bytes) ~= "number" then return nil end
+  return {
+    decision = document.decision,
+    needs_bytes = document.needs_bytes,
+    capacity_bytes = document.capacity_bytes,
+    fits_on = document.fits_on,
+    headline = explanation.headline,
+    why = read_texts(explanation.why),
+    helps = read_texts(explanation.helps),
+  }
 end
 
--- The GPU comes from the operator's own table, so a name that memgate does not know is theirs.
-local function whose(status, document)
-  if document.fault ~= "caller" then return document.fault end
-  if document.code == "UNKNOWN_GPU" or not ABOUT_THE_QUESTION[status] then return "operator" end
-  return "caller"
+-- A question has two authors: what is wrong with the job is its owner's to mend, but the GPU's name,
+-- the key and the address come from this plugin's settings. A request that is not even JSON, or too
+-- long, is the owner's too: the rest of it is short and written here.
+local function is_about_the_job(status, document)
+  if read_id(document.job) or status == 413 then return true end -- it was run, or is too long
+  for _, wrong in ipairs(type(document.errors) == "table" and document.errors or {}) do
+    local field = type(wrong) == "table" and wrong.field
+    if type(field) == "string" and (field == "" or field:match("^[^%.]+") == "job") then return true end
+  end
+  return false
 end
 
 local function read_problem(status, document)
+  local fault = document.fault
   local why = words.plain(document.detail or document.title or "")
-  if FAULTS[document.fault] then
-    return { kind = "failed", fault = whose(status, document), why = why }
-  end
-  return { kind = "away", why = ("HTTP %d %s"):format(status, why) }
+  if not words.FAULTS[fault] then fault, why = "passing", ("HTTP %d %s"):format(status, why) end
+  if fault == "caller" and not is_about_the_job(status, document) then fault = "operator" end
+  return { fault = fault, why = why, id = read_id(document.job) }
+end
+
+local function nothing(why)
+  return { fault = "passing", why = words.plain(why) }
 end
 
 -- Ask, within so many seconds; key_file names what holds the key, "" if none is needed.
@@ -75,18 +86,18 @@ return function(settings, body, key_file, seconds)
   if key then headers["Authorization"] = "Bearer " .. key end
   headers["Prefer"] = ("wait=%.1f"):format(seconds)
   local answer, problem = http.post(settings, "/estimate", body, headers, seconds + WAY_SECONDS)
-  if not answer then return { kind = "away", why = words.plain(problem) } end
+  if not answer then return nothing(problem) end
   local document = cjson.decode(answer.body)
-  if type(document) ~= "table" then
-    return { kind = "away", why = ("HTTP %d, and not in memgate's form"):format(answer.status) }
-  end
-  if answer.status == 200 then
-    local said = read_estimate(document)
-    if said then return { kind = "answered", id = is_id(answer.job) and answer.job or nil, said = said } end
-  elseif answer.status == 202 and is_id(document.id) then
-    return { kind = "waiting", id = document.id }
-  elseif answer.status >= 400 then
+  local is_ours = type(document) == "table"
+  if is_ours and answer.status == 200 then
+    local estimate = read_estimate(document)
+    local id = read_id(document.id, answer.job)
+    local page = type(document.page) == "string" and document.page or id and "/ui/jobs/" .. id
+    if estimate then return { estimate = estimate, id = id, page = page } end
+  elseif is_ours and answer.status == 202 and read_id(document.id) then
+    return { fault = "passing", why = "the estimate is being made", id = document.id }
+  elseif is_ours and answer.status >= 400 then
     return read_problem(answer.status, document)
   end
-  return { kind = "away", why = ("HTTP %d, and not in memgate's form"):format(answer.status) }
+  return nothing(("HTTP %d, and not in memgate's form"):format(answer.status))
 end

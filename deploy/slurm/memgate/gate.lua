@@ -1,6 +1,7 @@
 -- What slurmctld asks for every job that is submitted or changed: let it in, refuse it, or hold it.
--- Slurm lets a job in when its plugin fails, and answers nobody else while the plugin runs. So every
--- way through here is inside a pcall, and the time spent here is bounded, for one call and for many.
+-- Slurm lets a job in when its plugin fails, and answers no other request while the plugin runs. So
+-- every path through here is inside a pcall, and the time spent here is bounded, for one call and for
+-- many.
 
 local ask = require("memgate.ask")
 local http = require("memgate.http")
@@ -9,10 +10,9 @@ local settings_file = require("memgate.settings")
 local words = require("memgate.words")
 
 local gate = {}
-
 local unpack = unpack or table.unpack -- Lua 5.1, and later
 
--- with less time than this nobody is asked
+-- with less time than this memgate is not asked
 local MIN_SECONDS = 0.1
 -- what decides which GPU a job gets
 local GPU_FIELDS = { "gres", "tres_per_job", "tres_per_node", "tres_per_socket", "tres_per_task" }
@@ -30,7 +30,7 @@ local function ask_in_time(settings, body)
   local began = http.now()
   local seconds = seconds_allowed(settings, began)
   if seconds < MIN_SECONDS then
-    return { kind = "away", why = "it was too slow lately to be asked again so soon" }
+    return { fault = "passing", why = "memgate was too slow lately to be asked again so soon" }
   end
   local answer = ask(settings, body, settings.key_file, seconds)
   spent.at = http.now()
@@ -38,44 +38,27 @@ local function ask_in_time(settings, body)
   return answer
 end
 
-local WRONG = "this job's description is wrong: "
-
--- Each fault -> the setting that says what to do, the decision in the record, and what to print.
--- The releaser has the same table (admission/slurm/release.py). Only the author's own mistake can
--- refuse a job; what nobody can know about a job is uncertain; what may pass is unanswered.
-local FAILURES = {
-  caller = { "on_bad_spec", "bad_spec", WRONG },
-  job = { "on_uncertain", "uncertain", "this job would fail on a GPU: " },
-  unsupported = { "on_uncertain", "uncertain", "memgate cannot run this kind of job: " },
-  operator = { "on_unanswered", "pending", "memgate is not set up for this job: " },
-  passing = { "on_unanswered", "pending", "memgate has no answer now: " },
+-- What each fault leads to: the setting that decides, and the decision to note.
+local ON_FAULT = {
+  caller = { "on_bad_spec", "bad_spec" },
+  job = { "on_uncertain", "uncertain" },
+  unsupported = { "on_uncertain", "uncertain" },
+  operator = { "on_unanswered", "pending" },
+  passing = { "on_unanswered", "pending" },
 }
 
--- An estimate -> what to do, the record, and what to print.
-local function decide_estimate(settings, gpu, answer)
-  local said = answer.said
-  local record = {
-    decision = said.decision, needs = said.needs_bytes, capacity = said.capacity_bytes,
-    gpu = gpu.name, id = answer.id,
-  }
-  local action = said.decision == "admit" and "admit" or settings["on_" .. said.decision]
-  local lines = words.about(settings, gpu, said, answer.id)
-  if said.decision == "admit" and not settings.tell_admitted then lines = {} end
-  return action, record, lines
-end
-
--- Each kind of answer -> what to do, the record, and what to print.
+-- An answer -> what to do, and the record.
 local function decide(settings, gpu, answer)
-  if answer.kind == "answered" then return decide_estimate(settings, gpu, answer) end
-  if answer.kind == "failed" then
-    local setting, decision, text = unpack(FAILURES[answer.fault])
-    return settings[setting], { decision = decision, gpu = gpu.name }, { text .. answer.why }
+  local estimate = answer.estimate
+  if not estimate then
+    local setting, decision = unpack(ON_FAULT[answer.fault])
+    return settings[setting], { decision = decision, gpu = gpu and gpu.name or nil, id = answer.id }
   end
-  local record = { decision = "pending", gpu = gpu.name, id = answer.id }
-  if answer.kind == "waiting" then
-    return settings.on_unanswered, record, { "whether this job fits is still being worked out" }
-  end
-  return settings.on_unanswered, record, { "memgate did not answer: " .. answer.why }
+  local action = estimate.decision == "admit" and "admit" or settings["on_" .. estimate.decision]
+  return action, {
+    decision = estimate.decision, needs = estimate.needs_bytes, capacity = estimate.capacity_bytes,
+    gpu = gpu.name, id = answer.id, page = answer.page,
+  }
 end
 
 local FINAL_WORDS = {
@@ -84,48 +67,58 @@ local FINAL_WORDS = {
   hold = "it is held until that is known",
 }
 
--- decisions whose words alone do not tell that a job was refused
+-- decisions whose words do not say that a job was refused
 local MAY_FIT = { uncertain = true, unknown_gpu = true }
 
 local function hold(job, record, body)
   record.held = true
   if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
-  -- the question itself, for the releaser: memgate may forget it, or not have heard it
+  -- the question itself, for the program that releases the job: memgate may not have received it
   if record.decision == "pending" then record.question = body end
   job.priority = 0
+end
+
+-- Return what memgate answers about a job, and the question; or what is wrong before it is asked.
+local function find_answer(settings, spec, gpu)
+  local problem = question.find_problem(spec, settings.max_spec_bytes)
+  if problem then return { fault = "caller", why = words.plain(problem) } end
+  local body = question.body(spec, gpu)
+  return ask_in_time(settings, body), body
+end
+
+-- Return what to tell at last: what becomes of the job, where the rest leaves that open.
+local function last_words(record, action)
+  if record.decision == "pending" then return FINAL_WORDS[action] end
+  if action == "hold" then return "it is held: an administrator decides" end
+  if action == "reject" and MAY_FIT[record.decision] then
+    return "it was not submitted: such jobs are refused here"
+  end
 end
 
 -- Judge a job that has a description; returns what to return to Slurm.
 local function judge(settings, job, spec, partitions)
   local gpu, unknown = question.find_gpu(question.complete(job, partitions), settings)
-  if gpu == nil then -- nobody is asked; but a GPU that its owner adds later would not be judged
+  if gpu == nil then -- nothing is asked; but a GPU that its owner adds later would not be judged
     job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
     return slurm.SUCCESS
   end
-  local problem = question.find_problem(spec, settings.max_spec_bytes)
   local action, record, lines, body
-  if problem then
-    action, record = settings.on_bad_spec, { decision = "bad_spec" }
-    lines = { WRONG .. words.plain(problem) }
-  elseif not gpu then
+  if gpu or question.find_problem(spec, settings.max_spec_bytes) then
+    local answer
+    answer, body = find_answer(settings, spec, gpu)
+    action, record = decide(settings, gpu, answer)
+    local is_told = record.decision ~= "admit" or settings.tell_admitted
+    lines = is_told and words.about(settings, answer) or {}
+  else
     action, record = settings.on_unknown_gpu, { decision = "unknown_gpu" }
     lines = { "whether this job fits was not checked: " .. words.plain(unknown) }
-  else
-    body = question.body(spec, gpu)
-    action, record, lines = decide(settings, gpu, ask_in_time(settings, body))
   end
-  if record.decision == "pending" then
-    lines[#lines + 1] = FINAL_WORDS[action]
-  elseif action == "hold" then
-    lines[#lines + 1] = "it is held: an administrator decides"
-  elseif action == "reject" and MAY_FIT[record.decision] then
-    lines[#lines + 1] = "it was not submitted: such jobs are refused here"
-  end
+  lines[#lines + 1] = last_words(record, action)
   for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
   if action == "reject" then return slurm.ERROR end
   if action == "hold" then hold(job, record, body) end
   job.admin_comment = words.record(record, job.admin_comment)
-  if record.id and job.script then -- whoever trains can say what it took; no more than a courtesy
+  if record.id and job.script then -- for a script that reports what it took; it may fail
     pcall(function() job.environment["MEMGATE_JOB"] = record.id end)
   end
   return slurm.SUCCESS
@@ -133,7 +126,7 @@ end
 
 local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
 
--- Whatever went wrong in Lua: what the settings say; if there are none, nobody comes in.
+-- Whatever went wrong in Lua: what the settings say; if there are none, no job is let in.
 local function on_error(settings, problem)
   slurm.log_error("memgate: %s", words.plain(problem))
   local is_open = settings ~= nil and settings.on_error == "admit"
@@ -144,7 +137,7 @@ end
 local function submit(path, job, partitions)
   local settings
   local is_done, result = pcall(function()
-    -- nothing of ours: at once, whatever state our own files are in
+    -- a job without a description passes at once, whatever state our own files are in
     local spec, warning = question.find_spec(job)
     if warning then slurm.log_user("%s", "memgate: " .. warning) end
     if not spec then return slurm.SUCCESS end
@@ -182,7 +175,7 @@ local function may_change(settings, job, record, uid, partitions)
   return true
 end
 
--- Return the record of a job. One that cannot be read, since somebody added to it, counts as a hold.
+-- Return the record of a job. One that cannot be read, because somebody added to it, counts as a hold.
 local function record_of(job)
   local comment = job.admin_comment
   local is_ours = type(comment) == "string" and comment:find('"memgate"', 1, true)

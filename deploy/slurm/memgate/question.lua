@@ -13,7 +13,7 @@ local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
 -- what Slurm has for --exclusive
 local WHOLE_NODES = 0
--- what Slurm has in place of a number that nobody gave
+-- what Slurm has in place of a number that was not given
 local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535] = true, [0] = true }
 
 -- Return what the directive lines of a script say, joined, and whether one comes too late: like
@@ -36,8 +36,8 @@ local function directives(script)
   return #found > 0 and table.concat(found, "\n") or nil, is_late
 end
 
--- Return the spec as its owner wrote it, nil if there is none; and a word of warning, or nil. What
--- the command line says comes before what the script says.
+-- Return the spec as its owner wrote it, nil if there is none; and a warning, or nil. The command
+-- line comes before the script.
 function question.find_spec(job)
   local comment = job.comment
   if type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX then
@@ -86,8 +86,8 @@ local function read_tres(text, times, found)
 end
 
 -- Return the kinds of GPU that a job asks for ("" is any kind), and how many; nil if it asks for none.
--- Who asks in several ways, such as --gpus and --gres, gets the kinds of all of them; who asks for
--- whole nodes gets the GPUs that are there, named or not.
+-- A job that asks in several ways, such as --gpus and --gres, gets the kinds of all of them; one that
+-- asks for whole nodes gets all GPUs of them, named or not.
 local function asked_gpus(job)
   local asked = { kinds = {}, count = 0 }
   for _, way in ipairs({
@@ -104,7 +104,7 @@ local function asked_gpus(job)
   return asked.count > 0 and asked or nil
 end
 
--- Return the GPU of a job that says no kind: by its constraint, else by its partition, else for all;
+-- Return the GPU of a job that names no kind: by its constraint, or its partition, or the one for all;
 -- nil and why if that is not known, or not one.
 local function untyped_gpu(job, settings)
   local features = job.features or ""
@@ -125,7 +125,7 @@ local function untyped_gpu(job, settings)
   return found
 end
 
--- Return {name =, count =, asked =}; nil if the job asks for no GPU; false and why if for which is unknown.
+-- Return {name =, count =}; nil if the job asks for no GPU; false and why if it is not known which.
 function question.find_gpu(job, settings)
   local asked = asked_gpus(job)
   if not asked then return nil end
@@ -136,7 +136,7 @@ function question.find_gpu(job, settings)
   if not name or name == "" then
     return false, unknown or ("which GPU gpu:%s is has not been set up"):format(kind)
   end
-  return { name = name, count = asked.count, asked = kind == "" and "gpu" or "gpu:" .. kind }
+  return { name = name, count = asked.count }
 end
 
 -- Return a job as Slurm will have it: in the default partition if it names none, and with whole nodes

@@ -1,10 +1,10 @@
--- memgate.conf.lua -> settings: what is not said there is as below, what is wrong there is an error.
--- The file is data: it runs without any function of Lua's. docs/slurm.md tells what each means.
+-- memgate.conf.lua -> settings: what is not set there is as below, what is wrong there is an error.
+-- The file is data: it runs without any function of Lua's. docs/slurm.md says what each means.
 
 local settings = {}
 
--- slurmctld answers nobody while it waits for us, and takes a call longer than MessageTimeout
--- (10 s) for failed though the job runs: no setting may come near it.
+-- slurmctld answers no other request while it waits for us, and reports a call that is longer than
+-- MessageTimeout (10 s) as failed though the job runs: no setting may come near it.
 local MAX_BOUND_SECONDS = 5
 
 local DEFAULTS = {

@@ -1,10 +1,20 @@
--- An answer -> what people read at their prompt, and the record in the job's AdminComment.
+-- An answer -> what people read at their prompt, and the record in the job's AdminComment. What an
+-- estimate says comes with it, in the words of every door; here it is translated to this cluster.
 
 local cjson = require("cjson.safe")
 
 local words = {}
 
 local MAX_LINE = 300
+
+-- Whose fault it is that there is no estimate, as memgate/explanation.py says it; a test compares.
+words.FAULTS = {
+  caller = "the description of the job is wrong",
+  job = "the job would fail on the GPU",
+  unsupported = "memgate cannot tell whether it fits, a limit of memgate's, not the job's",
+  operator = "memgate cannot tell whether it fits until its operator acts",
+  passing = "no answer yet",
+}
 
 -- Return text that a terminal shows and nothing else: no control characters, bounded.
 function words.plain(text)
@@ -13,13 +23,10 @@ function words.plain(text)
   return shown
 end
 
--- Return where the owner can look at an answer: its page, with the operator's public address.
-local function link(settings, said, id)
-  local page = type(said.page) == "string" and said.page or (id and "/ui/jobs/" .. id)
-  if not page then return nil end
-  if page:find("^https?://") then return words.plain(page) end
-  if settings.public_url == "" then return "memgate job " .. tostring(id) end
-  return words.plain(settings.public_url:gsub("/+$", "") .. page)
+-- Return where a page is, for people: a path goes behind the public URL, if there is one.
+local function link(settings, page)
+  if page:sub(1, 1) ~= "/" then return page end
+  return settings.public_url:gsub("/+$", "") .. page
 end
 
 -- Return the smallest GPU of this cluster that would do, as people ask for it; nil if there is none.
@@ -33,26 +40,24 @@ local function smallest_here(settings, fits_on)
   end
 end
 
--- What would help is memgate's to say; how to ask for a GPU here is Slurm's.
-local function advice(settings, said)
-  local lines = {}
-  for _, text in ipairs(said.helps) do lines[#lines + 1] = words.plain(text) end
-  local here = smallest_here(settings, said.fits_on)
-  if here then
-    lines[#lines + 1] = ("the smallest GPU here on which it fits: --gres=%s:1"):format(here)
-  elseif next(settings.gpu_of_type) then
-    lines[#lines + 1] = "it fits on no GPU of this cluster as it is"
-  end
-  return lines
+-- Return what of an answer's advice this cluster has.
+local function translate(settings, fits_on)
+  local here = smallest_here(settings, fits_on)
+  if here then return ("the smallest GPU here on which it fits: --gres=%s:1"):format(here) end
+  if next(settings.gpu_of_type) then return "it fits on no GPU of this cluster as it is" end
 end
 
--- Return the lines about an estimate, in memgate's own words.
-function words.about(settings, gpu, said, id)
-  local lines = { ("this job %s (%s)"):format(words.plain(said.headline), gpu.asked) }
-  if said.decision == "admit" then return lines end
-  for _, text in ipairs(said.why) do lines[#lines + 1] = words.plain(text) end
-  for _, line in ipairs(advice(settings, said)) do lines[#lines + 1] = line end
-  lines[#lines + 1] = link(settings, said, id)
+-- Return the lines about an answer: what is decided, why, what would help, where to look.
+function words.about(settings, answer)
+  if not answer.estimate then return { words.FAULTS[answer.fault] .. ": " .. answer.why } end
+  local estimate = answer.estimate
+  local lines = { "this job " .. words.plain(estimate.headline) }
+  if estimate.decision == "admit" then return lines end
+  for _, list in ipairs({ estimate.why, estimate.helps }) do
+    for _, line in ipairs(list) do lines[#lines + 1] = words.plain(line) end
+  end
+  lines[#lines + 1] = translate(settings, estimate.fits_on)
+  if answer.page then lines[#lines + 1] = "see " .. words.plain(link(settings, answer.page)) end
   return lines
 end
 

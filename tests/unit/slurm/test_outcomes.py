@@ -14,7 +14,7 @@ from memgate.client.errors import AnswerError, UnreachableError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.outcomes import (
     Finished,
-    Memory,
+    Ledger,
     Reporter,
     read_sacct,
     read_tres,
@@ -111,7 +111,7 @@ def _look(tmp_path: Path, text: str, *answers: Any, now: float = 1e9) -> tuple[i
 
     transport = httpx2.MockTransport(server)
     with Client("http://memgate", transport=transport, num_tries=1) as client:
-        memory = Memory(tmp_path / "memory.json")
+        memory = Ledger(tmp_path / "memory.json")
         reporter = Reporter(
             client, memory, told.append, shortest_seconds=120, ask=ask, clock=lambda: now
         )
@@ -196,14 +196,14 @@ def test_a_memory_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "memory.json").write_text("[]")
 
     with pytest.raises(InputError, match=r"memory.json: not a file of"):
-        Memory(tmp_path / "memory.json")
+        Ledger(tmp_path / "memory.json")
 
 
 def test_the_memory_does_not_grow_for_ever(tmp_path: Path) -> None:
     """What sacct will not show again is forgotten."""
-    memory = Memory(tmp_path / "memory.json")
+    memory = Ledger(tmp_path / "memory.json")
     memory.add(1, 1000.0)
     memory.advance(9000.0)
 
-    assert 1 not in Memory(tmp_path / "memory.json")
-    assert Memory(tmp_path / "memory.json").seen_until == 9000.0
+    assert 1 not in Ledger(tmp_path / "memory.json")
+    assert Ledger(tmp_path / "memory.json").seen_until == 9000.0

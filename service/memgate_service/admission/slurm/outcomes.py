@@ -1,11 +1,11 @@
 """What Slurm's accounting measured -> ``POST /outcomes``, once for each job.
 
-``read_sacct`` and ``Finished`` decide and do nothing; ``Reporter`` asks sacct and memgate. What was
-reported is remembered in a file, written before it is sent: each outcome counts, so one that may
-have arrived is not sent again.
+``read_sacct`` reads and does nothing; ``Reporter`` asks sacct and memgate. What was reported is
+written to a file (``Ledger``) before it is sent: each outcome counts, so one that may have arrived
+is not sent again.
 
-Known limitations: accounting takes samples (``JobAcctGatherFrequency``): short jobs are left out;
-of a task with several GPUs it knows the sum only, so that is left out too. Slurm measures
+Known limitations: accounting takes samples (``JobAcctGatherFrequency``), so short jobs are left
+out; of a task with several GPUs it knows only the sum, so those are left out, too. Slurm measures
 ``gres/gpumem`` from 23.02 on.
 """
 
@@ -23,7 +23,8 @@ from typing import Any
 from memgate.client.clients import Client
 from memgate.client.errors import AnswerError, ClientError
 from memgate.errors import InputError
-from memgate_service.admission.slurm.controller import read_comment, run
+from memgate_service.admission.slurm.commands import run
+from memgate_service.admission.slurm.records import read_comment
 
 _SEPARATOR = "\x1f"
 _FIELDS = (
@@ -33,19 +34,20 @@ _FIELDS = (
 _ID = re.compile("[0-9a-f]{32}")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
-#: how far back sacct is asked, beyond what was seen: it hears of a job's end a little later
+#: how far back sacct is asked, beyond what was seen: it learns of a job's end a little later
 _OVERLAP_SECONDS = 3600.0
 
-#: its peak was reached: others may have ended before
+#: these jobs have reached their peak; others may have ended before
 _STATES = "COMPLETED,TIMEOUT"
 
-#: of HTTP: it was not taken for certain, and may be later: too many at once, a key that is wrong
+#: statuses of HTTP with which an outcome was certainly not stored, and may be later: too many at
+#: once, a wrong key
 _NOT_NOW = {401, 403, 429, 503}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A job that is over and that memgate had judged."""
+    """A job that has finished and that memgate had judged."""
 
     job_id: int
     estimate: str
@@ -83,15 +85,15 @@ class _Row:
 
 
 def read_tres(text: str) -> dict[str, int]:
-    """Read amounts such as ``cpu=2,gres/gpumem=3885M``; what is no such number is left out."""
+    """Read amounts such as ``cpu=2,gres/gpumem=3885M``; what is not a number is left out."""
     amounts = re.finditer(r"([^,=]+)=(\d+(?:\.\d+)?)([KMGTP]?)(?=,|$)", text)
     return {found[1]: int(float(found[2]) * _UNITS[found[3]]) for found in amounts}
 
 
 def read_sacct(text: str) -> Iterator[Finished]:
-    """Yield the jobs of sacct's answer that memgate has judged.
+    """Yield the jobs of sacct's output that memgate has judged.
 
-    A job is a line, and each of its steps is one; the peak is that of its largest step.
+    A job has a line, and each of its steps has one; the peak is that of its largest step.
     """
     rows = [row for line in text.split("\n") if (row := _Row.read(line)) is not None]
     measured: dict[int, list[_Row]] = {}
@@ -100,8 +102,8 @@ def read_sacct(text: str) -> Iterator[Finished]:
             measured.setdefault(row.job_id, []).append(row)
     for job in rows:
         comment = None if job.is_step else read_comment(job.comment)
-        estimate = comment["memgate"].get("id") if comment else None
-        if not isinstance(estimate, str) or not _ID.fullmatch(estimate):
+        estimate = comment.record.id if comment else ""
+        if not _ID.fullmatch(estimate):
             continue
         steps = measured.get(job.job_id, [])
         # the sum over several GPUs says nothing about one
@@ -130,7 +132,7 @@ def ask_sacct(since: float) -> str:
     )
 
 
-class Memory:
+class Ledger:
     """Which jobs were reported, in a file."""
 
     def __init__(self, path: Path) -> None:
@@ -146,17 +148,17 @@ class Memory:
         return job_id in self._reported
 
     def add(self, job_id: int, now: float) -> None:
-        """Remember a job, for certain."""
+        """Record a job; it is on the disk when this returns."""
         self._reported[job_id] = now
         self._save()
 
     def remove(self, job_id: int) -> None:
-        """Forget a job: it was not reported after all."""
+        """Remove a job: it was not reported after all."""
         del self._reported[job_id]
         self._save()
 
     def advance(self, now: float) -> None:
-        """Remember up to when all was seen; forget who cannot be met again."""
+        """Record until when all was seen; drop jobs that sacct will not list again."""
         self.seen_until = now
         oldest = now - 2 * _OVERLAP_SECONDS
         self._reported = {job: at for job, at in self._reported.items() if at > oldest}
@@ -178,56 +180,56 @@ class Reporter:
     def __init__(
         self,
         client: Client,
-        memory: Memory,
-        tell: Callable[[str], None],
+        ledger: Ledger,
+        log: Callable[[str], None],
         *,
         shortest_seconds: float,
         ask: Callable[[float], str] = ask_sacct,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
-        self._memory = memory
-        self._tell = tell
+        self._ledger = ledger
+        self._log = log
         self._shortest_seconds = shortest_seconds
         self._ask = ask
         self._clock = clock
 
     def look(self) -> int:
-        """Report what is new; return how many outcomes that were."""
+        """Report what is new; return how many outcomes were reported."""
         now = self._clock()
-        if not self._memory.seen_until:
-            self._memory.advance(now)  # also if this look, the first, comes to nothing
-        since = self._memory.seen_until - _OVERLAP_SECONDS
-        found = [job for job in read_sacct(self._ask(since)) if job.job_id not in self._memory]
+        if not self._ledger.seen_until:
+            self._ledger.advance(now)  # also if this look, the first, comes to nothing
+        since = self._ledger.seen_until - _OVERLAP_SECONDS
+        found = [job for job in read_sacct(self._ask(since)) if job.job_id not in self._ledger]
         measured = [
             job for job in found if job.peak_bytes and job.elapsed_seconds >= self._shortest_seconds
         ]
         num_reported = self._report_all(measured)
-        self._memory.advance(now)
+        self._ledger.advance(now)
         return num_reported
 
     def _report_all(self, jobs: list[Finished]) -> int:
         num_reported, is_there = 0, False
         for job in jobs:
             if not is_there:
-                self._client.gpus()  # a server that is away is no reason to forget outcomes
+                self._client.gpus()  # while the server is away, outcomes are kept
                 is_there = True
             try:
                 self._report(job)
                 num_reported += 1
             except AnswerError as error:
                 if error.status in _NOT_NOW:
-                    self._memory.remove(job.job_id)
+                    self._ledger.remove(job.job_id)
                     raise
-                # such as an estimate that is long forgotten
-                self._tell(f"job {job.job_id}: not taken: {error.message}")
+                # such as an estimate that has expired
+                self._log(f"job {job.job_id}: not accepted: {error.message}")
             except ClientError as error:
                 is_there = False
-                self._tell(f"job {job.job_id}: perhaps not heard: {error.message}")
+                self._log(f"job {job.job_id}: perhaps not received: {error.message}")
         return num_reported
 
     def _report(self, job: Finished) -> None:
         assert job.peak_bytes is not None
-        self._memory.add(job.job_id, self._clock())
+        self._ledger.add(job.job_id, self._clock())
         self._client.report_outcome(job.estimate, job.peak_bytes)
-        self._tell(f"job {job.job_id}: reported {job.peak_bytes} bytes for {job.estimate}")
+        self._log(f"job {job.job_id}: reported {job.peak_bytes} bytes for {job.estimate}")

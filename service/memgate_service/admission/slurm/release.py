@@ -1,135 +1,140 @@
-"""Jobs that were held because there was no answer -> released, canceled or left held.
+"""Jobs that are held until there is an answer -> released, canceled or left, once there is one.
 
-``judge_held`` decides and does nothing; ``Releaser`` does what it says. It remembers nothing: what
-is to be done is in the jobs' records, so it may be stopped, started and run twice at any time.
+Nothing that must not be lost is kept here: what is to be done is in the jobs' records, so the
+program may be stopped, started and run twice at any time.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from memgate.client.clients import Client
-from memgate.client.conversation import ServedEstimate
-from memgate.client.errors import AnswerError, ClientError, NotDoneError, RefusedError
-from memgate.decision import Decision
-from memgate.errors import Fault, UnknownGpuError
-from memgate_service.admission.slurm.controller import SlurmController, SlurmError, SlurmJob
+import msgspec
 
-#: statuses of a question that was read, None if the mistake was found before it was sent; others
-#: are about the key, the address or the request itself, which are the operator's
-_ABOUT_THE_QUESTION = (None, 413, 422)
+from memgate.client.clients import Client
+from memgate.decision import Decision
+from memgate.errors import InputError, OperatorError
+from memgate.explanation import Sizes
+from memgate.gpus import GpuRequest
+from memgate.placement import Room
+from memgate.report import Estimate
+from memgate_service.admission.core.answers import Question
+from memgate_service.admission.core.cases import Case
+from memgate_service.admission.core.judgement import Judgement, find_without_case
+from memgate_service.admission.core.policy import Action, Policy
+from memgate_service.admission.core.sequence import Rules, judge_cases, run
+from memgate_service.admission.core.server_asker import ServerAsker
+from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
+from memgate_service.admission.slurm.records import Record
 
 #: what Slurm shows in a line
 _MAX_WHY = 300
 
-
-class ReleaseAction(StrEnum):
-    """What becomes of a held job."""
-
-    RELEASE = "release"
-    CANCEL = "cancel"
-    HOLD = "hold"
-    """It stays held, and an administrator decides."""
-    WAIT = "wait"
-    """It stays held, and memgate is asked again."""
+#: what operators call the actions of Slurm
+WORDS = {
+    Action.ADMIT: "release",
+    Action.REJECT: "cancel",
+    Action.HOLD: "hold",
+    Action.WAIT: "wait",
+}
+ACTIONS = {word: action for action, word in WORDS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasePolicy:
-    """What the operator wants. A job is never canceled for want of an answer."""
+def make_policy(
+    *, rejected: Action, uncertain: Action, unanswered: Action, patience_seconds: float
+) -> Policy:
+    """Make the policy of held jobs: none is canceled for a fault that is not its author's.
 
-    rejected: ReleaseAction = ReleaseAction.CANCEL
-    uncertain: ReleaseAction = ReleaseAction.RELEASE
-    unanswered: ReleaseAction = ReleaseAction.WAIT
-    #: how long to wait for an answer before it counts as none
-    patience_seconds: float = 600.0
-
-    def __post_init__(self) -> None:
-        """Check that no job can be canceled because memgate is down."""
-        if self.unanswered is ReleaseAction.CANCEL:
-            raise ValueError("unanswered is 'cancel': that memgate is down is not the job's fault")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldVerdict:
-    """What to do with a job, and what to note of it."""
-
-    action: ReleaseAction
-    record: dict[str, Any]
-    why: str
-
-
-def judge_held(
-    answer: ServedEstimate | ClientError, gpu: str, policy: ReleasePolicy, waited_seconds: float
-) -> HeldVerdict:
-    """Decide about a held job."""
-    if isinstance(answer, ServedEstimate):
-        return _judge_estimate(answer, gpu, policy)
-    action, decision = _judge_error(answer, policy, waited_seconds)
-    why = answer.message[:_MAX_WHY]
-    return HeldVerdict(
-        action=action, record={"gpu": gpu, "decision": decision, "why": why}, why=why
+    Raises:
+        InputError: if jobs would be canceled because memgate does not answer.
+    """
+    if unanswered is Action.REJECT:
+        raise InputError("unanswered is 'cancel': that memgate is down is not the job's fault")
+    # An operator who cancels what may not fit wants nothing released unseen: a person decides.
+    is_strict = uncertain is Action.REJECT
+    return Policy(
+        mistaken=rejected,
+        rejected=rejected,
+        uncertain=uncertain,
+        unmeasured=Action.HOLD if is_strict else uncertain,
+        unknown=unanswered,
+        patience_seconds=patience_seconds,
     )
 
 
-def whose(error: ClientError) -> Fault:
-    """Return whose fault it is that a held job has no estimate.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldCase(Case):
+    """A job as its owner described it, on the GPU that the plugin's settings name."""
 
-    The GPU's name comes from the plugin's own table, and the key from its settings: what is wrong
-    with them is the operator's, not the author's.
+    question: Question
+
+    def questions(self) -> dict[str, Question]:
+        """Return the question that was put, or could not be put, when the job was submitted."""
+        return {"": self.question}
+
+    def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
+        """Return what the estimate itself says: it is about the GPU that the job gets."""
+        (estimate,) = estimates.values()
+        sizes = Sizes(estimate.needs_bytes, estimate.least_bytes, estimate.available_bytes)
+        return [Room(gpu=estimate.gpu, decision=estimate.decision, sizes=sizes)]
+
+    def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
+        """Return the estimate."""
+        (estimate,) = estimates.values()
+        return estimate
+
+
+def read_question(text: str) -> HeldCase:
+    """Read the body of ``POST /estimate`` that the plugin has noted. The server reads the job.
+
+    Raises:
+        InputError: if the job is not JSON: Lua accepts some texts that are not, such as ``1.``.
+        OperatorError: if the rest is not what the plugin writes.
     """
-    if error.fault is not Fault.CALLER or not isinstance(error, AnswerError):
-        return error.fault
-    if error.code == UnknownGpuError.code or error.status not in _ABOUT_THE_QUESTION:
-        return Fault.OPERATOR
-    return Fault.CALLER
+    try:
+        asked: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise InputError(f"the description is not JSON: {error}") from None
+    try:
+        gpu = GpuRequest.model_validate(asked["gpu"])
+        return HeldCase(question=Question(key=text, job=asked["job"], gpu=gpu))
+    except (ValueError, KeyError, TypeError):
+        raise OperatorError("the record in AdminComment has no question of memgate's") from None
 
 
-def _judge_error(
-    error: ClientError, policy: ReleasePolicy, waited_seconds: float
-) -> tuple[ReleaseAction, str]:
-    """Return what to do with a job that has no estimate, and the decision to note.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What to do with a held job, what to note of it, and why."""
 
-    ``gate.lua`` has the same table. Only the author's own mistake can cancel a job.
-    """
-    fault = whose(error)
-    if fault is Fault.CALLER:
-        return policy.rejected, "bad_spec"
-    if fault in (Fault.JOB, Fault.UNSUPPORTED):
-        # an operator who cancels what may not fit wants nothing released unseen: a person decides
-        is_strict = policy.uncertain is ReleaseAction.CANCEL
-        return ReleaseAction.HOLD if is_strict else policy.uncertain, "uncertain"
-    is_late = waited_seconds > policy.patience_seconds
-    return policy.unanswered if is_late else ReleaseAction.WAIT, "unanswered"
+    action: Action
+    record: Record
+    why: str
 
 
-def _judge_estimate(said: ServedEstimate, gpu: str, policy: ReleasePolicy) -> HeldVerdict:
-    actions = {
-        Decision.ADMIT: ReleaseAction.RELEASE,
-        Decision.REJECT: policy.rejected,
-        Decision.UNCERTAIN: policy.uncertain,
-    }
-    why = said.explanation.text[:_MAX_WHY]
-    record = {
-        "decision": said.decision,
-        "needs": said.needs_bytes,
-        "capacity": said.capacity_bytes,
-        "gpu": gpu,
-        "id": said.id,
-    }
-    if said.page is not None:
-        record["page"] = said.page
-    if said.decision is not Decision.ADMIT:
-        record["why"] = why
-    action = actions[said.decision]
-    if said.is_advice_pending and action is not ReleaseAction.RELEASE:
-        action = ReleaseAction.WAIT  # for seconds: the owner then reads once what would fit
-    return HeldVerdict(action=action, record=record, why=why)
+def settle(judgement: Judgement, gpu: str) -> Settlement:
+    """Say what becomes of a held job that was judged."""
+    (finding,) = judgement.findings
+    why = finding.explanation.text[:_MAX_WHY]
+    if finding.known is None:
+        is_unknown = judgement.decision is Decision.UNKNOWN
+        decision = "unanswered" if is_unknown else str(judgement.decision)
+        record = Record(gpu=gpu, decision=decision, why=why)
+    else:
+        estimate = finding.known.estimate
+        record = Record(
+            decision=estimate.decision,
+            needs=estimate.needs_bytes,
+            capacity=estimate.capacity_bytes,
+            gpu=gpu,
+            id=finding.known.job_id,
+            page=finding.known.page,
+            why="" if estimate.decision is Decision.ADMIT else why,
+        )
+    # Its owner is told once, and then what would fit: that takes seconds.
+    action = Action.WAIT if judgement.is_advice_pending else judgement.action
+    return Settlement(action=action, record=record, why=why)
 
 
 class Releaser:
@@ -138,76 +143,73 @@ class Releaser:
     def __init__(
         self,
         client: Client,
-        controller: SlurmController,
-        policy: ReleasePolicy,
-        tell: Callable[[str], None],
+        slurm: SlurmCommands,
+        policy: Policy,
+        log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
-        self._controller = controller
+        self._asker = ServerAsker(client)
+        self._slurm = slurm
         self._policy = policy
-        self._tell = tell
+        self._log = log
         self._clock = clock
 
     def look(self) -> int:
         """Look at every held job once; return how many still wait for an answer."""
         num_waiting = 0
-        answers: dict[str, ServedEstimate | ClientError] = {}
-        for job in self._controller.jobs():
-            if not job.record.get("held"):
+        self._asker.start_round()
+        for job in self._slurm.jobs():
+            if not job.record.held:
                 continue
             try:
-                num_waiting += self._settle(job, answers)
+                num_waiting += self._look_at(job)
             except SlurmError as error:  # its owner may have canceled it meanwhile
-                self._tell(f"job {job.job_id}: {error.message}")
+                self._log(f"job {job.job_id}: {error.message}")
+        for why in self._asker.problems():
+            self._log(f"no answer: {why}")
         return num_waiting
 
-    def _settle(self, job: SlurmJob, answers: dict[str, ServedEstimate | ClientError]) -> bool:
-        """Do what there is to do about a job; tell whether it still waits."""
-        question = job.record.get("question")
-        if not isinstance(question, str):
+    def _look_at(self, job: SlurmJob) -> bool:
+        """Do what there is to do about a job; return whether it still waits."""
+        if not job.record.question:
             if not job.is_held:  # an administrator has decided
-                self._controller.note(job, _without_hold(job.record))
+                self._slurm.note(job, _without_hold(job.record))
             return False
-        if question not in answers:
-            answers[question] = self._ask(question)
-        waited = self._clock() - job.submitted_at
-        verdict = judge_held(answers[question], str(job.record.get("gpu")), self._policy, waited)
+        settlement = self._settle(job)
         if not job.is_held:  # an administrator was quicker, or we were stopped half way
-            self._controller.note(job, verdict.record)
+            self._slurm.note(job, settlement.record)
             return False
-        if verdict.action is ReleaseAction.WAIT:
+        if settlement.action is Action.WAIT:
             return True
-        self._act(job, verdict)
-        self._tell(f"job {job.job_id}: {verdict.action}: {verdict.why}")
+        self._act(job, settlement)
+        self._log(f"job {job.job_id}: {WORDS[settlement.action]}: {settlement.why}")
         return False
 
-    def _act(self, job: SlurmJob, verdict: HeldVerdict) -> None:
-        if verdict.action is ReleaseAction.RELEASE:
-            # released first: stopped here, the record still says what is to be done
-            if not (job.record.get("owner_held") or job.is_admin_held):
-                self._controller.release(job)
-            self._controller.note(job, verdict.record)
-        elif verdict.action is ReleaseAction.CANCEL:
-            self._controller.note(job, verdict.record | {"held": True})
-            self._controller.cancel(job)
-        else:
-            self._controller.note(job, verdict.record | {"held": True})
-
-    def _ask(self, question: str) -> ServedEstimate | ClientError:
+    def _settle(self, job: SlurmJob) -> Settlement:
+        gpu = job.record.gpu
+        waited_seconds = self._clock() - job.submitted_at
+        rules = Rules(policy=self._policy, waited_seconds=waited_seconds)
         try:
-            asked = json.loads(question)
-        except ValueError as error:  # Lua takes for JSON what Python does not, such as 1.
-            return RefusedError(f"the description is not JSON: {error}", code="BAD_INPUT")
-        try:
-            return self._client.estimate(asked["job"], asked["gpu"], wait=0)
-        except NotDoneError as error:
-            return error
-        except ClientError as error:
-            if whose(error) in (Fault.OPERATOR, Fault.PASSING):
-                self._tell(f"no answer: {error.message}")
-            return error
+            case = read_question(job.record.question)
+            return settle(run(judge_cases([case], rules), self._asker.do), gpu)
+        except InputError as mistake:
+            why = mistake.message[:_MAX_WHY]
+            record = Record(gpu=gpu, decision="bad_spec", why=why)
+            return Settlement(action=self._policy.mistaken, record=record, why=why)
+        except OperatorError as error:
+            return settle(rules.judge([find_without_case(error)]), gpu)
+
+    def _act(self, job: SlurmJob, settlement: Settlement) -> None:
+        if settlement.action is Action.ADMIT:
+            # released first: if we are stopped here, the record still says what is to be done
+            if not (job.record.owner_held or job.is_admin_held):
+                self._slurm.release(job)
+            self._slurm.note(job, settlement.record)
+            return
+        self._slurm.note(job, msgspec.structs.replace(settlement.record, held=True))
+        if settlement.action is Action.REJECT:
+            self._slurm.cancel(job)
 
 
-def _without_hold(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name not in ("held", "owner_held")}
+def _without_hold(record: Record) -> Record:
+    return msgspec.structs.replace(record, held=False, owner_held=False)

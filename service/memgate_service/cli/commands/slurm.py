@@ -15,6 +15,7 @@ from memgate_service.cli.commands.options import ApiKey
 
 if TYPE_CHECKING:
     from memgate import Client
+    from memgate_service.admission.core.policy import Action
 
 slurm_app = typer.Typer(
     name="slurm",
@@ -45,14 +46,15 @@ def release_command(
         str, typer.Option(help="A job that does not fit, or is described wrongly: cancel, hold.")
     ] = "cancel",
     uncertain: Annotated[
-        str, typer.Option(help="A job that may not fit: release, cancel, hold.")
+        str,
+        typer.Option(help="A job that may not fit, or would fail: release, cancel, hold."),
     ] = "release",
     unanswered: Annotated[
         str, typer.Option(help="A job without an answer: wait, release, hold.")
     ] = "wait",
     patience: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="After so long there is no answer."),
+        typer.Option(min=0, metavar="SECONDS", help="How long to wait for an answer."),
     ] = 600,
 ) -> None:
     """Release held jobs when memgate has an answer. Runs as an administrator of Slurm.
@@ -60,23 +62,22 @@ def release_command(
     Example: memgate slurm release --server http://127.0.0.1:8080 --key-file /etc/slurm/memgate.key
     """
     client = _client(server, api_key, key_file)
-    from memgate_service.admission.slurm.controller import SlurmController
-    from memgate_service.admission.slurm.release import ReleaseAction, ReleasePolicy, Releaser
+    from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.release import ACTIONS, Releaser, make_policy
 
-    def action(option: str, text: str, *choices: ReleaseAction) -> ReleaseAction:
+    def action(option: str, text: str, *choices: str) -> Action:
         if text not in choices:
             raise InputError(f"{option} is {text!r}: it is one of {', '.join(choices)}")
-        return ReleaseAction(text)
+        return ACTIONS[text]
 
-    hold, cancel, release = ReleaseAction.HOLD, ReleaseAction.CANCEL, ReleaseAction.RELEASE
-    policy = ReleasePolicy(
-        rejected=action("--rejected", rejected, cancel, hold),
-        uncertain=action("--uncertain", uncertain, release, cancel, hold),
-        unanswered=action("--unanswered", unanswered, ReleaseAction.WAIT, release, hold),
+    policy = make_policy(
+        rejected=action("--rejected", rejected, "cancel", "hold"),
+        uncertain=action("--uncertain", uncertain, "release", "cancel", "hold"),
+        unanswered=action("--unanswered", unanswered, "wait", "release", "hold"),
         patience_seconds=patience,
     )
     with client, suppress(KeyboardInterrupt):
-        releaser = Releaser(client, SlurmController(), policy, typer.echo)
+        releaser = Releaser(client, SlurmCommands(), policy, typer.echo)
         if once:
             typer.echo(f"{releaser.look()} jobs still wait for an answer")
         else:
@@ -105,10 +106,10 @@ def outcomes_command(
     Example: memgate slurm outcomes --server http://127.0.0.1:8080 --once
     """
     client = _client(server, api_key, key_file)
-    from memgate_service.admission.slurm.outcomes import Memory, Reporter
+    from memgate_service.admission.slurm.outcomes import Ledger, Reporter
 
     with client, suppress(KeyboardInterrupt):
-        reporter = Reporter(client, Memory(memory), typer.echo, shortest_seconds=shortest)
+        reporter = Reporter(client, Ledger(memory), typer.echo, shortest_seconds=shortest)
         if once:
             typer.echo(f"{reporter.look()} outcomes were reported")
         else:
@@ -116,7 +117,7 @@ def outcomes_command(
 
 
 def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
-    """Look again and again; whatever fails is told, and tried again."""
+    """Look again and again; what fails is printed, and tried again."""
     while True:
         try:
             look()

@@ -1,8 +1,4 @@
-"""Slurm's own commands -> jobs, and back. No shell, and nothing of a user's in a command's options.
-
-What memgate knows of a job is a record in its AdminComment, which only administrators can write;
-``deploy/slurm/memgate/gate.lua`` makes it when a job is submitted.
-"""
+"""Slurm's own commands -> jobs, and back. No shell, and no text of a user's as an option."""
 
 from __future__ import annotations
 
@@ -13,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from memgate.errors import MemgateError
+from memgate_service.admission.slurm.records import AdminComment, Record, read_comment
 
 _TIMEOUT_SECONDS = 60.0
 
-#: there is nothing left to decide about the others
+#: there is nothing left to decide about jobs in other states
 _OPEN_STATES = {"PENDING", "RUNNING", "SUSPENDED"}
 
 
@@ -28,17 +25,16 @@ class SlurmError(MemgateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """A job that is not over and that memgate has a record of."""
+    """A job that has not finished and that memgate has a record of."""
 
     job_id: int
     submitted_at: float
-    #: it does not start, whoever wants that
+    #: it does not start, whoever holds it
     is_held: bool
-    #: an administrator holds it; what memgate and its owner hold looks otherwise
+    #: an administrator holds it; a hold of memgate's looks like one of its owner's
     is_admin_held: bool = False
-    #: all that the AdminComment says, others' notes included
-    comment: dict[str, Any]
-    #: of the first part of a heterogeneous job; 0 if it is none
+    comment: AdminComment
+    #: of the first part of a heterogeneous job; 0 for other jobs
     het_job_id: int = 0
     het_job_offset: int = 0
 
@@ -48,20 +44,9 @@ class SlurmJob:
         return f"{self.het_job_id}+{self.het_job_offset}" if self.het_job_id else str(self.job_id)
 
     @property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """What memgate has noted."""
-        record: dict[str, Any] = self.comment["memgate"]
-        return record
-
-
-def read_comment(text: object) -> dict[str, Any] | None:
-    """Read an AdminComment; None if memgate has no record in it."""
-    try:
-        comment = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    is_ours = isinstance(comment, dict) and isinstance(comment.get("memgate"), dict)
-    return comment if is_ours else None
+        return self.comment.record
 
 
 def read_queue(text: str) -> Iterator[SlurmJob]:
@@ -97,11 +82,11 @@ def _list(value: Any) -> list[str]:
     return value if isinstance(value, list) else [value]
 
 
-class SlurmController:
-    """Slurm, by its commands; for who may administer it."""
+class SlurmCommands:
+    """Slurm, by its commands; for a user who may administer it."""
 
     def jobs(self) -> list[SlurmJob]:
-        """Return the jobs that are not over and that memgate has a record of."""
+        """Return the jobs that have not finished and that memgate has a record of."""
         return list(read_queue(run(["squeue", "--json"])))
 
     def release(self, job: SlurmJob) -> None:
@@ -109,12 +94,12 @@ class SlurmController:
         run(["scontrol", "release", job.name])
 
     def cancel(self, job: SlurmJob) -> None:
-        """End a job, with all its parts: Slurm cancels no part alone."""
+        """Cancel a job, with all its parts: Slurm cancels no part alone."""
         run(["scancel", str(job.het_job_id or job.job_id)])
 
-    def note(self, job: SlurmJob, record: dict[str, Any]) -> None:
-        """Replace memgate's record of a job; others' notes stay."""
-        comment = json.dumps(job.comment | {"memgate": record})
+    def note(self, job: SlurmJob, record: Record) -> None:
+        """Replace memgate's record of a job; notes of other programs stay."""
+        comment = job.comment.with_record(record).text()
         run(["scontrol", "update", f"JobId={job.name}", f"AdminComment={comment}"])
 
 
@@ -122,7 +107,7 @@ def run(command: Sequence[str]) -> str:
     """Run one of Slurm's commands.
 
     Raises:
-        SlurmError: with what it said.
+        SlurmError: with what it printed.
     """
     try:
         ran = subprocess.run(

@@ -1,0 +1,69 @@
+"""What memgate has noted about a Slurm job: a record in its AdminComment.
+
+Only administrators can write an AdminComment. ``deploy/slurm/memgate/gate.lua`` makes the record
+when a job is submitted, ``release`` replaces it once there is an answer, ``outcomes`` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+#: the key of our record; other keys of the comment are notes of other programs
+_KEY = "memgate"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a job. Sizes are bytes."""
+
+    decision: str = ""
+    """A ``Decision``; or ``pending``, ``unanswered``, ``bad_spec``, ``no_gpu``, ``unknown_gpu``."""
+    gpu: str = ""
+    needs: int = 0
+    """What the job needs: the number that is compared with ``capacity``."""
+    capacity: int = 0
+    """What its GPU has."""
+    id: str = ""
+    """Of the estimate; outcomes are reported for it."""
+    page: str = ""
+    """Where a person can look at the estimate."""
+    why: str = ""
+    held: bool = False
+    """memgate holds the job."""
+    owner_held: bool = False
+    """Its owner holds it, too."""
+    question: str = ""
+    """The body of ``POST /estimate``, if the job waits for the answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminComment:
+    """All that an AdminComment says."""
+
+    record: Record
+    others: Mapping[str, Any]
+    """What other programs have written; kept as it is."""
+
+    def text(self) -> str:
+        """Write it as Slurm stores it."""
+        document = {**self.others, _KEY: msgspec.to_builtins(self.record)}
+        return msgspec.json.encode(document).decode()
+
+    def with_record(self, record: Record) -> AdminComment:
+        """Return the same with another record."""
+        return AdminComment(record=record, others=self.others)
+
+
+def read_comment(text: object) -> AdminComment | None:
+    """Read an AdminComment; None if memgate has no record in it."""
+    try:
+        document = msgspec.json.decode(text) if isinstance(text, str) else None
+        if not isinstance(document, dict) or not isinstance(document.get(_KEY), dict):
+            return None
+        record = msgspec.convert(document.pop(_KEY), Record, strict=False)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return AdminComment(record=record, others=document)
