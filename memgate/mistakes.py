@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memgate.near_names import find_near, list_choices
 from memgate.units import clip
@@ -77,9 +77,17 @@ def unknown_name(field: str, value: object, known: Collection[str], *, rule: str
     """Say that a name is not in a list, and which names are near it, or which there are."""
     near = find_near(value, known)
     step = suggest(near)
-    if not near and len(known) <= MAX_MISTAKES:
+    if not near and 0 < len(known) <= MAX_MISTAKES:
         step = f"there are: {', '.join(known)}"
     return Mistake(field=field, value=show_value(value), rule=rule, next_step=step, near=near)
+
+
+def unknown_field(
+    field: str, given: object, known: Collection[str], *, rule: str = "there is no such field"
+) -> Mistake:
+    """Say that there is no such field, and which names are near its own."""
+    mistake = unknown_name(field, field.rpartition(".")[2], known, rule=rule)
+    return replace(mistake, value=show_value(given))
 
 
 def suggest(near: Sequence[str]) -> str:

@@ -16,7 +16,9 @@ _LIKENESS = 0.75
 _SHORTEST_START = 3
 
 
-def find_near(name: object, known: Iterable[str], *, limit: int = 3) -> tuple[str, ...]:
+def find_near(
+    name: object, known: Iterable[str], *, limit: int = 3, likeness: float = _LIKENESS
+) -> tuple[str, ...]:
     """Return the known names that are most like a wrong one, the most similar first.
 
     Capitals and the signs between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
@@ -30,7 +32,7 @@ def find_near(name: object, known: Iterable[str], *, limit: int = 3) -> tuple[st
         spellings.setdefault(loosen(one), []).append(one)
     if wanted in spellings:
         return tuple(spellings[wanted][:limit])
-    like = get_close_matches(wanted, spellings, limit, _LIKENESS)
+    like = get_close_matches(wanted, spellings, limit, likeness)
     if not like and len(wanted) >= _SHORTEST_START:
         like = sorted((text for text in spellings if text.startswith(wanted)), key=len)
     return tuple(one for text in like for one in spellings[text])[:limit]

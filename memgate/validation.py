@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from memgate.errors import InputError
-from memgate.mistakes import MAX_MISTAKES, Mistake, RuleError, show_value, suggest, unknown_name
+from memgate.mistakes import MAX_MISTAKES, Mistake, RuleError, show_value, suggest, unknown_field
 from memgate.near_names import find_near
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -102,8 +102,7 @@ def _explain(error: Any, place: _Place) -> Mistake:
     if kind == "missing":
         return Mistake(field=field, value="missing", rule=_RULES[kind], next_step=_add(place))
     if kind == "extra_forbidden":
-        mistake = unknown_name(field, place.name, place.siblings, rule=_RULES[kind])
-        return replace(mistake, value=show_value(given))
+        return unknown_field(field, given, place.siblings)
     context: Mapping[str, Any] = error.get("ctx") or {}
     cause = context.get("error")
     if isinstance(cause, RuleError):
@@ -126,7 +125,6 @@ _OBJECT = "it must be an object: fields and their values"
 #: by pydantic's name for what is wrong
 _RULES = {
     "missing": "it must be given",
-    "extra_forbidden": "there is no such field",
     "int_type": _WHOLE_NUMBER,
     "int_parsing": _WHOLE_NUMBER,
     "int_from_float": _WHOLE_NUMBER,

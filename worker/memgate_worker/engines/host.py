@@ -172,11 +172,10 @@ def _preload(request: Request) -> None:
     with suppress(Exception):  # the job itself reports it; the host must outlive it
         importlib.import_module(spec.model.source)
         if spec.model.source is ModelSource.TRANSFORMERS:
-            transformers = importlib.import_module("transformers")
-            class_name, _ = importlib.import_module("memgate_worker.jobs.models").find_config(
-                spec.model
-            )
-            getattr(transformers, class_name, None)  # it imports the model's module on first use
+            configs = importlib.import_module("memgate_worker.jobs.configs")
+            class_name, _ = configs.find_config(spec.model)
+            classes = importlib.import_module("memgate_worker.jobs.classes")
+            classes.find_class(class_name)  # it imports the model's module on first use
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ from torch import nn
 
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import JobSpec, Precision, ZeroGrad
+from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
+from memgate_worker.jobs.arguments import declared_arguments
 from memgate_worker.jobs.models import convert, own_input_shape
 
 _LOW_PRECISION = {
@@ -110,19 +112,42 @@ class TrainingLoop:
             self.optimizer.step()
 
 
+_NO_ARGUMENT = "this optimizer takes no such argument"
+
+
+def _find_optimizer(name: str) -> type[torch.optim.Optimizer]:
+    known = {
+        one: member
+        for one, member in vars(torch.optim).items()
+        if isinstance(member, type)
+        and issubclass(member, torch.optim.Optimizer)
+        and member is not torch.optim.Optimizer
+    }
+    if name not in known:
+        rule = "torch.optim has no such optimizer"
+        raise InputError.from_mistakes(unknown_name("optimizer.name", name, known, rule=rule))
+    return known[name]
+
+
 def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
-    chosen = getattr(torch.optim, spec.optimizer.name, None)
-    if chosen is None:
-        raise InputError(
-            f"optimizer.name is {spec.optimizer.name!r}: torch.optim has no such class"
-        )
+    chosen = _find_optimizer(spec.optimizer.name)
     kwargs = {"lr": 1e-3} | spec.optimizer.kwargs
+    known = sorted(declared_arguments(chosen) - {"params"})
+    unknown = [
+        unknown_field(f"optimizer.kwargs.{name}", value, known, rule=_NO_ARGUMENT)
+        for name, value in kwargs.items()
+        if name not in known
+    ]
+    if unknown:
+        raise InputError.from_mistakes(*unknown)
     try:
         optimizer: torch.optim.Optimizer = chosen(model.parameters(), **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
         if _takes(chosen, kwargs, model):
             raise  # it is this model's parameters that it does not take: our loop gives it all
-        raise InputError(f"optimizer.kwargs is {spec.optimizer.kwargs}: {error}") from error
+        given = show_value(spec.optimizer.kwargs)
+        mistake = Mistake(field="optimizer.kwargs", value=given, rule=str(error))
+        raise InputError.from_mistakes(mistake) from error
     return optimizer
 
 

@@ -8,22 +8,20 @@ never touched and a model of any size needs no memory on the host.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memgate.errors import InputError
+from memgate.errors import InputError, MemgateError
 from memgate.jobspec import ModelSource, ModelSpec
+from memgate.mistakes import Mistake, show_value
+from memgate_worker.jobs.configs import build_transformers
+from memgate_worker.jobs.constructors import build_timm, build_torchvision
 from memgate_worker.jobs.failures import is_out_of_host_memory
-
-#: public name -> class and configuration, as their authors published them
-_PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
+from memgate_worker.jobs.seal import SealedError
 
 #: tensors of at least this many elements are weights; what constructors compute with is smaller
 _WEIGHT_ELEMENTS = 4096
@@ -97,14 +95,27 @@ def build_model(spec: ModelSpec) -> nn.Module:
     try:
         with _WithoutFilling():
             model = make(spec)
-    except InputError:
+    except (MemgateError, ImportError):
         raise
-    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except Exception as error:
         if is_out_of_host_memory(error):
             raise
-        label = spec.name or spec.class_name
-        raise InputError(f"model: {spec.source} cannot build {label!r}: {error}") from error
+        raise InputError.from_mistakes(_cannot_build(spec, error)) from error
     return model.train()
+
+
+def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:
+    """Say that a library refuses to build a model, in its own words."""
+    given = spec.config if spec.source is ModelSource.TRANSFORMERS else spec.kwargs
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, SealedError):
+        said = f"{said}, and nothing is read from a file or a server while a model is built"
+    made_of = f" from {show_value(given)}" if given else ""
+    return Mistake(
+        field="model",
+        value=show_value(spec.name or spec.class_name),
+        rule=f"{spec.source} cannot build it{made_of}: {said}",
+    )
 
 
 def own_input_shape(model: nn.Module) -> tuple[int, ...]:
@@ -114,55 +125,8 @@ def own_input_shape(model: nn.Module) -> tuple[int, ...]:
     return tuple(timm.data.resolve_model_data_config(model)["input_size"])
 
 
-def _from_torchvision(spec: ModelSpec) -> nn.Module:
-    import torchvision
-
-    model: nn.Module = torchvision.models.get_model(spec.name, weights=None, **spec.kwargs)
-    return model
-
-
-def _from_timm(spec: ModelSpec) -> nn.Module:
-    import timm
-
-    model: nn.Module = timm.create_model(spec.name, pretrained=False, **spec.kwargs)
-    return model
-
-
-def _from_transformers(spec: ModelSpec) -> nn.Module:
-    import transformers
-
-    class_name, settings = find_config(spec)
-    model_class = getattr(transformers, class_name)
-    attention = settings.pop("attn_implementation", None)
-    chosen = {} if attention is None else {"attn_implementation": attention}
-    model: nn.Module = model_class._from_config(model_class.config_class(**settings), **chosen)
-    return model
-
-
-def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """Return the class of a transformers model and what its configuration is given.
-
-    A public model may be named without its owner, as ``gpt2``.
-
-    Raises:
-        InputError: if the model is named and our table has no such name.
-    """
-    if spec.class_name is not None:
-        return spec.class_name, dict(spec.config)
-    public = json.loads(_PUBLIC_CONFIGS.read_text())
-    names = [name for name in public if spec.name in (name, name.partition("/")[2])]
-    if len(names) != 1:
-        near = get_close_matches(str(spec.name), public, n=3) or sorted(public)
-        raise InputError(
-            f"model.name is {spec.name!r}: not in the table of public models, which has"
-            f" {', '.join(near)}; give 'class' and 'config' instead"
-        )
-    entry = public[names[0]]
-    return entry["class"], entry["config"] | spec.config
-
-
 _BUILDERS: dict[ModelSource, Callable[[ModelSpec], nn.Module]] = {
-    ModelSource.TORCHVISION: _from_torchvision,
-    ModelSource.TIMM: _from_timm,
-    ModelSource.TRANSFORMERS: _from_transformers,
+    ModelSource.TORCHVISION: build_torchvision,
+    ModelSource.TIMM: build_timm,
+    ModelSource.TRANSFORMERS: build_transformers,
 }

@@ -1,0 +1,65 @@
+"""The name of a class of transformers -> the class, if it is a model that can be trained."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from memgate.errors import InputError
+from memgate.mistakes import Mistake, show_value, suggest, unknown_name
+
+#: how classes are called, and modules are not
+_CLASS = re.compile("[A-Z][A-Za-z0-9_]*")
+
+#: choose a class by a configuration
+_AUTO = re.compile("Auto(Model|Backbone)")
+
+#: classes with a head, of PyTorch
+_TRAINABLE = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w*([a-z0-9]For[A-Z]\w*|HeadModel)$")
+
+_MAX_SHOWN = 5
+
+
+def find_class(name: str) -> Any:
+    """Return a class of transformers that can be trained.
+
+    Raises:
+        InputError: if there is none of this name, with the names that are near.
+    """
+    import transformers
+
+    found = getattr(transformers, name, None) if _CLASS.fullmatch(name) else None
+    is_model = inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel)
+    if is_model and getattr(found, "config_class", None) and _has_loss(name, found):
+        return found
+    known = [one for one in dir(transformers) if _TRAINABLE.match(one)]
+    if is_model:
+        raise InputError.from_mistakes(_without_loss(name, known))
+    if _AUTO.match(name):
+        rule, known = "it stands for the class that 'architectures' in a config.json names", []
+    elif found is not None:
+        rule = "it is not a model"
+    else:
+        rule = "transformers has no such class"
+    raise InputError.from_mistakes(unknown_name("model.class", name, known, rule=rule))
+
+
+def _has_loss(name: str, model_class: Any) -> bool:
+    """Tell whether a model computes a loss: bare models and base classes do not."""
+    if not name.endswith("Model") or name.endswith("HeadModel"):
+        return True
+    parameters = inspect.signature(model_class.forward).parameters
+    return any("label" in one or "loss" in one for one in parameters)
+
+
+def _without_loss(name: str, known: list[str]) -> Mistake:
+    family = re.escape(name.removesuffix("Model").removesuffix("PreTrained"))
+    near = tuple(one for one in known if re.match(f"{family}(For|LMHead)", one))[:_MAX_SHOWN]
+    return Mistake(
+        field="model.class",
+        value=show_value(name),
+        rule="it has no loss of its own, so it cannot be trained as it is",
+        next_step=suggest(near),
+        near=near,
+    )

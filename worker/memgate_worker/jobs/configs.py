@@ -1,0 +1,247 @@
+"""Models of transformers: by class and configuration, or by a public name. Never a download.
+
+A configuration takes any key and ignores those that it does not know, so keys are checked here. A
+``config.json`` as it was published carries keys that no version of transformers reads any more:
+where a configuration is recognised as one, only keys that look like misspelt ones are refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import linecache
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from memgate.errors import InputError, UnsupportedJobError
+from memgate.jobspec import ModelSpec
+from memgate.mistakes import Mistake, show_value, suggest, unknown_field
+from memgate.near_names import find_near
+from memgate_worker.jobs.arguments import declared_arguments, find_arguments
+from memgate_worker.jobs.classes import find_class
+from memgate_worker.jobs.config_keys import COMMON, DTYPES, LEFT_OUT, PUBLISHED, SIZES, is_token
+from memgate_worker.jobs.seal import sealed
+
+#: public name -> class and configuration, as their authors published them
+_PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
+
+_FIELD = "model.config"
+
+#: how alike, of 1, an unknown key is to a known one if that was meant
+_MISSPELT = 0.9
+
+#: keys that may name a model of timm, and no path and no model of the hub
+_NAMES = ("backbone", "architecture", "attn_implementation")
+
+#: what models call their configuration
+_CONFIGS = ("config", "self.config")
+
+_LOADED = "use_pretrained_backbone"
+
+
+def build_transformers(spec: ModelSpec) -> nn.Module:
+    """Build a model of transformers.
+
+    Raises:
+        InputError: if there is no such class or public model, or its configuration has a key that
+            would be ignored.
+        UnsupportedJobError: if the configuration says that the weights are quantized.
+    """
+    class_name, settings = find_config(spec)
+    model_class = find_class(class_name)
+    with sealed():
+        config = _make_config(model_class, settings)
+        attention = settings.get("attn_implementation")
+        chosen = {} if attention is None else {"attn_implementation": attention}
+        model: nn.Module = model_class._from_config(config, **chosen)
+    return model
+
+
+def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
+    """Return the class of a transformers model and what its configuration is given.
+
+    A public model may be named without its owner, as ``gpt2``.
+
+    Raises:
+        InputError: if the model is named and our table has no such name.
+    """
+    if spec.class_name is not None:
+        return spec.class_name, dict(spec.config)
+    public = json.loads(_PUBLIC_CONFIGS.read_text())
+    names = [name for name in public if spec.name in (name, name.partition("/")[2])]
+    if len(names) != 1:
+        raise InputError.from_mistakes(_unknown_public_name(spec.name, public))
+    entry = public[names[0]]
+    return entry["class"], entry["config"] | spec.config
+
+
+def _unknown_public_name(name: str | None, public: Mapping[str, Any]) -> Mistake:
+    spellings = {part: full for full in public for part in (full, full.partition("/")[2])}
+    near = tuple(dict.fromkeys(spellings[one] for one in find_near(name, spellings)))
+    step = "give 'class' and 'config' (its config.json, as it is published)"
+    return Mistake(
+        field="model.name",
+        value=show_value(name),
+        rule="it is not in the table of public models",
+        next_step=" otherwise ".join(filter(None, (suggest(near), step))),
+        near=near,
+    )
+
+
+def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
+    """Make a configuration, and refuse keys that it would ignore."""
+    config_class = model_class.config_class
+    _check_kind(config_class, settings)
+    mistakes = [*_find_paths(settings), *_find_unknown_of(model_class, settings)]
+    if mistakes:
+        raise InputError.from_mistakes(*mistakes)
+    given = _cleaned(settings, LEFT_OUT | {_LOADED, "attn_implementation"})
+    if _LOADED in declared_arguments(config_class):  # it is loaded unless that is said
+        given[_LOADED] = False
+    config = config_class(**given)
+    mistakes = list(_find_unknown_below(_FIELD, config, settings))
+    if mistakes:
+        raise InputError.from_mistakes(*mistakes)
+    return config
+
+
+def _check_kind(config_class: Any, settings: Mapping[str, Any]) -> None:
+    """Refuse a configuration of another kind of model, and one of quantized weights."""
+    kind = settings.get("model_type", config_class.model_type)
+    if kind != config_class.model_type:
+        raise InputError.from_mistakes(
+            Mistake(
+                field=f"{_FIELD}.model_type",
+                value=show_value(kind),
+                rule=f"the configuration of this class is of the type {config_class.model_type!r}",
+                next_step="give the class that 'architectures' names, or the part of the"
+                " configuration that is meant for this one",
+            )
+        )
+    if settings.get("quantization_config"):
+        raise UnsupportedJobError.from_mistakes(
+            Mistake(
+                field=f"{_FIELD}.quantization_config",
+                value=show_value(settings["quantization_config"]),
+                rule="memgate cannot run quantized models yet",
+                next_step="without it the answer would be for another job (weights as 'precision'"
+                " says); use your own training script instead of a spec, or a trace of it",
+            )
+        )
+
+
+def _cleaned(settings: Mapping[str, Any], left_out: frozenset[str]) -> dict[str, Any]:
+    """Leave out some keys, and everywhere the type in which weights were stored.
+
+    Which type the job's weights have, its ``precision`` says.
+    """
+    return {
+        name: _cleaned(value, frozenset()) if isinstance(value, dict) else value
+        for name, value in settings.items()
+        if name not in left_out | DTYPES
+    }
+
+
+def _find_paths(settings: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield what names a file, or a model on a server, where a model of a library is meant."""
+    for name in _NAMES:
+        value = settings.get(name)
+        if isinstance(value, str) and re.search(r"[:/\\]", value):
+            yield Mistake(
+                field=f"{_FIELD}.{name}",
+                value=show_value(value),
+                rule="nothing is read from a file or a server while a model is built",
+                next_step="give its configuration ('backbone_config') instead"
+                if name == "backbone"
+                else "leave it out, or name what a library has",
+            )
+
+
+def _find_unknown_of(model_class: Any, settings: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield the keys that neither a configuration nor its model makes use of."""
+    config_class = model_class.config_class
+    quick = declared_arguments(config_class) | set(config_class.attribute_map) | COMMON
+    if settings.keys() - quick or settings.get("gradient_checkpointing"):
+        known = _known_keys(config_class)
+        if not getattr(config_class, "sub_configs", None):  # of which the model reads its parts
+            known |= _keys_read_by(model_class)
+        yield from _find_unknown(_FIELD, settings, known, is_published=_is_published(settings))
+
+
+def _known_keys(config_class: Any) -> frozenset[str]:
+    """Return every key that a configuration makes use of."""
+    try:
+        own = frozenset(vars(config_class()))
+    except Exception:  # some cannot be made of nothing
+        own = frozenset()
+    settable = {
+        name
+        for name, member in inspect.getmembers(config_class)
+        if isinstance(member, property) and member.fset is not None
+    }
+    taken = find_arguments(config_class) | set(config_class.attribute_map)
+    return frozenset(own | settable | taken | COMMON | {_LOADED})
+
+
+def _keys_read_by(model_class: Any) -> frozenset[str]:
+    """Return the keys that a model itself looks up in its configuration."""
+    source = "".join(linecache.getlines(inspect.getfile(model_class)))
+    return frozenset(_keys_read(ast.walk(ast.parse(source))))
+
+
+def _keys_read(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """Yield ``key`` of each ``config.key`` and ``getattr(config, "key", ...)``."""
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in _CONFIGS:
+            yield node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+            looked_in, key = [*node.args, None, None][:2]
+            if looked_in and ast.unparse(looked_in) in _CONFIGS and isinstance(key, ast.Constant):
+                yield str(key.value)
+
+
+def _is_published(settings: Mapping[str, Any]) -> bool:
+    return bool(PUBLISHED & settings.keys())
+
+
+def _find_unknown(
+    field: str, settings: Mapping[str, Any], known: frozenset[str], *, is_published: bool
+) -> Iterator[Mistake]:
+    """Yield the keys that are not known; of a published configuration only those that matter."""
+    visible = sorted(name for name in known - COMMON if not name.startswith("_"))
+    for name, value in settings.items():
+        if name == "gradient_checkpointing" and value:
+            yield Mistake(
+                field=f"{field}.{name}",
+                value=show_value(value),
+                rule="it has no effect in a configuration",
+                next_step="write 'gradient_checkpointing': true beside 'model'",
+            )
+        elif name not in known and not is_token(name):
+            rule = "the configuration has no such key"
+            mistake = unknown_field(f"{field}.{name}", value, visible, rule=rule)
+            if not is_published or _is_meant(name, mistake.near):
+                yield mistake
+
+
+def _is_meant(name: str, near: tuple[str, ...]) -> bool:
+    """Tell whether one of some known keys was meant by one that is not known."""
+    return bool(near) and (name in SIZES or name in find_near(near[0], [name], likeness=_MISSPELT))
+
+
+def _find_unknown_below(field: str, config: Any, settings: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Yield unknown keys of the configurations that are part of one."""
+    import transformers
+
+    is_published = _is_published(settings)
+    for name, value in settings.items():
+        part = getattr(config, name, None)
+        if isinstance(value, dict) and isinstance(part, transformers.PretrainedConfig):
+            inner, known = f"{field}.{name}", _known_keys(type(part))
+            yield from _find_unknown(inner, value, known, is_published=is_published)
+            yield from _find_unknown_below(inner, part, value)
