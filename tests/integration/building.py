@@ -39,7 +39,7 @@ class Builder:
     """A process of a runtime that builds; a context manager."""
 
     def __init__(self, runtime: Runtime) -> None:
-        from memgate_worker.engines.client import host_environment, package_dirs
+        from memgate_worker.engines.host_client import host_environment, package_dirs
 
         places = os.pathsep.join(str(one.parent) for one in package_dirs())
         self._process = subprocess.Popen(
