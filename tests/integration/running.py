@@ -84,9 +84,10 @@ def make_key(redis_url: str, role: Role) -> str:
 
 @contextmanager
 def idle_worker(redis_url: str) -> Iterator[SimpleWorker]:
-    """Have a worker that reports in, and does nothing."""
+    """Have a worker that is there for as long as the test takes, and does nothing."""
     worker = make_worker(WorkerSettings(redis_url=redis_url))
     worker.register_birth()
+    worker.connection.persist(worker.key)
     try:
         yield worker
     finally:
