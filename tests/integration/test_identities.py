@@ -31,7 +31,7 @@ from memgate_worker.main import make_announcement
 from memgate_worker.queue import client as queue_client
 from memgate_worker.queue.announcements import Announcement
 from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.queue_place import Place, Stub
+from tests.integration.queue_place import Place, Stub, make_work
 from tests.running import wait_until
 
 MakePlace = Callable[..., Place]
@@ -55,6 +55,11 @@ def _job(batch_size: int = 1, gpu: str = "a100-40", **fields: Any) -> Work:
     }
     job = parse_job_spec(document | fields)
     return Work(kind=WorkKind.ESTIMATE, job=job, gpu=GpuRequest(name=gpu))
+
+
+def _fit() -> Work:
+    """Ask what stubs answer."""
+    return Work(kind=WorkKind.FIT, job=_job().job)
 
 
 def _ask(place: Place, work: Work) -> JobRecord:
@@ -82,10 +87,10 @@ def _raising(error: MemgateError) -> Stub:
 
 def test_an_answer_counts_while_its_maker_is_there(place: Place) -> None:
     """Asked again, it is found; by workers of its identity, or with none at all."""
-    first = _ask(place, _job())
-    without_workers = _ask(place, _job())
+    first = _ask(place, _fit())
+    without_workers = _ask(place, _fit())
     place.announce()
-    with_workers = _ask(place, _job())
+    with_workers = _ask(place, _fit())
 
     states = [record.state for record in (first, without_workers, with_workers)]
     assert states == [JobState.QUEUED, JobState.DONE, JobState.DONE]
@@ -101,57 +106,57 @@ def test_an_answer_of_another_identity_is_worked_out_anew(
     """A new version or engine revision never shows an older one's answer as its own."""
     with pytest.MonkeyPatch.context() as older:
         older.setattr(identity, name, value)
-        _ask(place, _job())
+        _ask(place, _fit())
     place.announce()
 
-    again = _ask(place, _job())
+    again = _ask(place, _fit())
 
     assert again.state is JobState.QUEUED
     assert len(place.stub.asked) == 2
-    assert place.client.read(again.id).identity == identity.identify_work(_job())
+    assert place.client.read(again.id).identity == identity.identify_work(_fit())
 
 
 def test_an_answer_without_an_identity_is_worked_out_anew(place: Place) -> None:
     """As versions before this one stored them."""
-    job_id = _ask(place, _job()).id
+    job_id = _ask(place, _fit()).id
     place.redis.hdel(f"memgate:job:{job_id}", "identity")
     place.announce()
 
-    assert _ask(place, _job()).state is JobState.QUEUED
+    assert _ask(place, _fit()).state is JobState.QUEUED
 
 
 def test_two_kinds_of_workers_side_by_side_share_their_answers(place: Place) -> None:
     """While an upgrade is under way, what either has answered counts."""
-    _ask(place, _job())
+    _ask(place, _fit())
     place.announce(_other(make_announcement(place.settings), revision=99))
     place.announce()
 
-    assert _ask(place, _job()).state is JobState.DONE
+    assert _ask(place, _fit()).state is JobState.DONE
 
 
 def test_a_worker_that_signs_off_no_longer_counts(place: Place) -> None:
     """What it announced goes with it."""
-    _ask(place, _job())
+    _ask(place, _fit())
     place.announce(_other(make_announcement(place.settings), revision=99))
     leaving = place.announce()
     leaving.register_death()  # type: ignore[no-untyped-call]
 
-    assert _ask(place, _job()).state is JobState.QUEUED
+    assert _ask(place, _fit()).state is JobState.QUEUED
 
 
 def test_an_answer_for_a_runtime_that_nobody_has_any_more_is_given(place: Place) -> None:
     """Workers are there, but none that could do better."""
-    _ask(place, _job())
+    _ask(place, _fit())
     known = make_announcement(place.settings)
     others = tuple(engine for engine in known.engines if engine.runtime.name != "torch-2.14")
     place.announce(replace(known, engines=others))
 
-    assert _ask(place, _job()).state is JobState.DONE
+    assert _ask(place, _fit()).state is JobState.DONE
 
 
 def test_a_trace_needs_no_runtime(place: Place) -> None:
     """Its answer depends on memgate's own version and revision alone."""
-    trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
+    trace = make_work()
     _ask(place, trace)
     known = make_announcement(place.settings)
     traces_only = tuple(engine for engine in known.engines if not engine.runtime.name)
@@ -168,12 +173,12 @@ def test_a_service_drops_what_it_remembers_of_other_identities(
     place: Place, redis_url: str
 ) -> None:
     """Bytes in its memory count no more than what is in the store; soon, not at once."""
-    body = {"job": _job().model_dump(mode="json", by_alias=True)["job"], "gpu": "a100-40"}
+    body = {"job": _fit().model_dump(mode="json", by_alias=True)["job"]}
 
     with TestClient(create_app(ServiceSettings(redis_url=redis_url))) as service:
 
         def ask() -> tuple[int, str | None]:
-            said = service.post("/estimate", json=body)
+            said = service.post("/fit", json=body)
             return said.status_code, said.headers.get("x-memgate-cache")
 
         place.announce()
@@ -191,12 +196,12 @@ def test_a_service_drops_what_it_remembers_of_other_identities(
 
 def test_an_unreadable_announcement_is_none(place: Place) -> None:
     """A worker of another version does not stop this one's service."""
-    _ask(place, _job())
+    _ask(place, _fit())
     worker = place.announce()
     place.redis.hset(worker.key, "memgate_announcement", '{"engines": 1}')
 
     assert place.client.identities() == frozenset()
-    assert _ask(place, _job()).state is JobState.DONE
+    assert _ask(place, _fit()).state is JobState.DONE
 
 
 @pytest.mark.parametrize(
@@ -213,13 +218,13 @@ def test_an_unreadable_announcement_is_none(place: Place) -> None:
 )
 def test_a_job_that_cannot_be_read_is_absent(place: Place, broken: dict[str, str]) -> None:
     """Never an error: asked again, it is begun anew."""
-    job_id = _ask(place, _job()).id
+    job_id = _ask(place, _fit()).id
     place.redis.hset(f"memgate:job:{job_id}", mapping=broken)
 
     assert place.client.list(offset=0, count=9) == []
     with pytest.raises(UnknownJobError):
         place.client.read(job_id)
-    again = _ask(place, _job())
+    again = _ask(place, _fit())
 
     assert again.state is JobState.QUEUED
     assert place.client.read(job_id).state is JobState.DONE
@@ -246,12 +251,12 @@ def test_a_failure_that_would_come_again_is_remembered_under_its_identity(
 ) -> None:
     """Another runtime or engine revision tries anew."""
     place = make_place(_raising(error))
-    _ask(place, _job())
+    _ask(place, _fit())
     same = place.announce()
-    again = _ask(place, _job())
+    again = _ask(place, _fit())
     same.register_death()  # type: ignore[no-untyped-call]
     place.announce(_other(make_announcement(place.settings), revision=99))
-    anew = _ask(place, _job())
+    anew = _ask(place, _fit())
 
     assert (again.state, anew.state) == (JobState.FAILED, JobState.QUEUED)
     assert len(place.stub.asked) == 2
@@ -270,14 +275,14 @@ def test_a_job_over_a_limit_is_tried_again_only_under_a_higher_one(
 ) -> None:
     """The same limit, or the other one raised, would end it the same way."""
     place = make_place(_raising(error))
-    _ask(place, _job())
+    _ask(place, _fit())
     known = make_announcement(place.settings)
     other = {"seconds": 601.0} if "memory_bytes" in higher else {"memory_bytes": 9 * GIB}
     states: list[JobState] = []
     for limits in ({}, {"memory_bytes": GIB, "seconds": 1.0}, other, higher):
         announced = replace(known, limits=replace(known.limits, **limits))
         worker = place.announce(announced)
-        states.append(_ask(place, _job()).state)
+        states.append(_ask(place, _fit()).state)
         worker.register_death()  # type: ignore[no-untyped-call]
 
     assert states == [JobState.FAILED, JobState.FAILED, JobState.FAILED, JobState.QUEUED]
@@ -287,12 +292,12 @@ def test_a_job_over_a_limit_is_tried_again_only_under_a_higher_one(
 def test_the_highest_limit_of_all_workers_counts(make_place: MakePlace) -> None:
     """One that allows more is enough."""
     place = make_place(_raising(HostMemoryError("over 8 GiB")))
-    _ask(place, _job())
+    _ask(place, _fit())
     known = make_announcement(place.settings)
     place.announce()
     place.announce(replace(known, limits=RunLimits(memory_bytes=16 * GIB, seconds=1.0)))
 
-    assert _ask(place, _job()).state is JobState.QUEUED
+    assert _ask(place, _fit()).state is JobState.QUEUED
 
 
 @needs_runtime
