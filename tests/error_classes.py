@@ -14,7 +14,9 @@ from memgate.errors import MemgateError
 
 #: run inside a runtime: they import torch, and define no errors
 _NEED_TORCH = ("memgate_worker.engines.phantom.", "memgate_worker.engines.profile.")
-_NEED_TORCH_TOO = ("memgate_worker.jobs.loop", "memgate_worker.jobs.models")
+_NEED_TORCH_TOO = tuple(
+    f"memgate_worker.jobs.{name}" for name in ("configs", "constructors", "loop", "models")
+)
 
 
 @cache

@@ -353,14 +353,16 @@ class TestCommands:
         assert (ran.status, answer["decision"]) == (want_status, want_decision)
         assert sum(answer["breakdown"].values()) == answer["peak_bytes"]
         assert answer["required_bytes"] <= answer["upper_bound_bytes"]
-        assert set(answer["timings_ms"]) == {"trace", "replay", "total"}
+        assert set(answer["timings_ms"]) == {"run", "trace", "replay", "total"}
 
     def test_estimate_tells_a_person_why(self, run: Any) -> None:
         """A YAML example of the repository, in words."""
         ran = run("estimate", "deploy/examples/gpt2.yaml", "--gpu", "rtx-4060")
 
         assert ran.status == 3
-        assert re.search(r"reject: needs 1\d\.\d\d GiB to 1\d\.\d\d GiB, rtx-4060 has", ran.out)
+        assert re.search(
+            r"reject: does not fit on rtx-4060: needs 1\d\.\d\d GiB, rtx-4060 has", ran.out
+        )
         assert "PyTorch would say: CUDA out of memory." in ran.out
 
     def test_accuracy_beats_the_published_on_the_sample(self, run: Any) -> None:

@@ -37,7 +37,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class ProposalAdvice:
     """What is known of a proposal."""
 
     name: str
@@ -97,7 +97,7 @@ def ask_all(queue: QueueClient, record: JobRecord) -> None:
         queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD)
 
 
-def read_advice(queue: QueueClient, record: JobRecord) -> list[Advice]:
+def read_advice(queue: QueueClient, record: JobRecord) -> list[ProposalAdvice]:
     """Return what is known of each proposal."""
     proposals = propose(record)
     found = queue.read_many([proposal.work.id() for proposal in proposals])
@@ -115,9 +115,9 @@ def find_fit(queue: QueueClient, record: JobRecord) -> Fit | None:
     return None
 
 
-def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> Advice:
+def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> ProposalAdvice:
     found = _Found(None, "not asked yet", "") if other is None else _sum_up(other, record)
-    return Advice(
+    return ProposalAdvice(
         name=proposal.name,
         title=proposal.title,
         job=proposal.work.id(),
