@@ -18,6 +18,7 @@ from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.tasks import Answerer, JobRunner, use_job_runner
+from tests.builders import build_estimate
 
 
 class Stub:
@@ -43,6 +44,9 @@ class Stub:
         said = self._answer(work)
         if isinstance(said, Estimate):
             return WorkAnswer(result=said, wants_advice=self._advise is not None)
+        if work.kind is WorkKind.ESTIMATE:  # any will do: a record holds what its kind says
+            timings = {"run": 1, "trace": 1, "replay": 1, "total": 2}
+            return WorkAnswer(result=build_estimate(timings_ms=timings))
         return WorkAnswer(result=Fit(gpus=[], smallest=said))
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
