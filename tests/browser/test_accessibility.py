@@ -33,7 +33,14 @@ def test_no_page_has_a_serious_fault(watch: Callable[..., Watched], site: Site, 
     failed = site.estimate(model={"source": "torchvision", "name": "nosuch"})
     page = watch(site.url, theme=theme).page
 
-    for path in ("/", "/ui/try", "/ui/accuracy", f"/ui/jobs/{fits}/what-if", f"/ui/jobs/{failed}"):
+    for path in (
+        "/",
+        "/ui/try",
+        "/ui/accuracy",
+        "/ui/glossary",
+        f"/ui/jobs/{fits}/what-if",
+        f"/ui/jobs/{failed}",
+    ):
         page.goto(path)
         expect(page.locator("#theme")).to_have_text("Theme: system")
         check(page)
@@ -81,7 +88,7 @@ def test_a_narrow_and_a_huge_screen_show_all_without_scrolling_sideways(
     waiting = page.locator(", ".join(f'[data-advice][data-state="{state}"]' for state in states))
     expect(page.locator("[data-advice]").first).to_be_visible()
     expect(waiting).to_have_count(0, timeout=240_000)  # answers are wider than no answer
-    paths = ["/", "/ui/try", "/ui/accuracy", f"/ui/jobs/{job}/what-if"]
+    paths = ["/", "/ui/try", "/ui/accuracy", "/ui/glossary", f"/ui/jobs/{job}/what-if"]
     paths += [f"/ui/jobs/{one}" for one in (job, long_name, rejected)]
     for width in (390, 640, 1280, 2560, 3840):
         page.set_viewport_size({"width": width, "height": 900})

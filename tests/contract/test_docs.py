@@ -13,7 +13,11 @@ from memgate import errors
 from memgate.allocator import alloc_conf, allocators
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.timeline import Alloc, Free, Timeline
+from memgate.decision import Decision
+from memgate.errors import Fault
+from memgate.glossary import GLOSSARY, write_glossary
+from memgate.report import Estimate
+from memgate.timeline import Alloc, Category, Free, Timeline
 from memgate_service.cli import main as cli
 from memgate_service.http.app import create_app
 from memgate_service.http.errors import CODE_OF_STATUS
@@ -60,6 +64,38 @@ def test_files_named_in_a_document_exist(document: Path) -> None:
     named |= {document.parent / target for target in links}
     for path in named:
         assert path.exists(), f"{document.name} names {path}"
+
+
+def test_the_glossary_of_the_docs_is_that_of_the_pages() -> None:
+    """One source: memgate/glossary.py. Where they differ, put what it writes into the document."""
+    assert _text("docs/glossary.md").partition("\n## ")[2] == write_glossary().removeprefix("## ")
+
+
+def test_every_word_of_an_answer_is_in_the_glossary() -> None:
+    """Each field of an estimate once, each category, decision and fault; no field that is gone."""
+    terms = [term for group in GLOSSARY.values() for term in group]
+    names = {term.name for term in terms}
+    fields = [field for term in terms for field in term.fields]
+    categories = {*Category, "fragmentation", "context"}
+    (fault,) = [term for term in terms if term.name == "fault"]
+
+    assert sorted(fields) == sorted({*Estimate.model_fields, *Estimate.model_computed_fields})
+    assert {category.replace("_", " ") for category in categories} <= names
+    assert set(Decision) <= names
+    assert all(f"{one.value} (" in fault.meaning for one in Fault)
+
+
+def test_the_glossary_is_found_where_its_words_are_used() -> None:
+    """README, the API and the page of a job lead to it; each word that a page links is there."""
+    anchors = {term.anchor for group in GLOSSARY.values() for term in group}
+    page = _text("service/memgate_service/dashboard/templates/job.html")
+    linked = set(re.findall(r'glossary#([\w-]+)"|size_row\("([\w-]+)"', page))
+    words = {one or other for one, other in linked}
+
+    assert len(words) > 10
+    assert words <= anchors
+    for document in ("README.md", "docs/api.md", "docs/dashboard.md"):
+        assert "glossary.md)" in _text(document), document
 
 
 def test_every_setting_is_documented() -> None:

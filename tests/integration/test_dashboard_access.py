@@ -37,6 +37,7 @@ ROUTES: list[tuple[str, str, bool, Role | None]] = [
     ("POST", "/ui/try/spec", False, Role.SUBMIT),
     ("POST", "/ui/try/trace", False, Role.SUBMIT),
     ("GET", "/ui/accuracy", True, Role.READ),
+    ("GET", "/ui/glossary", True, Role.READ),
     ("GET", "/ui/accuracy/points", False, Role.READ),
 ]
 

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from memgate_service.dashboard.accuracy_page import accuracy_page
 from memgate_service.dashboard.assets import assets
 from memgate_service.dashboard.front import front
+from memgate_service.dashboard.glossary_page import glossary_page
 from memgate_service.dashboard.job_pages import job_pages
 from memgate_service.dashboard.live import Hub
 from memgate_service.dashboard.overview import OverviewReader
@@ -23,7 +24,7 @@ from memgate_service.dashboard.what_if import what_if
 from memgate_service.http.dependencies import Parts
 from memgate_worker.queue.client import QueueError
 
-ROUTERS = (front, sign_in, assets, job_pages, what_if, try_it, accuracy_page)
+ROUTERS = (front, sign_in, assets, job_pages, what_if, try_it, accuracy_page, glossary_page)
 
 
 class Dashboard:
