@@ -334,8 +334,8 @@ def test_a_gate_with_two_seconds_refuses_at_first_sight(make_gate: Callable[...,
     worker.join()
 
     assert not response["allowed"]
-    assert "does not fit: needs 30" in response["status"]["message"]
-    assert "Largest batch" not in response["status"]["message"]
+    assert "does not fit on t4: needs 31.04 GiB" in response["status"]["message"]
+    assert "the largest" not in response["status"]["message"]
     assert took < 2
     assert gate.asked() == ["estimate"]
 
@@ -349,7 +349,7 @@ def test_a_refusal_tells_a_batch_that_is_found_in_time(make_gate: Callable[..., 
     messages = [gate.ask("validate", review)["status"]["message"] for _ in range(2)]
     worker.join()
 
-    assert all("Largest batch that fits: 12 (now 64)." in message for message in messages)
+    assert all("batch size 12 fits, the largest that does" in message for message in messages)
     assert gate.asked() == ["estimate"]
 
 

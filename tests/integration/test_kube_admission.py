@@ -172,10 +172,10 @@ def test_what_fits_gets_in_and_what_does_not_is_refused(lab: Lab, start: Start) 
     bad = _create(lab, _job("too-large", spec=_LARGE))
     assert bad.returncode != 0
     assert 'admission webhook "validate.memgate.dev" denied the request: memgate:' in bad.stderr
-    assert "does not fit: needs" in bad.stderr
+    assert "does not fit on " in bad.stderr
     assert "t4 has 14.56 GiB" in bad.stderr
-    assert "Largest batch that fits: " in bad.stderr
-    assert "Smallest GPU that fits: " in bad.stderr
+    assert " fits, the largest that does" in bad.stderr
+    assert "as it is, it fits on " in bad.stderr
     assert not _is_there(lab, "job", "too-large")
 
 
@@ -248,7 +248,7 @@ def test_what_is_filled_in_is_filled_in_once(lab: Lab, start: Start) -> None:
     first = lab.get("pod", "gpt2-shared", "gated")
     limits = first["spec"]["containers"][0]["resources"]["limits"]
     said = json.loads(first["metadata"]["annotations"]["memgate.dev/estimate"])
-    assert int(limits["nvidia.com/gpumem"]) == -(-said["upper_bound_bytes"] // (1 << 20))
+    assert int(limits["nvidia.com/gpumem"]) == -(-said["needs_bytes"] // (1 << 20))
 
     document["metadata"]["labels"] = {"team": "language"}
     lab.kubectl(*apply, given=[document])

@@ -167,12 +167,12 @@ def test_a_job_is_checked_on_the_gpu_that_kueue_chose(
         _submit(lab, "runs", spec=_LARGE, conditions=("QuotaReserved", "Admitted"))
         answer(admission_wait_seconds="30", admission_on_timeout="hold")
 
-        assert "memgate: fits: needs" in _until(lab, "fits", "Ready")
+        assert "memgate: fits on " in _until(lab, "fits", "Ready")
         refusal = _until(lab, "too-large", "Rejected")
-        assert "does not fit: needs" in refusal
+        assert "does not fit on " in refusal
         assert "t4 has 14.56 GiB" in refusal
-        assert "Largest batch that fits: " in refusal
-        assert "Smallest GPU that fits: " in refusal
+        assert " fits, the largest that does" in refusal
+        assert "as it is, it fits on " in refusal
         assert "a100-80 has" in _until(lab, "large", "Ready")
         assert "annotation memgate.dev/job: " in _until(lab, "wrong", "Rejected")
         assert "not checked" in _until(lab, "bare", "Ready")

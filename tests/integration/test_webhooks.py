@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused_with_what_would(gate: Gate) -> None:
     (job_id,) = gate.store.newest(0, 9)
     assert message == (
         "memgate: does not fit on t4: needs 20.91 GiB, t4 has 14.56 GiB; batch size 32 fits, the"
-        f" largest that does; as it is, it fits on l4, a10g, a10; see /jobs/{job_id}"
+        f" largest that does; as it is, it fits on l4, a10g, a10; see /ui/jobs/{job_id}"
     )
 
 
@@ -202,15 +202,21 @@ def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
 
     assert all(warning.startswith("memgate: ") and len(warning) <= 250 for warning in warnings)
     assert len(warnings) == 2
-    assert f"take another runtime; see /jobs/{job_id}" in warnings[1]
+    assert f"take another runtime; see /ui/jobs/{job_id}" in warnings[1]
 
 
 @pytest.mark.parametrize(
     ("annotations", "want"),
     [
-        ({JOB: "batch_size: many"}, "the pod: annotation memgate.dev/job: job spec: model is"),
+        (
+            {JOB: "batch_size: many"},
+            "the pod: annotation memgate.dev/job: job spec: 3 mistakes: (1) model is",
+        ),
         ({JOB: "{"}, "neither JSON nor YAML"),
-        ({JOB: ""}, "annotation memgate.dev/job: job spec: the whole is empty: write an object"),
+        (
+            {JOB: ""},
+            "annotation memgate.dev/job: job spec: the whole is null: it must be an object",
+        ),
         ({JOB: json.dumps(SPEC), "memgate.dev/gpu": "gtx"}, "annotation memgate.dev/gpu"),
         ({JOB: json.dumps(SPEC), "gpu-memory": "lots"}, "gpu-memory is 'lots'"),
     ],
