@@ -34,6 +34,7 @@ from rich.table import Table
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
 from memgate.pipeline import estimate_timeline, make_timeline
+from memgate.report import Estimate
 from memgate.rules import DeviceTraits
 from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
@@ -136,17 +137,20 @@ def started() -> Iterator[tuple[Target, Target, str]]:
         yield constant, cached, base
 
 
-def store_answer(url: str) -> None:
-    """Store an answer to the question, as a worker would: that of a small real trace."""
-    asked = EstimateCreate.model_validate_json(QUESTION)
+def make_answer() -> Estimate:
+    """Make an answer to the question: that of a small real trace."""
     target = parse_gpu("rtx-3060")
     trace = read_trace(io.BytesIO(gzip.decompress(_TRACE.read_bytes())))
     timeline = make_timeline(trace, DeviceTraits(compute_capability=target.gpu.compute_capability))
-    said = estimate_timeline(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
-    work = asked.work()
+    return estimate_timeline(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
+
+
+def store_answer(url: str) -> None:
+    """Store an answer to the question, as a worker would."""
+    work = EstimateCreate.model_validate_json(QUESTION).work()
     queue = QueueClient(QueueSettings(redis_url=url))
     queue.store.create(work.id(), work, Priority.NORMAL)
-    queue.store.finish(work.id(), said.model_dump_json())
+    queue.store.finish(work.id(), make_answer().model_dump_json())
     queue.close()
 
 

@@ -100,7 +100,12 @@ def start(lab: Lab, valkey: str, tmp_path: Path) -> Iterator[Start]:
 
         yield make
     lab.remove_webhooks()
-    time.sleep(0.5)
+    # which it refused, or could not ask about, as long as it knew of a webhook
+    anything = _job("nonsense", spec={"nonsense": True})
+    wait_until(
+        lambda: _create(lab, anything, "--dry-run=server").returncode == 0,
+        "the API server asks nobody any more",
+    )
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -17,8 +17,8 @@ from memgate.schemas import EstimateCreate
 from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, read_runtimes
-from tests.bench.load import QUESTION
-from tests.running import post, running, serving, wait_until
+from tests.bench.load import QUESTION, make_answer
+from tests.running import Served, answers, post, running, serving, wait_until
 
 needs_runtime = pytest.mark.skipif(
     not read_runtimes()[DEFAULT_RUNTIME].is_installed, reason="no runtime: make runtime"
@@ -68,14 +68,20 @@ class _Waiting(threading.Thread):
 
 
 @contextmanager
-def _service_with_a_waiting_client(
-    redis_url: str, log: Path
-) -> Iterator[tuple[subprocess.Popen[bytes], _Waiting]]:
+def _service_with_a_waiting_client(redis_url: str, log: Path) -> Iterator[tuple[Served, _Waiting]]:
     with serving(log, redis_url=redis_url) as served:
         client = _Waiting(served.url)
         client.start()
-        yield served.process, client
+        yield served, client
         client.join()
+
+
+def _num_waiting(url: str) -> float:
+    """Return how many clients wait, by the service's own count."""
+    with urlopen(f"{url}/metrics", timeout=10) as page:
+        found = re.search(r"^memgate_waiting_clients (\S+)$", page.read().decode(), re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 @pytest.mark.parametrize("answered", [True, False], ids=["in time", "not in time"])
@@ -90,15 +96,18 @@ def test_a_service_that_is_told_to_stop_answers_who_waits(
     ):
         wait_until(lambda: queue.store.num_open() == 1, "the question is there")
         (job_id,) = queue.store.open_jobs()
-        time.sleep(0.3)  # the client waits by now
+        wait_until(lambda: _num_waiting(service.url) == 1, "the client waits")
 
-        service.terminate()
-        time.sleep(0.3)
+        service.process.terminate()
+        wait_until(lambda: not answers(f"{service.url}/healthz"), "it takes no new requests")
         if answered:
-            queue.store.finish(job_id, '{"decision": "admit"}')
+            queue.store.finish(job_id, make_answer().model_dump_json())
         client.join(30)
 
         assert client.status == (200 if answered else 202)
         said = json.loads(client.answer)
-        assert said == ({"decision": "admit"} if answered else {"id": job_id, "state": "queued"})
-        service.wait(30)
+        if answered:
+            assert (said["id"], said["decision"]) == (job_id, "admit")
+        else:
+            assert said == {"id": job_id, "state": "queued"}
+        service.process.wait(30)
