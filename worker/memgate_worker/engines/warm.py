@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from memgate.errors import MemgateError, ProcessLostError
+from memgate.run_key import EngineIdentity
+from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.runtimes.runtime import Runtime
 
@@ -23,6 +25,17 @@ class _Place:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
+        #: of the runtime as it was when the engine was started
+        self.made_by: EngineIdentity | None = None
+
+    def start(self, name: str, runtime: Runtime) -> Engine:
+        """Return an engine of the runtime as it is now; the caller holds the lock."""
+        made_by = identify_engine(runtime)
+        if made_by != self.made_by:  # libraries, or cuDNN, were installed since it was started
+            self.close()
+        if self.engine is None:
+            self.engine, self.made_by = start_engine(name, runtime), made_by
+        return self.engine
 
     def close(self) -> None:
         """End the engine, if there is one; the caller holds the lock."""
@@ -43,10 +56,9 @@ class _WarmEngines:
         with self._lock:
             place = self._places.setdefault((name, runtime), _Place())
         with place.lock:
-            if place.engine is None:
-                place.engine = start_engine(name, runtime)
+            engine = place.start(name, runtime)
             try:
-                yield place.engine
+                yield engine
             except MemgateError as error:
                 if isinstance(error, ProcessLostError):
                     place.close()
