@@ -38,7 +38,7 @@ def builder(request: pytest.FixtureRequest) -> Iterator[Builder]:
         ("CLIPModel", {"text_config": {"num_layers": 2}}, "text_config.num_layers", "num_hidden_"),
         ("CLIPModel", {"vision_config": {"patchsize": 2}}, "vision_config.patchsize", "patch_size"),
         ("GPT2LMHeadModel", GPT2_JSON | {"n_layers": 96}, "n_layers", "n_layer"),
-        ("GPT2LMHeadModel", GPT2_JSON | {"num_layers": 96}, "num_layers", "num_hidden_layers"),
+        ("GPT2LMHeadModel", GPT2_JSON | {"num_layers": 96}, "num_layers", "n_layer"),
     ],
     ids=["gpt2", "llama", "bert", "text", "vision", "published", "published-size"],
 )
