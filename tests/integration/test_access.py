@@ -23,6 +23,7 @@ from structlog.testing import capture_logs
 from memgate_service.http import access
 from memgate_service.http.app import create_app
 from memgate_service.http.routes.docs import docs
+from memgate_service.http.routes.error_codes import error_codes
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import KeyRing, Role
 from memgate_worker.queue.settings import QueueSettings
@@ -76,7 +77,8 @@ def test_every_route_is_in_the_table_of_roles(redis_url: str) -> None:
         for path, methods in _app(redis_url).openapi()["paths"].items()
         for method in methods
     }
-    pages = {("GET", route.path) for route in docs.routes if isinstance(route, APIRoute)}
+    routes = [*docs.routes, *error_codes.routes]
+    pages = {("GET", route.path) for route in routes if isinstance(route, APIRoute)}
 
     assert documented | pages == {(method, path) for method, path, _ in ROUTES}
 

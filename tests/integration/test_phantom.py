@@ -242,13 +242,13 @@ def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: Phanto
 @pytest.mark.parametrize(
     ("change", "want_message"),
     [
-        ({"model": {"source": "torchvision", "name": "resnet1"}}, "cannot build 'resnet1'"),
+        ({"model": {"source": "torchvision", "name": "resnet1"}}, "did you mean 'resnet18'"),
         (
             {"model": {"source": "transformers", "name": "openai-community/gpt"}},
-            "not in the table of public models, which has openai-community/gpt2",
+            "not in the table of public models; did you mean 'openai-community/gpt2'",
         ),
-        ({"optimizer": {"name": "Magic"}}, "torch.optim has no such class"),
-        ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs is {'speed': 1}"),
+        ({"optimizer": {"name": "Magic"}}, "torch.optim has no such optimizer; there are: "),
+        ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs.speed is 1: "),
     ],
 )
 def test_a_job_that_cannot_be_built_is_the_callers(
