@@ -242,13 +242,20 @@ def test_a_model_of_eight_billion_parameters_needs_no_memory_here(engine: Phanto
 @pytest.mark.parametrize(
     ("change", "want_message"),
     [
-        ({"model": {"source": "torchvision", "name": "resnet1"}}, "did you mean 'resnet18'"),
+        (
+            {"model": {"source": "torchvision", "name": "resnet1"}},
+            "model.name is 'resnet1': torchvision has no such model; did you mean 'resnet18'",
+        ),
         (
             {"model": {"source": "transformers", "name": "openai-community/gpt"}},
-            "not in the table of public models; did you mean 'openai-community/gpt2'",
+            "it is not in the table of public models; did you mean 'openai-community/gpt2'",
         ),
-        ({"optimizer": {"name": "Magic"}}, "torch.optim has no such optimizer; there are: "),
-        ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs.speed is 1: "),
+        ({"optimizer": {"name": "Magic"}}, "torch.optim has no such optimizer"),
+        ({"optimizer": {"kwargs": {"speed": 1}}}, "optimizer.kwargs.speed is 1: this optimizer"),
+        (
+            {"model": {"source": "timm", "name": "resnet18", "kwargs": {"in_chans": "many"}}},
+            "model is 'resnet18': timm cannot build it from {'in_chans': 'many'}: ",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_built_is_the_callers(
@@ -259,6 +266,27 @@ def test_a_job_that_cannot_be_built_is_the_callers(
         _trace(engine, RESNET | change)
 
     assert want_message in raised.value.message
+
+
+def test_a_mistake_leaves_the_process_that_found_it_whole(engine: PhantomEngine) -> None:
+    """Field, value, rule and near name: doors show them apart."""
+    model = GPT2["model"] | {"config": {"n_layers": 96}}
+
+    with pytest.raises(InputError) as raised:
+        _trace(engine, GPT2 | {"model": model})
+
+    (mistake,) = raised.value.mistakes
+    assert (mistake.field, mistake.value) == ("model.config.n_layers", "96")
+    assert mistake.near == ("n_layer",)
+
+
+@pytest.mark.parametrize(
+    "change", [{"lora": {"rank": 8}}, {"distributed": {"strategy": "ddp"}}, {"compile": True}]
+)
+def test_what_cannot_be_run_yet_is_ours(engine: PhantomEngine, change: dict[str, Any]) -> None:
+    """Not the caller's mistake: nothing needs to be mended."""
+    with pytest.raises(UnsupportedJobError, match="would be for another job"):
+        _trace(engine, RESNET | change)
 
 
 def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None:
