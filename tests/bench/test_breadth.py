@@ -75,7 +75,9 @@ def test_models_are_traced_sorted_and_listed(
     assert "models that trace" in out
     assert "66.7%" in out
     assert "workspaces of the benchmark (1 rows):\n  test_resnet batch 64: measured 9,000" in out
-    assert "no_such_model does not trace: model: timm cannot build 'no_such_model'" in out
+    assert (
+        "no_such_model does not trace: model.name is 'no_such_model': timm has no such model" in out
+    )
     written = list(csv.DictReader(rows_out.read_text().splitlines()))
     assert [row["kind"] for row in written] == ["lived", "workspaces of the benchmark", "lived"]
 

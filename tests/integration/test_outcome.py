@@ -15,6 +15,7 @@ from memgate_worker.engines.phantom.engine import _device
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.outcomes import take_reports
 
+ROOT = Path(__file__).parents[2]
 RUNTIME = read_runtimes()["torch-2.14"]
 
 pytestmark = pytest.mark.skipif(
@@ -53,7 +54,7 @@ def test_what_the_real_allocator_reserved_is_reported(
         environment = host_environment(RUNTIME) | device | {"MEMGATE_URL": reports.url}
         ran = subprocess.run(
             [RUNTIME.python, path],
-            env=environment | {"PYTHONPATH": os.getcwd()},
+            env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'worker'}"},
             capture_output=True,
             text=True,
             check=False,

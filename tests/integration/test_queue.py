@@ -50,12 +50,12 @@ def _raise(error: BaseException) -> Stub:
     return Stub(answer)
 
 
-def _job(batch_size: int = 1) -> Work:
+def _job(name: str = "squeezenet1_1", *, iterations: int = 1) -> Work:
     document = {
-        "model": {"source": "torchvision", "name": "squeezenet1_1"},
+        "model": {"source": "torchvision", "name": name},
         "input": {"shape": [3, 64, 64]},
-        "batch_size": batch_size,
-        "iterations": 1,
+        "batch_size": 1,
+        "iterations": iterations,
     }
     return Work(
         kind=WorkKind.ESTIMATE, job=parse_job_spec(document), gpu=GpuRequest(name="a100-40")
@@ -132,11 +132,12 @@ def test_a_job_over_our_memory_limit_is_not_run_again(make_place: MakePlace) -> 
     """Our limit, named with what raises it: neither the job's fault nor worth another try."""
     place = make_place(job_memory_bytes=256 * MIB)
     place.announce()
-    job_id = place.client.submit(_job()).id
+    takes_a_while = _job("densenet201", iterations=20)  # limits are looked at every 0.1 s
+    job_id = place.client.submit(takes_a_while).id
     _work_with_engines(place)
     place.announce()  # a worker does so all the time; the run may have taken longer than it holds
 
-    again = place.client.submit(_job())
+    again = place.client.submit(takes_a_while)
 
     assert again.error is not None
     assert (again.error.code, again.error.fault) == ("HOST_MEMORY_EXCEEDED", Fault.UNSUPPORTED)
