@@ -29,6 +29,7 @@ DOORS = {
     "worker/memgate_worker/engines/starter.py": "worker/memgate_worker/engines/registry.py",
     "worker/memgate_worker/engines/versions.py": "worker/memgate_worker/engines/identity.py",
     "worker/memgate_worker/queue/blobs.py": "worker/memgate_worker/queue/store.py",
+    "worker/memgate_worker/queue/records.py": "worker/memgate_worker/queue/store.py",
 }
 
 #: middleware, settings, errors, metrics, units, logs: around every request

@@ -12,6 +12,7 @@ import zlib
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import ResponseError
 
 from memgate_worker.queue import scripts
 from memgate_worker.queue.settings import QueueSettings
@@ -42,12 +43,23 @@ class BlobStore:
         settings = self._settings
         ttl, most = settings.result_ttl_seconds, settings.max_timelines_bytes
         args: list[Any] = [name, packed, time.time(), ttl, most, redis_key("timeline", "")]
-        self._cache(keys=_TIMELINES, args=args)
+        try:
+            self._cache(keys=_TIMELINES, args=args)
+        except ResponseError as error:
+            if not _is_damaged(error):
+                raise
+            self.redis.delete(*_TIMELINES)  # begin a new index; what is in no index expires
+            self._cache(keys=_TIMELINES, args=args)
 
     def load_timeline(self, name: str) -> bytes | None:
         """Return a timeline, if it is there."""
         args: list[Any] = [name, time.time(), redis_key("timeline", "")]
-        packed = self._look_up(keys=_TIMELINES, args=args)
+        try:
+            packed = self._look_up(keys=_TIMELINES, args=args)
+        except ResponseError as error:
+            if not _is_damaged(error):
+                raise
+            return None
         return None if packed is None else bytes(packed)
 
     def has_timeline(self, name: str) -> bool:
@@ -80,3 +92,8 @@ class BlobStore:
             return None if packed is None else zlib.decompress(packed)
         except zlib.error:  # cut off, or another version's
             return None
+
+
+def _is_damaged(error: ResponseError) -> bool:
+    """Tell whether the index of timelines is of a wrong type, or does not hold numbers."""
+    return any(words in str(error) for words in ("WRONGTYPE", "not an integer"))

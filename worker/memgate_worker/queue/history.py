@@ -95,7 +95,7 @@ def read_history(store: JobStore) -> Iterator[HistoryEntry]:
     first, size = 0, _CHUNKS[0]
     while packed := store.decisions(first, size):
         for line in packed:
-            with suppress(msgspec.ValidationError):
+            with suppress(msgspec.DecodeError):
                 yield _decoder.decode(line)
         if len(packed) < size:
             return

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
 from redis import Redis
 
 from memgate.contract import (
@@ -29,6 +28,7 @@ from memgate_worker.queue import scripts
 from memgate_worker.queue.announcements import Served
 from memgate_worker.queue.blobs import BlobStore, redis_key
 from memgate_worker.queue.outcomes import MeasuredOutcome
+from memgate_worker.queue.records import read_numbers, read_outcome, read_record, read_state
 from memgate_worker.queue.settings import QueueSettings
 
 #: where the id of a job is published when it is finished, and again when its advice is there
@@ -240,7 +240,7 @@ class JobStore(BlobStore):
         return [record for record in records if record is not None]
 
     def _record(self, job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
-        record = _read_record(job_id, fields)
+        record = read_record(job_id, fields)
         return None if record is None else record.with_page(self._settings.public_url)
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
@@ -249,7 +249,7 @@ class JobStore(BlobStore):
             for job_id in job_ids:
                 pipeline.hget(redis_key("job", job_id), "state")
             found = pipeline.execute()
-        return [None if state is None else JobState(state.decode()) for state in found]
+        return [read_state(state) for state in found]
 
     def newest(self, offset: int, count: int) -> list[str]:
         """Return ids of jobs, the newest first."""
@@ -292,7 +292,8 @@ class JobStore(BlobStore):
     def outcomes(self, count: int = 100_000) -> list[MeasuredOutcome]:
         """Return what jobs really took, the newest first."""
         found = self.redis.xrevrange(_OUTCOMES, count=count)
-        return [MeasuredOutcome.model_validate_json(fields[b"outcome"]) for _, fields in found]
+        outcomes = (read_outcome(fields.get(b"outcome", b"")) for _, fields in found)
+        return [outcome for outcome in outcomes if outcome is not None]
 
     # --- counters of all programs together
 
@@ -302,7 +303,7 @@ class JobStore(BlobStore):
 
     def counters(self) -> dict[str, float]:
         """Return all counters, as ``name/label``."""
-        return {key.decode(): float(n) for key, n in self.redis.hgetall(_COUNTERS).items()}
+        return read_numbers(self.redis.hgetall(_COUNTERS))
 
     # --- what the dashboard shows: counts by the minute, and the newest decisions
 
@@ -325,7 +326,8 @@ class JobStore(BlobStore):
             for minute in minutes:
                 pipeline.hgetall(redis_key("minute", str(minute)))
             found = pipeline.execute()
-        return [{name.decode(): int(n) for name, n in counts.items()} for counts in found]
+        numbers = map(read_numbers, found)
+        return [{name: int(n) for name, n in counts.items()} for counts in numbers]
 
     def decisions(self, first: int, count: int) -> list[bytes]:
         """Return decisions by their place in the log, the newest first."""
@@ -346,19 +348,3 @@ class JobStore(BlobStore):
     def drop_session(self, digest: str) -> None:
         """End a session."""
         self.redis.delete(redis_key("session", digest))
-
-
-def _read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
-    """Read a job; None if there is nothing, or what an older version left and we cannot read."""
-    if not fields:
-        return None
-    try:
-        texts: dict[str, Any] = {name.decode(): value.decode() for name, value in fields.items()}
-        documents = {
-            name: msgspec.json.decode(texts.pop(name))
-            for name in ("work", "error")
-            if name in texts
-        }
-        return JobRecord.model_validate({"id": job_id} | texts | documents)
-    except (ValueError, msgspec.DecodeError):
-        return None
