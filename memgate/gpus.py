@@ -236,6 +236,8 @@ def _without_memory(words: frozenset[str]) -> frozenset[str]:
 #: more than any GPU has: 1 PiB
 _MAX_BYTES = 1 << 50
 
+_CAPABILITY = r"^\d{1,2}\.\d$"
+
 
 class GpuRequest(BaseModel):
     """A GPU as a caller asks for it: one of the catalogue, or one that is described."""
@@ -245,11 +247,23 @@ class GpuRequest(BaseModel):
     name: str | None = None
     """Of the catalogue; what can mean no other name is that name."""
     memory_bytes: Annotated[int, Field(strict=True, ge=1, le=_MAX_BYTES)] | None = None
-    compute_capability: Annotated[str, Field(pattern=r"^\d{1,2}\.\d$")] | None = None
+    compute_capability: Annotated[str, Field(json_schema_extra={"pattern": _CAPABILITY})] | None = (
+        None
+    )
     already_used_bytes: Annotated[int, Field(strict=True, ge=0, le=_MAX_BYTES)] = 0
     """By other processes on the same GPU."""
     count: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] = 1
     """How many the job gets; the answer is for each of them."""
+
+    @field_validator("compute_capability")
+    @classmethod
+    def _is_a_version(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(_CAPABILITY, value, re.ASCII) is None:
+            raise RuleError(
+                "a compute capability is a major and a minor number, such as '8.0'",
+                "nvidia-smi --query-gpu=compute_cap prints a GPU's",
+            )
+        return value
 
     @field_validator("name")
     @classmethod
@@ -306,7 +320,7 @@ def _described(asked: GpuRequest) -> GpuSpec:
         return capability, abs(gpu.memory_bytes - (asked.memory_bytes or 0))
 
     like = min(CATALOGUE.values(), key=unlikeness)
-    label = f"{asked.memory_bytes / GIB:.1f} GiB, {asked.compute_capability}"
+    label = f"{format_size(asked.memory_bytes)}, {asked.compute_capability}"
     return GpuSpec(
         name=f"GPU ({label})",
         product=f"GPU ({label})",

@@ -37,6 +37,9 @@ def share_libraries(runtime: Runtime, home: Path, *, with_stand_ins: bool = True
     home.mkdir(parents=True, exist_ok=True)
     names = ["venv", "headers", "packages", *([runtime.stubs.name] if with_stand_ins else [])]
     for name in names:
-        if not (home / name).is_symlink():
-            (home / name).symlink_to(runtime.home / name)
+        link, target = home / name, runtime.home / name
+        if link.is_symlink() and link.readlink() != target:  # the checkout was moved
+            link.unlink()
+        if not link.is_symlink():
+            link.symlink_to(target)
     return shared

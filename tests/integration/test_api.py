@@ -175,6 +175,15 @@ def test_a_timeline_is_there_once_an_estimate_is_done(client: TestClient) -> Non
     assert client.get(f"/jobs/{job}/timeline").json() == {"num_events": 0}
 
 
+@pytest.mark.parametrize("body", [b"{", b"[1]", b"\xff", b'{"gpu": NaN}'])
+def test_what_is_not_json_is_a_mistake_like_any_other(client: TestClient, body: bytes) -> None:
+    """A program finds it where it finds the mistakes in fields."""
+    said = client.post("/estimate", content=body, headers={"Content-Type": "application/json"})
+
+    assert (said.status_code, said.json()["code"]) == (422, "BAD_INPUT")
+    assert said.json()["errors"][0]["rule"].startswith("is not a JSON object")
+
+
 def test_an_outcome_is_compared_with_what_was_predicted(client: TestClient) -> None:
     """201, and the accuracy knows of it; of an open job there is nothing to compare."""
     job = client.post("/estimate", json=ASKED).json()["id"]

@@ -1,4 +1,4 @@
-"""The bytes of a request -> a checked document; and refusals of what is none.
+"""The bytes of a request -> a checked document; and refusals of what is not one.
 
 Every body is read here, not by the framework: its limits are answered with their own status, and
 what is stored later is what was checked.
@@ -12,7 +12,7 @@ import msgspec
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from memgate_service.http.errors import ProblemError, wrong_fields
+from memgate_service.http.errors import ProblemError, wrong_body, wrong_fields
 
 JSON = "application/json"
 MULTIPART = "multipart/form-data"
@@ -50,14 +50,14 @@ def read_json(model: type[_Model], body: bytes | str) -> _Model:
     """Check a body.
 
     Raises:
-        ProblemError: 422 if it is no JSON, or another document; names each field.
+        ProblemError: 422 if it is not JSON, or another document; names each field.
     """
     try:
         # pydantic alone takes NaN and 1e999 for numbers, and stores them as null
         msgspec.json.decode(body, type=dict)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ProblemError(422, f"the request is not a JSON object: {error}") from None
+        raise wrong_body(f"is not a JSON object: {error}") from None
     try:
-        return model.model_validate_json(body, strict=True)  # true is no number, nor is "1"
+        return model.model_validate_json(body, strict=True)  # true is not a number, nor is "1"
     except ValidationError as error:
         raise wrong_fields(error.errors(include_url=False), model) from None

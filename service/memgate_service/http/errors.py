@@ -142,6 +142,12 @@ def wrong_fields(found: Iterable[Any], model: type[BaseModel] | None = None) -> 
     return ProblemError(422, describe(mistakes), **_with_mistakes(mistakes))
 
 
+def wrong_body(rule: str) -> ProblemError:
+    """Make a refusal of a body as a whole."""
+    mistake = Mistake(field="", value="", rule=rule)
+    return ProblemError(422, f"the request {rule}", **_with_mistakes([mistake]))
+
+
 def _with_mistakes(mistakes: Sequence[Mistake]) -> dict[str, Any]:
     return {"errors": [asdict(one) for one in mistakes]} if mistakes else {}
 

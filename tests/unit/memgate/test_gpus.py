@@ -115,6 +115,13 @@ def test_a_gpu_may_be_described() -> None:
     assert (target.already_used_bytes, target.count) == (GIB, 1)
 
 
+def test_a_small_gpu_is_named_by_its_size() -> None:
+    """Not as one of 0.0 GiB."""
+    assert parse_gpu({"memory_bytes": 5, "compute_capability": "8.6"}).gpu.name == (
+        "GPU (5 bytes, 8.6)"
+    )
+
+
 def test_a_gpu_of_the_catalogue_may_be_shared() -> None:
     """By name alone, or with what others use of it."""
     assert parse_gpu("t4").gpu is CATALOGUE["t4"]
@@ -129,7 +136,7 @@ def test_a_gpu_of_the_catalogue_may_be_shared() -> None:
         ({}, "give either 'name', or"),
         ({"name": "t4", "count": 0}, "count is 0"),
         ({"name": "t4", "count": "2"}, "count is '2': it must be a whole number; write it without"),
-        ({"memory_bytes": 5, "compute_capability": "8"}, "compute_capability is '8'"),
+        ({"memory_bytes": 5, "compute_capability": "8"}, "'8': a compute capability is a major"),
         ({"name": "t4", "size": 0}, "size is 0: there is no such field"),
         ({"name": "t5"}, "gpu is 't5': it is not in the catalogue"),
         (7, "the whole is 7"),

@@ -56,6 +56,14 @@ def test_our_loop_is_not_a_script(
     assert type(_explain(error, SCRIPT)) is of_a_script
 
 
+def test_no_source_of_torch_is_quoted() -> None:
+    """Only what it asked for."""
+    said = _explain(NO_HOST_MEMORY).message
+
+    assert "(can't allocate memory)" in said
+    assert "enforce" not in said
+
+
 def test_our_loop_says_whose_limit_it_is_and_the_way_out() -> None:
     """With the original error; never that it would fail like this on a GPU."""
     said = _explain(TypeError("LBFGS.step() missing 'closure'\nand more")).message

@@ -59,8 +59,9 @@ def explain_exception(
     if refused:
         return not_modelled(refused)
     if is_out_of_host_memory(error):
+        _, _, asked = said.rpartition(_NO_HOST_MEMORY)  # before it is a line of torch's source
         return HostMemoryError(
-            f"this machine has no memory for the job's run ({said}); it may take {allowed_memory}"
+            f"this machine has no memory for the job's run ({asked}); it may take {allowed_memory}"
         )
     if _NO_KERNELS in said:
         return NoKernelsError(f"the job failed: {said}")
