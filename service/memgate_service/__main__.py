@@ -2,7 +2,7 @@
 
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.app import create_app
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.serving import serve
 from memgate_service.settings import ServiceSettings
 from memgate_worker.logs import set_up_logs
@@ -10,13 +10,13 @@ from memgate_worker.logs import set_up_logs
 settings = ServiceSettings.from_environment()
 set_up_logs()
 app = create_app(settings)
-parts: Parts = app.state.parts
+deps: Dependencies = app.state.dependencies
 dashboard: Dashboard = app.state.dashboard
 
 
 def stop() -> None:
     """Let nobody wait, nor watch, for much longer."""
-    parts.waiters.stop()
+    deps.waiters.stop()
     dashboard.hub.stop()
 
 

@@ -52,7 +52,7 @@ async def measure() -> list[tuple[str, str, list[float]]]:
 
 
 async def _measure(app: FastAPI) -> list[tuple[str, str, list[float]]]:
-    store: JobStore = app.state.parts.queue.store
+    store: JobStore = app.state.dependencies.queue.store
     transport = httpx2.ASGITransport(app=app)
     found = []
     async with httpx2.AsyncClient(transport=transport, base_url="http://memgate") as client:

@@ -44,7 +44,7 @@ class Gate:
     @property
     def store(self) -> JobStore:
         """Where the answers are."""
-        store = self.client.app.state.parts.queue.store  # type: ignore[attr-defined]
+        store = self.client.app.state.dependencies.queue.store  # type: ignore[attr-defined]
         assert isinstance(store, JobStore)
         return store
 

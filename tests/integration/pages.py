@@ -25,6 +25,6 @@ def make_app(redis_url: str, **settings: Any) -> FastAPI:
 
 def store_of(client: TestClient) -> JobStore:
     """Return where a service keeps its jobs."""
-    store = client.app.state.parts.queue.store  # type: ignore[attr-defined]
+    store = client.app.state.dependencies.queue.store  # type: ignore[attr-defined]
     assert isinstance(store, JobStore)
     return store

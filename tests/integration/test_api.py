@@ -33,7 +33,7 @@ def _client(redis_url: str, **settings: Any) -> TestClient:
 
 
 def _store(client: TestClient) -> JobStore:
-    store = client.app.state.parts.queue.store  # type: ignore[attr-defined]
+    store = client.app.state.dependencies.queue.store  # type: ignore[attr-defined]
     assert isinstance(store, JobStore)
     return store
 

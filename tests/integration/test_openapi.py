@@ -46,11 +46,11 @@ def client() -> Iterator[TestClient]:
 @pytest.fixture(autouse=True)
 def _forget(client: TestClient) -> None:
     _store(client).redis.flushall()
-    client.app.state.parts.answers.clear()  # type: ignore[attr-defined]
+    client.app.state.dependencies.answers.clear()  # type: ignore[attr-defined]
 
 
 def _store(client: TestClient) -> JobStore:
-    store = client.app.state.parts.queue.store  # type: ignore[attr-defined]
+    store = client.app.state.dependencies.queue.store  # type: ignore[attr-defined]
     assert isinstance(store, JobStore)
     return store
 

@@ -13,7 +13,7 @@ from memgate_service.dashboard.families import family_of
 from memgate_service.dashboard.published import PUBLISHED
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
-from memgate_service.http.dependencies import TheParts
+from memgate_service.http.dependencies import Deps
 from memgate_worker.queue.client import MeasuredOutcome
 
 accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
@@ -29,9 +29,9 @@ _MAX_GROUPS = 40
 
 
 @accuracy_page.get("")
-def read_page(request: Request, parts: TheParts, viewer: PageViewer) -> Response:
+def read_page(request: Request, deps: Deps, viewer: PageViewer) -> Response:
     """Return how right we were."""
-    outcomes = parts.queue.outcomes(_MAX_OUTCOMES)
+    outcomes = deps.queue.outcomes(_MAX_OUTCOMES)
     return render(
         request,
         "accuracy.html",
@@ -57,9 +57,9 @@ def _members(outcomes: Sequence[MeasuredOutcome]) -> dict[str, list[str]]:
 
 
 @accuracy_page.get("/points")
-def read_points(parts: TheParts, viewer: DataViewer) -> Response:
+def read_points(deps: Deps, viewer: DataViewer) -> Response:
     """Return predicted and measured peaks, for the chart; the newest."""
-    return JSONResponse(chart_points(parts.queue.outcomes(_MAX_POINTS)))
+    return JSONResponse(chart_points(deps.queue.outcomes(_MAX_POINTS)))
 
 
 def chart_points(outcomes: Sequence[MeasuredOutcome]) -> dict[str, Any]:

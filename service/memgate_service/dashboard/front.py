@@ -18,7 +18,7 @@ from memgate_service.dashboard.live import Hub
 from memgate_service.dashboard.overview import OverviewReader, render_decisions
 from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
-from memgate_service.http.dependencies import TheParts
+from memgate_service.http.dependencies import Deps
 
 front = APIRouter(include_in_schema=False)
 
@@ -31,7 +31,7 @@ Word = Annotated[str, Query(max_length=100)]
 @front.get("/")
 def read_overview(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     viewer: PageViewer,
     outcome: Word = "",
     kind: Word = "",
@@ -48,7 +48,7 @@ def read_overview(
     if is_newest:
         rows, has_more = seen.parts["decisions"], seen.has_more
     else:
-        found, has_more = find_decisions(parts.queue.history(), query, offset)
+        found, has_more = find_decisions(deps.queue.history(), query, offset)
         rows = render_decisions(found, is_search=True)
     return render(
         request,

@@ -26,7 +26,7 @@ from memgate_service.dashboard.job_view import (
 from memgate_service.dashboard.mistakes import next_step, whose_mistake
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
-from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.questions import is_advice_pending
 from memgate_service.http.routes.jobs import JobId
@@ -40,11 +40,11 @@ Event = Annotated[int, Query(ge=0, le=1 << 40)]
 
 
 @job_pages.get("/{job_id}")
-def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageViewer) -> Response:
+def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -> Response:
     """Return the page of a job, as far as it has come."""
     request.state.job = job_id
     try:
-        record = parts.queue.read(job_id)
+        record = deps.queue.read(job_id)
     except UnknownJobError as error:
         return render(request, "missing.html", viewer, status=404, message=error.message)
     context: dict[str, Any] = {
@@ -63,12 +63,12 @@ def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageView
     if (said := record.estimate) is None:
         cells = strip_of(record, record.result if isinstance(record.result, Fit) else None)
         return render(request, "job_answered.html", viewer, cells=cells, **context)
-    context |= _estimate_context(parts, record, said)
+    context |= _estimate_context(deps, record, said)
     return render(request, "job.html", viewer, **context)
 
 
-def _estimate_context(parts: Parts, record: JobRecord, said: Estimate) -> dict[str, Any]:
-    view = _load_view(parts, record.id)
+def _estimate_context(deps: Dependencies, record: JobRecord, said: Estimate) -> dict[str, Any]:
+    view = _load_view(deps, record.id)
     layers = prune_layers(view.layers) if view and view.layers else None
     return {
         "explanation": said.explanation,
@@ -80,14 +80,14 @@ def _estimate_context(parts: Parts, record: JobRecord, said: Estimate) -> dict[s
         "phases": list_phases(view) if view else [],
         "layers": layers,
         "layer_rows": list(list_layers(layers)) if layers else [],
-        "advice": read_advice(parts.queue, record),
-        "cells": strip_of(record, find_fit(parts.queue, record)),
+        "advice": read_advice(deps.queue, record),
+        "cells": strip_of(record, find_fit(deps.queue, record)),
     }
 
 
-def _load_view(parts: Parts, job_id: str) -> TimelineView | None:
+def _load_view(deps: Dependencies, job_id: str) -> TimelineView | None:
     """Return the curve of a job, if it is there and in this version's layout."""
-    packed = parts.queue.load_view(job_id)
+    packed = deps.queue.load_view(job_id)
     try:
         return None if packed is None else TimelineView.model_validate_json(packed)
     except ValidationError:
@@ -97,15 +97,15 @@ def _load_view(parts: Parts, job_id: str) -> TimelineView | None:
 @job_pages.get("/{job_id}/timeline")
 def read_curve(
     job_id: JobId,
-    parts: TheParts,
+    deps: Deps,
     viewer: DataViewer,
     begin: Event = 0,
     end: Event | None = None,
     points: Annotated[int, Query(ge=16, le=20_000)] = _POINTS,
 ) -> Response:
     """Return the part of a memory curve that is looked at, with as many points as there is room."""
-    record, said = _answered(parts, job_id)
-    view = _load_view(parts, job_id)
+    record, said = _answered(deps, job_id)
+    view = _load_view(deps, job_id)
     if view is None:
         raise ProblemError(404, "the curve is no longer kept; ask again", code="NO_TIMELINE")
     shown = thin_view(view, begin=begin, end=end, max_points=points)
@@ -121,22 +121,22 @@ def read_curve(
 
 
 @job_pages.get("/{job_id}/advice")
-def read_proposals(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
+def read_proposals(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
     """Return what is known of what would make a job fit."""
-    return _advice(parts, *_answered(parts, job_id), viewer)
+    return _advice(deps, *_answered(deps, job_id), viewer)
 
 
 @job_pages.post("/{job_id}/advice")
-def ask_proposals(job_id: JobId, parts: TheParts, viewer: Submitter) -> Response:
+def ask_proposals(job_id: JobId, deps: Deps, viewer: Submitter) -> Response:
     """Have workers find out what would make a job fit; what is known is not asked again."""
-    record, said = _answered(parts, job_id)
-    ask_all(parts.queue, record)
-    return _advice(parts, record, said, viewer)
+    record, said = _answered(deps, job_id)
+    ask_all(deps.queue, record)
+    return _advice(deps, record, said, viewer)
 
 
-def _advice(parts: Parts, record: JobRecord, said: Estimate, viewer: Viewer) -> Response:
-    advice = read_advice(parts.queue, record)
-    cells = strip_of(record, find_fit(parts.queue, record))
+def _advice(deps: Dependencies, record: JobRecord, said: Estimate, viewer: Viewer) -> Response:
+    advice = read_advice(deps.queue, record)
+    cells = strip_of(record, find_fit(deps.queue, record))
     is_pending = is_advice_pending(record)
     html = {
         "explanation": render_part(
@@ -150,14 +150,14 @@ def _advice(parts: Parts, record: JobRecord, said: Estimate, viewer: Viewer) -> 
 
 
 @job_pages.get("/{job_id}/state")
-def read_state(job_id: JobId, parts: TheParts, viewer: DataViewer) -> Response:
+def read_state(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
     """Return how far a job is, as its page shows it."""
-    record = parts.queue.read(job_id)
+    record = deps.queue.read(job_id)
     return HTMLResponse(render_part("parts/progress.html", record=record))
 
 
-def _answered(parts: Parts, job_id: str) -> tuple[JobRecord, Estimate]:
-    record = parts.queue.read(job_id)
+def _answered(deps: Dependencies, job_id: str) -> tuple[JobRecord, Estimate]:
+    record = deps.queue.read(job_id)
     if record.estimate is None:
         detail = f"job {job_id} is not an estimate that is done"
         raise ProblemError(404, detail, code="NO_TIMELINE")

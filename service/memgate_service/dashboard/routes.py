@@ -21,22 +21,22 @@ from memgate_service.dashboard.tally import CacheTally
 from memgate_service.dashboard.try_it import try_it
 from memgate_service.dashboard.viewers import Viewers, add_sign_in
 from memgate_service.dashboard.what_if import what_if
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_worker.queue.client import QueueError
 
 ROUTERS = (front, sign_in, assets, job_pages, what_if, try_it, accuracy_page, glossary_page)
 
 
 class Dashboard:
-    """All that pages need beside the parts of the service."""
+    """All that pages need beside what the routes share."""
 
-    def __init__(self, parts: Parts) -> None:
-        self.viewers = Viewers(parts.settings, parts.queue, parts.gatekeeper)
-        self.overview = OverviewReader(parts.queue)
+    def __init__(self, deps: Dependencies) -> None:
+        self.viewers = Viewers(deps.settings, deps.queue, deps.gatekeeper)
+        self.overview = OverviewReader(deps.queue)
         self.hub = Hub(
-            lambda: self.overview.read().sections(), parts.queue.states, parts.settings.max_viewers
+            lambda: self.overview.read().sections(), deps.queue.states, deps.settings.max_viewers
         )
-        self._tally = CacheTally(parts.metrics, parts.queue)
+        self._tally = CacheTally(deps.metrics, deps.queue)
 
     def add_to(self, app: FastAPI) -> None:
         """Serve the pages."""

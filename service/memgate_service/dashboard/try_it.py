@@ -18,7 +18,7 @@ from memgate.spec_text import SpecTextError, read_text
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import PageViewer, Submitter
-from memgate_service.http.dependencies import TheParts
+from memgate_service.http.dependencies import Deps
 
 try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
 
@@ -48,7 +48,7 @@ Text = Annotated[str, Form(max_length=500)]
 @try_it.get("")
 def read_page(
     request: Request,
-    parts: TheParts,
+    deps: Deps,
     viewer: PageViewer,
     job: Annotated[str, Query(pattern=f"{JOB_ID}|^$")] = "",
 ) -> Response:
@@ -56,7 +56,7 @@ def read_page(
     if not viewer.may_submit:
         message = "Try it asks the workers, and your key may only read."
         return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
-    found = parts.queue.read_many([job]) if job else []
+    found = deps.queue.read_many([job]) if job else []
     known = found[0].work if found else None
     return render(
         request,
@@ -84,7 +84,7 @@ def write_question(work: Work) -> str:
 
 @try_it.post("/spec")
 def ask_spec(
-    parts: TheParts,
+    deps: Deps,
     viewer: Submitter,
     spec: Annotated[str, Form(max_length=_MAX_SPEC)] = "",
     gpu: Text = "",
@@ -94,12 +94,12 @@ def ask_spec(
     work, mistakes = read_question(spec, gpu, engine)
     if work is None:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
-    return JSONResponse({"location": f"/ui/jobs/{parts.queue.submit(work).id}"})
+    return JSONResponse({"location": f"/ui/jobs/{deps.queue.submit(work).id}"})
 
 
 @try_it.post("/trace")
 async def ask_trace(
-    parts: TheParts,
+    deps: Deps,
     viewer: Submitter,
     trace: Annotated[UploadFile, File()],
     gpu: Text = "",
@@ -115,8 +115,8 @@ async def ask_trace(
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     async with _uploads:
         data = await trace.read()
-        name = await anyio.to_thread.run_sync(parts.queue.save_trace, data)
-    record = await anyio.to_thread.run_sync(parts.queue.submit, asked.work(name))
+        name = await anyio.to_thread.run_sync(deps.queue.save_trace, data)
+    record = await anyio.to_thread.run_sync(deps.queue.submit, asked.work(name))
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 
 

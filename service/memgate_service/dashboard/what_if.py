@@ -19,7 +19,7 @@ from memgate_service.dashboard.job_view import describe_gpu, describe_job
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu, next_step
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter
-from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.routes.jobs import JobId
 
 what_if = APIRouter(include_in_schema=False, prefix="/ui/jobs")
@@ -38,13 +38,13 @@ Text = Annotated[str, Form(max_length=500)]
 
 
 @what_if.get("/{job_id}/what-if")
-def read_page(request: Request, job_id: JobId, parts: TheParts, viewer: PageViewer) -> Response:
+def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -> Response:
     """Return the form, filled with the job as it is."""
     if not viewer.may_submit:
         message = "What-if asks the workers, and your key may only read."
         return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
     try:
-        record = parts.queue.read(job_id)
+        record = deps.queue.read(job_id)
     except UnknownJobError as error:
         return render(request, "missing.html", viewer, status=404, message=error.message)
     return render(
@@ -70,7 +70,7 @@ def _with_own(record: JobRecord) -> list[str]:
 @what_if.post("/{job_id}/what-if")
 def ask(
     job_id: JobId,
-    parts: TheParts,
+    deps: Deps,
     viewer: Submitter,
     gpu: Text = "",
     batch_size: Text = "",
@@ -80,7 +80,7 @@ def ask(
     checkpointing: Annotated[bool, Form()] = False,
 ) -> Response:
     """Ask about the job with something changed; tell whether that needs a run."""
-    record = parts.queue.read(job_id)
+    record = deps.queue.read(job_id)
     change: dict[str, Any] = {
         "batch_size": int(batch_size) if batch_size.strip().isdecimal() else batch_size,
         "precision": precision,
@@ -92,12 +92,12 @@ def ask(
     if work is None:
         html = render_part("parts/mistakes.html", mistakes=mistakes)
         return HTMLResponse(html, 422)
-    return _submit(parts, work, record)
+    return _submit(deps, work, record)
 
 
-def _submit(parts: Parts, work: Work, base: JobRecord) -> Response:
-    needs_run = work.job is not None and parts.queue.needs_run(work)
-    asked = parts.queue.submit(work, Priority.NORMAL, Asker.DASHBOARD)
+def _submit(deps: Dependencies, work: Work, base: JobRecord) -> Response:
+    needs_run = work.job is not None and deps.queue.needs_run(work)
+    asked = deps.queue.submit(work, Priority.NORMAL, Asker.DASHBOARD)
     html = render_part("parts/compared.html", row=_compared(asked, base, needs_run=needs_run))
     return JSONResponse({"job": asked.id, "is_open": asked.state.is_open, "html": html})
 
@@ -137,11 +137,11 @@ def _optimizer(job: JobSpec, name: str) -> dict[str, Any]:
 def read_compared(
     job_id: JobId,
     base: Annotated[str, Query(pattern=JOB_ID)],
-    parts: TheParts,
+    deps: Deps,
     viewer: DataViewer,
 ) -> Response:
     """Return a row that holds one job against another."""
-    row = _compared(parts.queue.read(job_id), parts.queue.read(base))
+    row = _compared(deps.queue.read(job_id), deps.queue.read(base))
     return HTMLResponse(render_part("parts/compared.html", row=row))
 
 

@@ -103,7 +103,7 @@ def needs(role: Role) -> Callable[[Request], object]:
     """Make a dependency that lets only a role in."""
 
     async def check(request: Request) -> None:
-        gatekeeper: Gatekeeper = request.app.state.parts.gatekeeper
+        gatekeeper: Gatekeeper = request.app.state.dependencies.gatekeeper
         await gatekeeper.admit(request, role)
 
     return check

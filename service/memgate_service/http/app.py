@@ -15,7 +15,7 @@ from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.dashboard.error_pages import add_error_pages
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.access import Gatekeeper
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import add_error_handlers
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.middleware import Envelope
@@ -45,7 +45,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
     queue = QueueClient(settings)
     waiters = Waiters(settings.max_waiting)
-    parts = Parts(
+    deps = Dependencies(
         settings=settings,
         queue=queue,
         waiters=waiters,
@@ -65,11 +65,11 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.state.parts = parts
+    app.state.dependencies = deps
     everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs, error_codes)
     for router in everything if settings.serve == "all" else (webhooks, probes):
         app.include_router(router)
-    dashboard = app.state.dashboard = Dashboard(parts)
+    dashboard = app.state.dashboard = Dashboard(deps)
     if settings.serve == "all":
         dashboard.add_to(app)
     add_error_handlers(app)
@@ -78,26 +78,26 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     describe(app, settings)
     # The one that is added last comes first.
     app.add_middleware(
-        CachedResponses, answers=parts.answers, gatekeeper=parts.gatekeeper, metrics=parts.metrics
+        CachedResponses, answers=deps.answers, gatekeeper=deps.gatekeeper, metrics=deps.metrics
     )
-    app.add_middleware(Envelope, settings=settings, metrics=parts.metrics)
+    app.add_middleware(Envelope, settings=settings, metrics=deps.metrics)
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    parts: Parts = app.state.parts
-    parts.waiters.use_loop(asyncio.get_running_loop())
-    listener = Listener(parts.settings, parts.waiters.notify)
-    watchdog = parts.queue.make_watchdog()
+    deps: Dependencies = app.state.dependencies
+    deps.waiters.use_loop(asyncio.get_running_loop())
+    listener = Listener(deps.settings, deps.waiters.notify)
+    watchdog = deps.queue.make_watchdog()
     listener.start()
     watchdog.start()
-    looking = asyncio.create_task(parts.waiters.keep_looking(parts.queue))
-    current = asyncio.create_task(parts.answers.keep_current(parts.queue))
+    looking = asyncio.create_task(deps.waiters.keep_looking(deps.queue))
+    current = asyncio.create_task(deps.answers.keep_current(deps.queue))
     async with app.state.dashboard.running():
         yield
     looking.cancel()
     current.cancel()
     watchdog.stop()
     listener.stop()
-    parts.queue.close()
+    deps.queue.close()

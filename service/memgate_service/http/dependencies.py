@@ -18,7 +18,7 @@ from memgate_worker.queue.client import QueueClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Dependencies:
     """All that a handler may need."""
 
     settings: ServiceSettings
@@ -34,11 +34,11 @@ class Parts:
     config_maps: ConfigMaps
 
 
-async def _parts(request: Request) -> Parts:
+async def _find(request: Request) -> Dependencies:
     # async: FastAPI would send anything else through a thread, for every request
-    parts = request.app.state.parts
-    assert isinstance(parts, Parts)
-    return parts
+    deps = request.app.state.dependencies
+    assert isinstance(deps, Dependencies)
+    return deps
 
 
-TheParts = Annotated[Parts, Depends(_parts)]
+Deps = Annotated[Dependencies, Depends(_find)]

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 
 from memgate.contract import JobRecord, Priority, Work
 from memgate.schemas import ADVICE_HEADER, PENDING
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.response_cache import CachedResponse
 
@@ -32,7 +32,7 @@ Prefer = Annotated[
 
 async def ask(
     request: Request,
-    parts: Parts,
+    deps: Dependencies,
     work: Work,
     priority: Priority,
     *,
@@ -41,17 +41,17 @@ async def ask(
 ) -> Response:
     """Put a question to the workers, or find that it was answered."""
     record = await anyio.to_thread.run_sync(
-        parts.queue.submit, work, priority, limiter=parts.submitting
+        deps.queue.submit, work, priority, limiter=deps.submitting
     )
     request.state.job = record.id
     found = "store" if not record.state.is_open else "nowhere"
-    parts.metrics.cache_lookups.labels(found).inc()
-    seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
-    record = await wait_for(parts, record, seconds)
+    deps.metrics.cache_lookups.labels(found).inc()
+    seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
+    record = await wait_for(deps, record, seconds)
     if record.result is not None:
         body = record.result.model_dump_json().encode()
         if key is not None and not is_advice_pending(record):
-            parts.answers[key] = CachedResponse(record.id, body, record.identity)
+            deps.answers[key] = CachedResponse(record.id, body, record.identity)
         headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
         headers |= applied(seconds) | pending_advice(record)
         return Response(body, media_type="application/json", headers=headers)
@@ -61,7 +61,7 @@ async def ask(
 
 
 async def wait_for(
-    parts: Parts, record: JobRecord, seconds: float, *, with_advice: bool = False
+    deps: Dependencies, record: JobRecord, seconds: float, *, with_advice: bool = False
 ) -> JobRecord:
     """Return a job when it is finished, and if need be has its advice; or when time is up."""
 
@@ -71,12 +71,12 @@ async def wait_for(
     if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
-    with parts.waiters.waiting(record.id) as bell, parts.metrics.waiting.track_inprogress():
+    with deps.waiters.waiting(record.id) as bell, deps.metrics.waiting.track_inprogress():
         while True:
             # Looked at after the bell was hung up: it may have finished before.
-            record = await anyio.to_thread.run_sync(parts.queue.read, record.id)
+            record = await anyio.to_thread.run_sync(deps.queue.read, record.id)
             left = deadline - anyio.current_time()
-            if not is_awaited(record) or left <= 0 or parts.waiters.is_stopped:
+            if not is_awaited(record) or left <= 0 or deps.waiters.is_stopped:
                 return record
             await bell.wait(left)
 

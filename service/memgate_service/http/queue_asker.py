@@ -29,7 +29,7 @@ from memgate_service.admission.core.answers import (
 from memgate_service.admission.core.sequence import AskBatches, AskEstimates, AwaitAdvice, Step
 from memgate_service.admission.kubernetes.cluster import ClusterError
 from memgate_service.admission.kubernetes.judging import ReadConfigMaps
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.questions import is_advice_pending, wait_for
 from memgate_service.http.response_cache import CachedResponse, cache_key
@@ -73,8 +73,8 @@ def read_timeout(timeout: str | None, wait: float) -> TimeBudget:
 class QueueAsker:
     """Does the steps of one review; all of them share its time."""
 
-    def __init__(self, parts: Parts, budget: TimeBudget, *, is_dry_run: bool) -> None:
-        self._parts = parts
+    def __init__(self, deps: Dependencies, budget: TimeBudget, *, is_dry_run: bool) -> None:
+        self._deps = deps
         self._budget = budget
         self._is_dry_run = is_dry_run
         self._began_at = anyio.current_time()
@@ -100,15 +100,15 @@ class QueueAsker:
         try:
             with anyio.fail_after(budget.limit):
                 return await anyio.to_thread.run_sync(
-                    self._parts.config_maps.read, namespace, references, abandon_on_cancel=True
+                    self._deps.config_maps.read, namespace, references, abandon_on_cancel=True
                 )
         except TimeoutError:
             raise ClusterError("Kubernetes' API server does not answer") from None
 
     async def _estimate(self, question: Question, budget: TimeBudget) -> AnyAnswer:
-        cached = self._parts.answers.get(_key(question.key))
+        cached = self._deps.answers.get(_key(question.key))
         if cached is not None:
-            self._parts.metrics.cache_lookups.labels("memory").inc()
+            self._deps.metrics.cache_lookups.labels("memory").inc()
             estimate = Estimate.model_validate_json(cached.body)
             return KnownAnswer(job_id=cached.job_id, estimate=estimate)
         try:
@@ -133,8 +133,8 @@ class QueueAsker:
         start = anyio.current_time()
         record = await self._submit(question, WorkKind.ESTIMATE, Priority.HIGH, Asker.CALLER)
         found = "nowhere" if record.state.is_open else "store"
-        self._parts.metrics.cache_lookups.labels(found).inc()
-        return await wait_for(self._parts, record, seconds - (anyio.current_time() - start))
+        self._deps.metrics.cache_lookups.labels(found).inc()
+        return await wait_for(self._deps, record, seconds - (anyio.current_time() - start))
 
     async def _advised(self, job_id: str, budget: TimeBudget) -> KnownAnswer | None:
         """Wait for advice; only what a refusal says depends on it."""
@@ -143,7 +143,7 @@ class QueueAsker:
                 record = await self._look_up(job_id)
                 if record is not None:
                     seconds = 0 if self._is_dry_run else min(budget.wait, _BATCH_SECONDS)
-                    record = await wait_for(self._parts, record, seconds, with_advice=True)
+                    record = await wait_for(self._deps, record, seconds, with_advice=True)
         except (TimeoutError, QueueError, MemgateError, ProblemError):
             return None
         if record is None:
@@ -160,7 +160,7 @@ class QueueAsker:
         asked for a while ago is not waited for.
         """
         key = _key(question.key, WorkKind.MAX_BATCH)
-        cached = self._parts.answers.get(key)
+        cached = self._deps.answers.get(key)
         if cached is not None:
             return MaxBatch.model_validate_json(cached.body)
         try:
@@ -172,7 +172,7 @@ class QueueAsker:
             return None
         batch = record.result
         body = batch.model_dump_json().encode()
-        self._parts.answers[key] = CachedResponse(record.id, body, record.identity)
+        self._deps.answers[key] = CachedResponse(record.id, body, record.identity)
         return batch
 
     async def _find_batch(self, question: Question, seconds: float) -> JobRecord | None:
@@ -182,12 +182,12 @@ class QueueAsker:
         record = await self._submit(question, WorkKind.MAX_BATCH, Priority.NORMAL, Asker.GATE)
         age = (datetime.now(UTC) - record.created_at).total_seconds()
         left = min(seconds - (anyio.current_time() - start), _BATCH_SECONDS - age)
-        return await wait_for(self._parts, record, left)
+        return await wait_for(self._deps, record, left)
 
     async def _look_up(self, job_id: str) -> JobRecord | None:
         try:
             return await anyio.to_thread.run_sync(
-                self._parts.queue.read, job_id, abandon_on_cancel=True
+                self._deps.queue.read, job_id, abandon_on_cancel=True
             )
         except UnknownJobError:
             return None
@@ -198,11 +198,11 @@ class QueueAsker:
         assert isinstance(question.job, JobSpec)
         work = Work(kind=kind, job=question.job, gpu=question.gpu)
         return await anyio.to_thread.run_sync(
-            self._parts.queue.submit,
+            self._deps.queue.submit,
             work,
             priority,
             asker,
-            limiter=self._parts.submitting,
+            limiter=self._deps.submitting,
             abandon_on_cancel=True,
         )
 
@@ -213,7 +213,7 @@ class QueueAsker:
         if is_advice_pending(record):
             return KnownAnswer(job_id=record.id, estimate=estimate, is_advice_pending=True)
         body = estimate.model_dump_json().encode()
-        self._parts.answers[_key(record.id)] = CachedResponse(record.id, body, record.identity)
+        self._deps.answers[_key(record.id)] = CachedResponse(record.id, body, record.identity)
         return KnownAnswer(job_id=record.id, estimate=estimate)
 
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from memgate.contract import WorkKind
 from memgate_service.http.access import digest_of
 from memgate_service.http.app import create_app
-from memgate_service.http.dependencies import Parts
+from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.response_cache import CachedResponse, ResponseCache, cache_key
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import ApiKey, Role
@@ -23,9 +23,9 @@ JSON = {"content-type": "application/json"}
 
 def _client(**settings: object) -> TestClient:
     app = create_app(ServiceSettings.model_validate({"redis_url": NOBODY} | settings))
-    parts: Parts = app.state.parts
+    deps: Dependencies = app.state.dependencies
     known = CachedResponse("0" * 32, b'{"decision":"admit"}', "today")
-    parts.answers[cache_key(WorkKind.ESTIMATE, BODY)] = known
+    deps.answers[cache_key(WorkKind.ESTIMATE, BODY)] = known
     return TestClient(app)
 
 
@@ -91,9 +91,9 @@ def test_a_body_that_grows_too_long_is_refused_by_the_routes(client: TestClient)
 def test_a_key_is_needed_where_keys_are() -> None:
     """A known answer is for callers with a key in force, a role that may ask, and at their rate."""
     with _client(api_keys="required", rate_limit="2/minute") as client:
-        parts: Parts = client.app.state.parts  # type: ignore[attr-defined]
+        deps: Dependencies = client.app.state.dependencies  # type: ignore[attr-defined]
         for name, role in (("good", Role.SUBMIT), ("weak", Role.READ)):
-            parts.gatekeeper._known[digest_of(name)] = ApiKey(name, name, role, "2026-01-01")
+            deps.gatekeeper._known[digest_of(name)] = ApiKey(name, name, role, "2026-01-01")
 
         def status(key: str) -> int:
             headers = JSON | {"authorization": f"Bearer {key}"}
@@ -128,7 +128,7 @@ def test_a_request_leaves_one_line_of_json(
 
 def test_an_answer_is_given_while_workers_of_its_identity_are_there(client: TestClient) -> None:
     """Another identity announced: the question goes to the store; the old one back: it counts."""
-    cache = client.app.state.parts.answers  # type: ignore[attr-defined]
+    cache = client.app.state.dependencies.answers  # type: ignore[attr-defined]
     statuses: list[int] = []
     for identities in ({"today"}, {"today", "other"}, {"other"}, set(), {"today"}):
         cache.use_identities(frozenset(identities))

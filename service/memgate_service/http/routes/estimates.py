@@ -15,7 +15,7 @@ from memgate.report import Estimate, Fit
 from memgate.schemas import EstimateCreate, FitCreate, TraceEstimateCreate
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import MULTIPART, content_type, json_body, read_json
-from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import ACCEPTED, CANCELED, PROBLEMS, WRONG_TYPE, body_of
 from memgate_service.http.questions import Prefer, ask
@@ -37,28 +37,28 @@ estimates = APIRouter(
     response_model=Estimate,
     openapi_extra=body_of(EstimateCreate, upload=TraceEstimateCreate),
 )
-async def create_estimate(request: Request, parts: TheParts, prefer: Prefer = None) -> Response:
+async def create_estimate(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
     """Will this job, or the job of this trace, fit on that GPU?"""
     if content_type(request) == MULTIPART:
-        return await _from_trace(request, parts, prefer)
-    return await _from_json(request, parts, prefer, EstimateCreate, WorkKind.ESTIMATE)
+        return await _from_trace(request, deps, prefer)
+    return await _from_json(request, deps, prefer, EstimateCreate, WorkKind.ESTIMATE)
 
 
 @estimates.post("/max-batch", response_model=MaxBatch, openapi_extra=body_of(EstimateCreate))
-async def create_max_batch(request: Request, parts: TheParts, prefer: Prefer = None) -> Response:
+async def create_max_batch(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
     """What is the largest batch of this job that is admitted on that GPU?"""
-    return await _from_json(request, parts, prefer, EstimateCreate, WorkKind.MAX_BATCH)
+    return await _from_json(request, deps, prefer, EstimateCreate, WorkKind.MAX_BATCH)
 
 
 @estimates.post("/fit", response_model=Fit, openapi_extra=body_of(FitCreate))
-async def create_fit(request: Request, parts: TheParts, prefer: Prefer = None) -> Response:
+async def create_fit(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
     """On which GPUs of the catalogue does this job fit?"""
-    return await _from_json(request, parts, prefer, FitCreate, WorkKind.FIT)
+    return await _from_json(request, deps, prefer, FitCreate, WorkKind.FIT)
 
 
 async def _from_json(
     request: Request,
-    parts: Parts,
+    deps: Dependencies,
     prefer: str | None,
     model: type[EstimateCreate] | type[FitCreate],
     kind: WorkKind,
@@ -69,25 +69,25 @@ async def _from_json(
     work = asked.work(kind) if isinstance(asked, EstimateCreate) else asked.work()
     if work.gpu is not None:
         work.gpu.target()  # refuses a name that the catalogue does not have
-    return await ask(request, parts, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
+    return await ask(request, deps, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
 
 
-async def _from_trace(request: Request, parts: Parts, prefer: str | None) -> Response:
+async def _from_trace(request: Request, deps: Dependencies, prefer: str | None) -> Response:
     form = await _form(request)
     try:
         asked, upload = form.get("request"), form.get("trace")
         if isinstance(asked, UploadFile):  # with a name, as some clients send it
-            asked = (await asked.read(parts.settings.max_body_bytes)).decode(errors="replace")
+            asked = (await asked.read(deps.settings.max_body_bytes)).decode(errors="replace")
         if not isinstance(asked, str) or not isinstance(upload, UploadFile):
             raise ProblemError(422, "send the field 'request' (JSON) and the file 'trace'")
         create = read_json(TraceEstimateCreate, asked)
         create.gpu.target()  # refuses a name that the catalogue does not have
         async with _uploads:
             data = await upload.read()
-            name = await anyio.to_thread.run_sync(parts.queue.save_trace, data)
+            name = await anyio.to_thread.run_sync(deps.queue.save_trace, data)
     finally:
         await form.close()
-    return await ask(request, parts, create.work(name), create.priority, prefer=prefer)
+    return await ask(request, deps, create.work(name), create.priority, prefer=prefer)
 
 
 async def _form(request: Request) -> FormData:

@@ -12,7 +12,7 @@ from memgate.contract import JobRecord, JobState, WorkKind
 from memgate.schemas import JOB_ID, JobList
 from memgate.views import TimelineView
 from memgate_service.http.access import needs
-from memgate_service.http.dependencies import TheParts
+from memgate_service.http.dependencies import Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS
 from memgate_service.http.questions import Prefer, applied, pending_advice, wait_for, wait_seconds
@@ -25,16 +25,16 @@ JobId = Annotated[str, Path(pattern=JOB_ID)]
 
 @jobs.get("", dependencies=[Depends(needs(Role.READ))])
 def list_jobs(
-    parts: TheParts,
+    deps: Deps,
     state: JobState | None = None,
     kind: WorkKind | None = None,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> JobList:
     """Return jobs, the newest first."""
-    found = parts.queue.list(offset=offset, count=limit, state=state, kind=kind)
+    found = deps.queue.list(offset=offset, count=limit, state=state, kind=kind)
     if state is None and kind is None:  # some on the page may have expired
-        is_last = offset + limit >= parts.queue.num_jobs()
+        is_last = offset + limit >= deps.queue.num_jobs()
     else:
         is_last = len(found) < limit
     return JobList(jobs=found, next_offset=None if is_last else offset + limit)
@@ -42,23 +42,23 @@ def list_jobs(
 
 @jobs.get("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.READ))])
 async def read_job(
-    request: Request, response: Response, job_id: JobId, parts: TheParts, prefer: Prefer = None
+    request: Request, response: Response, job_id: JobId, deps: Deps, prefer: Prefer = None
 ) -> JobRecord:
     """Return a job as far as it has come. Waits for the answer, and for the advice with it."""
     request.state.job = job_id
-    seconds = wait_seconds(prefer, parts.settings.max_wait_seconds)
+    seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
     response.headers.update(applied(seconds))
-    record = await anyio.to_thread.run_sync(parts.queue.read, job_id)
-    record = await wait_for(parts, record, seconds, with_advice=True)
+    record = await anyio.to_thread.run_sync(deps.queue.read, job_id)
+    record = await wait_for(deps, record, seconds, with_advice=True)
     response.headers.update(pending_advice(record))
     return record
 
 
 @jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])
-def cancel_job(request: Request, job_id: JobId, parts: TheParts) -> JobRecord:
+def cancel_job(request: Request, job_id: JobId, deps: Deps) -> JobRecord:
     """End a job; one that is over stays as it is."""
     request.state.job = job_id
-    return parts.queue.cancel(job_id)
+    return deps.queue.cancel(job_id)
 
 
 @jobs.get(
@@ -67,10 +67,10 @@ def cancel_job(request: Request, job_id: JobId, parts: TheParts) -> JobRecord:
     responses=NOT_FOUND,
     dependencies=[Depends(needs(Role.READ))],
 )
-def read_timeline(job_id: JobId, parts: TheParts) -> Response:
+def read_timeline(job_id: JobId, deps: Deps) -> Response:
     """Return the memory curve of an estimate, thinned without losing its peak."""
-    record = parts.queue.read(job_id)
-    view = parts.queue.load_view(job_id)
+    record = deps.queue.read(job_id)
+    view = deps.queue.load_view(job_id)
     if view is None:
         detail = f"job {job_id} is {record.state}: only an estimate that is done has a timeline"
         raise ProblemError(404, detail, code="NO_TIMELINE")

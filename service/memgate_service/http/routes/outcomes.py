@@ -14,7 +14,7 @@ from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import json_body, read_json
 from memgate_service.http.calibration import compare_outcomes, count_outcome
-from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
 from memgate_worker.queue.client import MeasuredOutcome
@@ -30,14 +30,14 @@ outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
     responses=NOT_FOUND | WRONG_TYPE,
     openapi_extra=body_of(OutcomeCreate),
 )
-async def create_outcome(request: Request, parts: TheParts) -> MeasuredOutcome:
+async def create_outcome(request: Request, deps: Deps) -> MeasuredOutcome:
     """Report what a job that was estimated really took."""
     outcome = read_json(OutcomeCreate, await json_body(request))
-    return await anyio.to_thread.run_sync(_store, parts, outcome)
+    return await anyio.to_thread.run_sync(_store, deps, outcome)
 
 
-def _store(parts: Parts, outcome: OutcomeCreate) -> MeasuredOutcome:
-    record = parts.queue.read(outcome.job)
+def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
+    record = deps.queue.read(outcome.job)
     said = record.estimate
     if said is None:
         detail = f"job {record.id} is not an estimate that was answered: nothing to compare with"
@@ -58,8 +58,8 @@ def _store(parts: Parts, outcome: OutcomeCreate) -> MeasuredOutcome:
         decision=said.decision if _is_the_same(record, outcome) else None,
         capacity_bytes=said.capacity_bytes,
     )
-    parts.queue.add_outcome(stored)
-    count_outcome(parts.queue, stored, said.decision)
+    deps.queue.add_outcome(stored)
+    count_outcome(deps.queue, stored, said.decision)
     return stored
 
 
@@ -87,6 +87,6 @@ def _family(work: Work) -> str:
 
 
 @outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
-def read_accuracy(parts: TheParts) -> AccuracyRead:
+def read_accuracy(deps: Deps) -> AccuracyRead:
     """Compare what was predicted with what was measured."""
-    return compare_outcomes(parts.queue.outcomes())
+    return compare_outcomes(deps.queue.outcomes())

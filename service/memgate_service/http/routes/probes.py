@@ -7,7 +7,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from memgate.errors import Fault
 from memgate.schemas import Problem
-from memgate_service.http.dependencies import TheParts
+from memgate_service.http.dependencies import Deps
 from memgate_service.http.errors import problem
 
 probes = APIRouter(tags=["probes"])
@@ -24,18 +24,18 @@ async def read_health() -> dict[str, str]:
     response_model=dict[str, str],
     responses={503: {"model": Problem, "description": "Something is missing; says what."}},
 )
-def read_readiness(parts: TheParts) -> Response:
+def read_readiness(deps: Deps) -> Response:
     """Answer 200 if requests can be served, and otherwise 503 with what is missing."""
-    if (missing := parts.queue.unreachable_because()) is not None:
+    if (missing := deps.queue.unreachable_because()) is not None:
         detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
         return problem(503, "QUEUE_UNREACHABLE", detail)
-    if not parts.queue.num_workers():
+    if not deps.queue.num_workers():
         detail = "no worker has reported in; start one with: python -P -m memgate_worker"
         return problem(503, "NO_WORKER", detail, fault=Fault.OPERATOR)
     return JSONResponse({"status": "ready"})
 
 
 @probes.get("/metrics", response_class=PlainTextResponse)
-def read_metrics(parts: TheParts) -> Response:
+def read_metrics(deps: Deps) -> Response:
     """Answer Prometheus."""
-    return Response(parts.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return Response(deps.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

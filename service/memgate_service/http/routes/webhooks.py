@@ -19,7 +19,7 @@ from memgate_service.admission.kubernetes.review import (
 )
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import JSON, json_body
-from memgate_service.http.dependencies import Parts, TheParts
+from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.openapi import PROBLEMS, WRONG_TYPE, review_bodies
 from memgate_service.http.queue_asker import QueueAsker, read_timeout
 from memgate_worker.queue.keys import Role
@@ -38,33 +38,33 @@ Timeout = Annotated[
 
 
 @webhooks.post("/validate", openapi_extra=review_bodies())
-async def validate(request: Request, parts: TheParts, timeout: Timeout = None) -> Response:
+async def validate(request: Request, deps: Deps, timeout: Timeout = None) -> Response:
     """Let this object in, or refuse it. Without the annotation `memgate.dev/job` it is let in."""
-    return await _answer(request, parts, timeout, gate.validate)
+    return await _answer(request, deps, timeout, gate.validate)
 
 
 @webhooks.post("/mutate", openapi_extra=review_bodies())
-async def mutate(request: Request, parts: TheParts, timeout: Timeout = None) -> Response:
+async def mutate(request: Request, deps: Deps, timeout: Timeout = None) -> Response:
     """Fill in what this object's scheduler should know, and hold it while there is no answer."""
-    return await _answer(request, parts, timeout, gate.mutate)
+    return await _answer(request, deps, timeout, gate.mutate)
 
 
 async def _answer(
     request: Request,
-    parts: Parts,
+    deps: Dependencies,
     timeout: str | None,
     decide: Callable[[WebhookGate, Review], Awaitable[WebhookAnswer]],
 ) -> Response:
     review = read_review(await json_body(request))
-    budget = read_timeout(timeout, parts.settings.admission_wait_seconds)
-    asker = QueueAsker(parts, budget, is_dry_run=review.dry_run)
+    budget = read_timeout(timeout, deps.settings.admission_wait_seconds)
+    asker = QueueAsker(deps, budget, is_dry_run=review.dry_run)
     try:
-        answer = await decide(WebhookGate(settings=parts.settings, do=asker.do), review)
+        answer = await decide(WebhookGate(settings=deps.settings, do=asker.do), review)
     except RecursionError:
         raise InputError("the object is nested too deeply") from None
     if answer.outcome:
         allowed = "yes" if answer.allowed else "no"
-        parts.metrics.admissions.labels(answer.outcome, allowed).inc()
+        deps.metrics.admissions.labels(answer.outcome, allowed).inc()
     if answer.notes:
         request.state.admission = answer.notes
     return Response(write_review(review, answer), media_type=JSON)
