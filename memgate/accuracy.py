@@ -8,7 +8,7 @@ count in the validations only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import ceil
 from statistics import median
 from typing import Any
@@ -149,6 +149,52 @@ def gpu_of(run: MeasuredRun) -> GpuSpec:
     return min(family, key=lambda gpu: abs(gpu.memory_bytes - run.total_bytes))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CappedFigures:
+    """Of runs with less memory than they wanted: how often the verdict was right."""
+
+    rows: int
+    right: int
+    false_admits: int
+    false_rejects: int
+
+    @property
+    def share_right(self) -> float | None:
+        """Of all rows; None if there are none."""
+        return self.right / self.rows if self.rows else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyFigures:
+    """How well some rows were predicted; None where no row says anything about it."""
+
+    rows: int
+    median_relative_error: float | None
+    p90_relative_error: float | None
+    share_beyond_10_percent: float | None
+    first_validation_right: float | None
+    seconds_median: float | None
+    capped: CappedFigures
+    margin_99: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracySummary:
+    """How well an estimator predicted all rows, and those of each group."""
+
+    figures: AccuracyFigures
+    by_model: dict[str, AccuracyFigures]
+    by_gpu: dict[str, AccuracyFigures]
+    by_zero_grad_mode: dict[str, AccuracyFigures]
+    by_kind: dict[str, AccuracyFigures]
+
+    def to_document(self) -> Mapping[str, object]:
+        """Return it as JSON has it: the figures of all rows, and the groups beside them."""
+        document: dict[str, Any] = asdict(self)
+        figures: dict[str, Any] = document.pop("figures")
+        return figures | document
+
+
 def predict(run: MeasuredRun, timeline: Timeline, gpu: GpuSpec, seconds: float) -> Prediction:
     """Say of a row what its job's timeline tells: the peak, and whether it dies under each cap."""
     config = parse_alloc_conf("")
@@ -182,25 +228,28 @@ def _number(text: str | None) -> float | None:
 
 def summarize(
     runs: Sequence[MeasuredRun], predictions: Sequence[Prediction], *, is_published: bool
-) -> dict[str, Any]:
+) -> AccuracySummary:
     """Return an estimator's figures over all rows, and by model, GPU, zero_grad mode and kind."""
     pairs = list(zip(runs, predictions, strict=True))
-    groupings: dict[str, Callable[[MeasuredRun], str]] = {
-        "by_model": lambda run: run.model,
-        "by_gpu": lambda run: run.gpu,
-        "by_zero_grad_mode": lambda run: run.zero_grad_mode,
-        "by_kind": lambda run: "language model" if run.spec.input.sequence_length else "CNN",
-    }
-    figures = _figures(pairs, is_published)
-    for name, key in groupings.items():
-        figures[name] = {
+
+    def group(key: Callable[[MeasuredRun], str]) -> dict[str, AccuracyFigures]:
+        return {
             value: _figures([pair for pair in pairs if key(pair[0]) == value], is_published)
             for value in sorted({key(run) for run in runs})
         }
-    return figures
+
+    return AccuracySummary(
+        figures=_figures(pairs, is_published),
+        by_model=group(lambda run: run.model),
+        by_gpu=group(lambda run: run.gpu),
+        by_zero_grad_mode=group(lambda run: run.zero_grad_mode),
+        by_kind=group(lambda run: "language model" if run.spec.input.sequence_length else "CNN"),
+    )
 
 
-def _figures(pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool) -> dict[str, Any]:
+def _figures(
+    pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool
+) -> AccuracyFigures:
     errors = sorted(
         abs(said.bytes - run.measured_bytes) / run.measured_bytes
         for run, said in pairs
@@ -208,34 +257,34 @@ def _figures(pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool
     )
     verdicts = [said.runs_out == run.ran_out for run, said in pairs if said.runs_out is not None]
     seconds = [said.seconds for _, said in pairs if said.seconds is not None]
-    return {
-        "rows": len(errors),
-        "median_relative_error": median(errors) if errors else None,
-        "p90_relative_error": errors[ceil(0.9 * len(errors)) - 1] if errors else None,
-        "share_beyond_10_percent": _share([error > 0.1 for error in errors]),
-        "first_validation_right": _share(verdicts),
-        "seconds_median": median(seconds) if seconds else None,
-        "capped": _capped_own_estimate(pairs) if is_published else _capped(pairs),
-        "margin_99": _margin(pairs),
-    }
+    return AccuracyFigures(
+        rows=len(errors),
+        median_relative_error=median(errors) if errors else None,
+        p90_relative_error=errors[ceil(0.9 * len(errors)) - 1] if errors else None,
+        share_beyond_10_percent=_share([error > 0.1 for error in errors]),
+        first_validation_right=_share(verdicts),
+        seconds_median=median(seconds) if seconds else None,
+        capped=_capped_own_estimate(pairs) if is_published else _capped(pairs),
+        margin_99=_margin(pairs),
+    )
 
 
 def _share(outcomes: Sequence[bool]) -> float | None:
     return sum(outcomes) / len(outcomes) if outcomes else None
 
 
-def _capped(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:
+def _capped(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> CappedFigures:
     outcomes = [
         (cap.died, dies)
         for run, said in pairs
         for cap, dies in zip(run.capped, said.capped, strict=False)
     ]
-    return {
-        "rows": len(outcomes),
-        "right": sum(died == dies for died, dies in outcomes),
-        "false_admits": sum(died and not dies for died, dies in outcomes),
-        "false_rejects": sum(dies and not died for died, dies in outcomes),
-    }
+    return CappedFigures(
+        rows=len(outcomes),
+        right=sum(died == dies for died, dies in outcomes),
+        false_admits=sum(died and not dies for died, dies in outcomes),
+        false_rejects=sum(dies and not died for died, dies in outcomes),
+    )
 
 
 def _margin(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> float | None:
@@ -254,12 +303,9 @@ def _margin(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> float | None:
     return excess[rank - 1] if 0 < rank <= len(excess) else None
 
 
-def _capped_own_estimate(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> dict[str, int]:
+def _capped_own_estimate(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> CappedFigures:
     """A published estimator was tried at its own estimate only: a death is a false admit."""
     died = [death for _, said in pairs for death in said.capped]
-    return {
-        "rows": len(died),
-        "right": len(died) - sum(died),
-        "false_admits": sum(died),
-        "false_rejects": 0,
-    }
+    return CappedFigures(
+        rows=len(died), right=len(died) - sum(died), false_admits=sum(died), false_rejects=0
+    )

@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict
 
 from memgate.allocator.replay import Replay
 from memgate.breakdown import live_blocks_at_peak
 from memgate.timeline import Timeline
 
 
-@dataclass(slots=True, kw_only=True)
-class LayerNode:
-    """A layer and those in it; sizes include them."""
+class Layer(BaseModel):
+    """A layer and those in it, the largest first; sizes include them."""
+
+    model_config = ConfigDict(frozen=True)
 
     name: str
-    size_bytes: int = 0
-    children: dict[str, LayerNode] = field(default_factory=dict)
-
-    def by_size(self) -> Iterator[LayerNode]:
-        """Return what is in it, the largest first."""
-        return iter(sorted(self.children.values(), key=lambda node: -node.size_bytes))
+    size_bytes: int
+    children: tuple[Layer, ...] = ()
 
 
-def find_layers(timeline: Timeline, replayed: Replay) -> LayerNode:
+def find_layers(timeline: Timeline, replayed: Replay) -> Layer:
     """Return the tree of layers; what belongs to none is in the root alone."""
-    root = LayerNode(name="")
+    root = _GrowingLayer()
     for block_id, size in live_blocks_at_peak(timeline, replayed).items():
         _add(root, timeline.labels[block_id].layer, size)
-    return root
+    return root.grown("")
 
 
-def _add(root: LayerNode, path: str, size: int) -> None:
+@dataclass(slots=True)
+class _GrowingLayer:
+    size_bytes: int = 0
+    children: dict[str, _GrowingLayer] = field(default_factory=dict)
+
+    def grown(self, name: str) -> Layer:
+        children = (child.grown(name) for name, child in self.children.items())
+        by_size = sorted(children, key=lambda layer: -layer.size_bytes)
+        return Layer(name=name, size_bytes=self.size_bytes, children=tuple(by_size))
+
+
+def _add(root: _GrowingLayer, path: str, size: int) -> None:
     root.size_bytes += size
-    node = root
+    layer = root
     for name in filter(None, path.split(".")):
-        node = node.children.setdefault(name, LayerNode(name=name))
-        node.size_bytes += size
-
-
-def to_document(node: LayerNode) -> Mapping[str, object]:
-    """Return a tree as JSON has it."""
-    return {
-        "name": node.name,
-        "size_bytes": node.size_bytes,
-        "children": [to_document(child) for child in node.by_size()],
-    }
+        layer = layer.children.setdefault(name, _GrowingLayer())
+        layer.size_bytes += size

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from memgate.allocator.replay import Replay
 from memgate.breakdown import find_peak
-from memgate.layers import find_layers, to_document
+from memgate.layers import Layer, find_layers
 from memgate.stacks import phase_spans, pick_extremes, stack_categories
 from memgate.timeline import Timeline
 
@@ -45,8 +44,8 @@ class TimelineView(BaseModel):
     categories: dict[str, list[int]]
     """Of the allocated; they add up to it."""
     phases: list[PhaseSpan]
-    layers: dict[str, Any]
-    """What each layer held at the peak, as a tree."""
+    layers: Layer | None = None
+    """What each layer held at the peak, as a tree; None if nothing is known of the blocks."""
 
 
 def view_timeline(
@@ -77,7 +76,7 @@ def view_timeline(
             PhaseSpan(phase=phase.value, begin=begin, end=end)
             for phase, begin, end in phase_spans(timeline, replayed.num_events)
         ],
-        layers=dict(to_document(find_layers(timeline, replayed))) if timeline.labels else {},
+        layers=find_layers(timeline, replayed) if timeline.labels else None,
     )
 
 

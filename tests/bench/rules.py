@@ -43,8 +43,8 @@ class Effect:
 
     without: str
     num_changed: int
-    median_error: float
-    share_beyond_10_percent: float
+    median_error: float | None
+    share_beyond_10_percent: float | None
     capped_right: int
     capped_rows: int
 
@@ -75,7 +75,7 @@ def find_effects(
 def _effect(
     runs: Sequence[MeasuredRun], said: Sequence[Mapping[str, Prediction]], without: str
 ) -> Effect:
-    figures = summarize(runs, [of_row[without] for of_row in said], is_published=False)
+    figures = summarize(runs, [of_row[without] for of_row in said], is_published=False).figures
     return Effect(
         without=without,
         num_changed=sum(
@@ -83,10 +83,10 @@ def _effect(
             != (of_row[ALL].bytes, of_row[ALL].capped)
             for of_row in said
         ),
-        median_error=figures["median_relative_error"],
-        share_beyond_10_percent=figures["share_beyond_10_percent"],
-        capped_right=figures["capped"]["right"],
-        capped_rows=figures["capped"]["rows"],
+        median_error=figures.median_relative_error,
+        share_beyond_10_percent=figures.share_beyond_10_percent,
+        capped_right=figures.capped.right,
+        capped_rows=figures.capped.rows,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from memgate.contract import JobRecord
 from memgate.decision import Decision
 from memgate.explanation import Sizes, explain
 from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.layers import Layer
 from memgate.report import Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
@@ -122,29 +122,37 @@ def list_phases(view: TimelineView) -> list[PhaseRow]:
     return rows
 
 
-def prune_layers(node: dict[str, Any], total: int | None = None, depth: int = 0) -> dict[str, Any]:
+def prune_layers(layer: Layer, total: int | None = None, depth: int = 0) -> Layer:
     """Return a tree of layers with the small ones of each put together."""
-    total = node["size_bytes"] if total is None else total
-    pruned: dict[str, Any] = {"name": node["name"], "size_bytes": node["size_bytes"]}
+    total = layer.size_bytes if total is None else total
     least = _MIN_LAYER_SHARE * max(1, total)
-    children = node["children"] if depth < _MAX_LAYER_DEPTH else []
-    large = [child for child in children if child["size_bytes"] >= least]
-    small = [child for child in children if child["size_bytes"] < least]
-    pruned["children"] = [prune_layers(child, total, depth + 1) for child in large]
-    if small and (rest := sum(child["size_bytes"] for child in small)):
-        name = f"{len(small)} smaller"
-        pruned["children"].append({"name": name, "size_bytes": rest, "children": []})
+    children = layer.children if depth < _MAX_LAYER_DEPTH else ()
+    small = [child.size_bytes for child in children if child.size_bytes < least]
+    shown = [
+        prune_layers(child, total, depth + 1) for child in children if child.size_bytes >= least
+    ]
+    if sum(small):
+        shown.append(Layer(name=f"{len(small)} smaller", size_bytes=sum(small)))
     if depth == 0:  # of a layer, what is in none of those below is its own; here it is nobody's
-        nobodys = node["size_bytes"] - sum(child["size_bytes"] for child in children)
+        nobodys = layer.size_bytes - sum(child.size_bytes for child in children)
         if nobodys >= least:
-            pruned["children"].append({"name": NO_LAYER, "size_bytes": nobodys, "children": []})
-    return pruned
+            shown.append(Layer(name=NO_LAYER, size_bytes=nobodys))
+    return layer.model_copy(update={"children": tuple(shown)})
 
 
-def list_layers(node: dict[str, Any], depth: int = 0) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """A layer in a table."""
+
+    name: str
+    size_bytes: int
+    depth: int
+
+
+def list_layers(layer: Layer, depth: int = 0) -> Iterator[LayerRow]:
     """Return a tree as rows, each with its depth: the same for readers who cannot see it."""
-    for child in node["children"]:
-        yield {"name": child["name"], "size_bytes": child["size_bytes"], "depth": depth}
+    for child in layer.children:
+        yield LayerRow(name=child.name, size_bytes=child.size_bytes, depth=depth)
         yield from list_layers(child, depth + 1)
 
 

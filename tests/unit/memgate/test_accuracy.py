@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memgate.accuracy import (
+    CappedFigures,
     MeasuredRun,
     Prediction,
     gpu_of,
@@ -65,14 +66,15 @@ def test_errors_are_relative_to_what_was_measured() -> None:
     runs = _runs(*[_row(run=f"r{number}") for number in range(3)], _row(run="x", real_oom="true"))
     said = [_says(101), _says(98), _says(150), _says(900, runs_out=True)]
 
-    figures = summarize(runs, said, is_published=False)
+    summary = summarize(runs, said, is_published=False)
+    figures = summary.figures
 
-    assert figures["rows"] == 3
-    assert figures["median_relative_error"] == pytest.approx(0.02)
-    assert figures["share_beyond_10_percent"] == pytest.approx(1 / 3)
-    assert figures["first_validation_right"] == 1.0
-    assert figures["seconds_median"] == 1.0
-    assert figures["by_gpu"]["A"]["rows"] == 3
+    assert figures.rows == 3
+    assert figures.median_relative_error == pytest.approx(0.02)
+    assert figures.share_beyond_10_percent == pytest.approx(1 / 3)
+    assert figures.first_validation_right == 1.0
+    assert figures.seconds_median == 1.0
+    assert summary.by_gpu["A"].rows == 3
 
 
 def test_capped_runs_count_right_and_wrong_both_ways() -> None:
@@ -83,9 +85,11 @@ def test_capped_runs_count_right_and_wrong_both_ways() -> None:
     ]
     runs = _runs(_row(), capped=capped)
 
-    figures = summarize(runs, [_says(100, capped=(True, False, False, True))], is_published=False)
+    figures = summarize(
+        runs, [_says(100, capped=(True, False, False, True))], is_published=False
+    ).figures
 
-    assert figures["capped"] == {"rows": 4, "right": 2, "false_admits": 1, "false_rejects": 1}
+    assert figures.capped == CappedFigures(rows=4, right=2, false_admits=1, false_rejects=1)
 
 
 @pytest.mark.parametrize(("num_deaths", "want"), [(99, 0.5), (98, None), (0, None)])
@@ -99,7 +103,7 @@ def test_a_margin_is_what_99_of_100_deaths_stay_below(num_deaths: int, want: flo
     runs = _runs(_row(), capped=[*deaths, lived])
     said = replace(_says(100), required_bytes=100)
 
-    assert summarize(runs, [said], is_published=False)["margin_99"] == want
+    assert summarize(runs, [said], is_published=False).figures.margin_99 == want
 
 
 def test_a_published_estimate_is_tried_at_itself() -> None:
@@ -108,10 +112,10 @@ def test_a_published_estimate_is_tried_at_itself() -> None:
     (run,) = _runs(row)
 
     said = published_prediction(run, "xmem")
-    figures = summarize([run], [said], is_published=True)
+    figures = summarize([run], [said], is_published=True).figures
 
     assert said.seconds == 21.5
-    assert figures["capped"] == {"rows": 1, "right": 0, "false_admits": 1, "false_rejects": 0}
+    assert figures.capped == CappedFigures(rows=1, right=0, false_admits=1, false_rejects=0)
 
 
 def test_an_unsupported_job_counts_nowhere() -> None:
@@ -122,11 +126,11 @@ def test_an_unsupported_job_counts_nowhere() -> None:
         [run],
         [published_prediction(run, "llmem")],
         is_published=True,
-    )
+    ).figures
 
-    assert figures["rows"] == 0
-    assert figures["median_relative_error"] is None
-    assert figures["first_validation_right"] is None
+    assert figures.rows == 0
+    assert figures.median_relative_error is None
+    assert figures.first_validation_right is None
 
 
 @pytest.mark.parametrize("missing", ["ground_bytes", "model"])

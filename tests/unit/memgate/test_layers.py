@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.layers import find_layers, to_document
+from memgate.layers import find_layers
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from tests.builders import AMPLE
 
@@ -19,6 +19,6 @@ def test_layers_are_a_tree_with_the_largest_first() -> None:
     root = find_layers(timeline, replay(timeline, parse_alloc_conf(""), AMPLE))
 
     assert root.size_bytes == 1580
-    (net,) = root.by_size()
-    assert [(node.name, node.size_bytes) for node in net.by_size()] == [("a", 900), ("b", 630)]
-    assert to_document(net)["size_bytes"] == 1530
+    (net,) = root.children
+    assert [(layer.name, layer.size_bytes) for layer in net.children] == [("a", 900), ("b", 630)]
+    assert net.size_bytes == 1530

@@ -43,8 +43,9 @@ def test_each_event_has_what_was_held_after_it() -> None:
         "parameters": [mib(30), mib(30), mib(30), mib(30), 0],
         "activations": [0, mib(50), 0, 0, 0],
     }
-    assert view.layers["size_bytes"] == mib(80)
-    assert [child["name"] for child in view.layers["children"]] == ["fc"]
+    assert view.layers is not None
+    assert view.layers.size_bytes == mib(80)
+    assert [child.name for child in view.layers.children] == ["fc"]
 
 
 def test_without_labels_there_are_curves_only() -> None:
@@ -53,7 +54,7 @@ def test_without_labels_there_are_curves_only() -> None:
 
     view = view_timeline(timeline, replay(timeline, AllocatorConfig(), AMPLE))
 
-    assert (view.categories, view.layers) == ({}, {})
+    assert (view.categories, view.layers) == ({}, None)
     assert view.allocated == [mib(30), 0]
 
 

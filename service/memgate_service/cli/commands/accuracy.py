@@ -8,7 +8,7 @@ import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,8 @@ from rich.table import Table
 
 from memgate.accuracy import (
     PUBLISHED,
+    AccuracyFigures,
+    AccuracySummary,
     MeasuredRun,
     Prediction,
     gpu_of,
@@ -81,9 +83,12 @@ def accuracy_command(
     pictures = [] if plot is None else outcomes.draw(plot)
     if as_json:
         failed = outcomes.failed
-        typer.echo(json.dumps(outcomes.summary() | {"runtime": name, "failed": failed}))
+        summaries = {
+            estimator: summary.to_document() for estimator, summary in outcomes.summaries().items()
+        }
+        typer.echo(json.dumps(summaries | {"runtime": name, "failed": failed}))
         return
-    _print(outcomes.summary(), engine, name, outcomes.failed)
+    _print(outcomes.summaries(), engine, name, outcomes.failed)
     for path in pictures:
         typer.echo(f"picture: {path}")
 
@@ -117,7 +122,7 @@ class _Outcomes:
     def published(self, name: str) -> list[Prediction]:
         return [published_prediction(row, name) for row in self.rows]
 
-    def summary(self) -> dict[str, Any]:
+    def summaries(self) -> dict[str, AccuracySummary]:
         rows, said = [row for row, _ in self.made], [said for _, said in self.made]
         return {self.engine: summarize(rows, said, is_published=False)} | {
             name: summarize(self.rows, self.published(name), is_published=True)
@@ -202,48 +207,52 @@ def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     return replace(said, required_bytes=find_min_capacity(traced.timeline, config, ample))
 
 
-def _print(result: dict[str, Any], engine: str, runtime: str, failed: dict[str, str]) -> None:
+def _print(
+    summaries: dict[str, AccuracySummary], engine: str, runtime: str, failed: dict[str, str]
+) -> None:
     table = Table(
         *("estimator", "rows", "median error", "p90", "beyond 10 %", "first verdict right"),
         *("capped runs", "right", "false admits", "seconds"),
         title=f"{engine} with {runtime}",
         title_justify="left",
     )
-    for name, figures in result.items():
-        capped = figures["capped"]
-        right = capped["right"] / capped["rows"] if capped["rows"] else None
+    for name, summary in summaries.items():
+        figures = summary.figures
         table.add_row(
             name,
-            str(figures["rows"]),
-            *(_percent(figures[key], 2) for key in ("median_relative_error", "p90_relative_error")),
-            *(_percent(figures[key], 1) for key in _SHARES),
-            str(capped["rows"]),
-            _percent(right, 1),
-            str(capped["false_admits"]),
-            "" if figures["seconds_median"] is None else f"{figures['seconds_median']:.2f}",
+            str(figures.rows),
+            _percent(figures.median_relative_error, 2),
+            _percent(figures.p90_relative_error, 2),
+            _percent(figures.share_beyond_10_percent, 1),
+            _percent(figures.first_validation_right, 1),
+            str(figures.capped.rows),
+            _percent(figures.capped.share_right, 1),
+            str(figures.capped.false_admits),
+            "" if figures.seconds_median is None else f"{figures.seconds_median:.2f}",
         )
     console = Console(width=120)
     console.print(table)
-    for name in ("by_kind", "by_gpu", "by_model"):
-        console.print(_group_table(name, result[engine][name]))
+    ours = summaries[engine]
+    for name, groups in (
+        ("by kind", ours.by_kind),
+        ("by gpu", ours.by_gpu),
+        ("by model", ours.by_model),
+    ):
+        console.print(_group_table(name, groups))
     for run, reason in failed.items():
         console.print(f"{run} could not be run: {reason}", markup=False)
 
 
-_SHARES = ("share_beyond_10_percent", "first_validation_right")
-
-
-def _group_table(name: str, groups: dict[str, Any]) -> Table:
-    table = Table(name.replace("_", " "), "rows", "median error", "p90", "capped", "right")
+def _group_table(name: str, groups: dict[str, AccuracyFigures]) -> Table:
+    table = Table(name, "rows", "median error", "p90", "capped", "right")
     for value, figures in groups.items():
-        capped = figures["capped"]
         table.add_row(
             value,
-            str(figures["rows"]),
-            _percent(figures["median_relative_error"], 2),
-            _percent(figures["p90_relative_error"], 2),
-            str(capped["rows"]),
-            str(capped["right"]),
+            str(figures.rows),
+            _percent(figures.median_relative_error, 2),
+            _percent(figures.p90_relative_error, 2),
+            str(figures.capped.rows),
+            str(figures.capped.right),
         )
     return table
 

@@ -16,7 +16,7 @@ from memgate.capacity import AMPLE_BYTES
 from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
 from memgate.gpus import parse_gpu
-from memgate.layers import LayerNode, find_layers, to_document
+from memgate.layers import Layer, find_layers
 from memgate.mistakes import unknown_name
 from memgate.report import Estimate
 from memgate.rules import RULES
@@ -89,7 +89,7 @@ def _show(found: LocalAnswer, *, as_json: bool) -> None:
     ample = replay(timeline, parse_alloc_conf(found.alloc_conf), AMPLE_BYTES)
     layers = find_layers(timeline, ample)
     if as_json:
-        more = {"layers": to_document(layers), "diagnostics": count_problems(timeline)}
+        more = {"layers": layers.model_dump(), "diagnostics": count_problems(timeline)}
         typer.echo(json.dumps(found.estimate.model_dump() | more))
         return
     print_estimate(found.estimate)
@@ -100,8 +100,8 @@ def _show(found: LocalAnswer, *, as_json: bool) -> None:
     Console(highlight=False).print(tree)
 
 
-def _grow(tree: Tree, node: LayerNode, least: float, depth: int) -> None:
-    for child in node.by_size():
+def _grow(tree: Tree, layer: Layer, least: float, depth: int) -> None:
+    for child in layer.children:
         if child.size_bytes >= least and depth:
             branch = tree.add(f"{child.name}  {format_size(child.size_bytes)}")
             _grow(branch, child, least, depth - 1)

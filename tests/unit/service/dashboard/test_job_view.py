@@ -11,6 +11,7 @@ from memgate.contract import JobRecord, JobState, Priority, Work, WorkKind
 from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec
+from memgate.layers import Layer
 from memgate.report import Estimate, Fit, Reason
 from memgate.units import GIB
 from memgate.views import PhaseSpan, TimelineView
@@ -71,24 +72,24 @@ def test_the_breakdown_fills_its_bar() -> None:
 
 def test_small_layers_are_put_together() -> None:
     """So that a tree of thousands fits on a page, and nothing of it is lost."""
-    leaves = [{"name": f"l{n}", "size_bytes": 1, "children": []} for n in range(50)]
-    big = {"name": "big", "size_bytes": 950, "children": []}
-    whole = {"name": "", "size_bytes": 1000, "children": [big, *leaves]}
+    leaves = [Layer(name=f"l{n}", size_bytes=1) for n in range(50)]
+    big = Layer(name="big", size_bytes=950)
+    whole = Layer(name="", size_bytes=1000, children=(big, *leaves))
 
     pruned = prune_layers(whole)
 
-    assert [child["name"] for child in pruned["children"]] == ["big", "50 smaller"]
-    assert sum(child["size_bytes"] for child in pruned["children"]) == 1000
-    assert [row["depth"] for row in list_layers(pruned)] == [0, 0]
+    assert [child.name for child in pruned.children] == ["big", "50 smaller"]
+    assert sum(child.size_bytes for child in pruned.children) == 1000
+    assert [row.depth for row in list_layers(pruned)] == [0, 0]
 
 
 def test_what_belongs_to_no_layer_has_a_name() -> None:
     """A bar of layers with a hole in it would be a riddle; within a layer, the rest is its own."""
-    inner = {"name": "0", "size_bytes": 300, "children": []}
-    layer = {"name": "h", "size_bytes": 700, "children": [inner]}
-    whole = {"name": "", "size_bytes": 1000, "children": [layer]}
+    inner = Layer(name="0", size_bytes=300)
+    layer = Layer(name="h", size_bytes=700, children=(inner,))
+    whole = Layer(name="", size_bytes=1000, children=(layer,))
 
-    rows = [(row["name"], row["size_bytes"]) for row in list_layers(prune_layers(whole))]
+    rows = [(row.name, row.size_bytes) for row in list_layers(prune_layers(whole))]
 
     assert rows == [("h", 700), ("0", 300), ("in no layer", 300)]
 
@@ -107,7 +108,7 @@ def test_phases_are_a_table_of_what_was_held_at_most() -> None:
             PhaseSpan(phase="backward", begin=4, end=6),
             PhaseSpan(phase="optimizer", begin=6, end=10),
         ],
-        layers={},
+        layers=None,
     )
 
     rows = [(row.phase, row.reserved_bytes, row.allocated_bytes) for row in list_phases(view)]
