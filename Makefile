@@ -72,7 +72,10 @@ test-fast: $(STAMP_FAST) ## run the tests that need no torch, no server and no o
 
 test: install runtime parts ## run the tests
 	@$(BIN)/python -m tests.cudnn_runtime
-	$(BIN)/python -m pytest --cov --cov-report=term --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --cov --cov-report= --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+	$(BIN)/coverage report --include='memgate/*' --fail-under=100
+	$(BIN)/coverage report --include='service/*' --fail-under=90
+	$(BIN)/coverage report --include='worker/*' --fail-under=64
 
 test-slow: install runtime parts ## run the exhaustive tests as well
 	@$(BIN)/python -m tests.cudnn_runtime

@@ -95,9 +95,8 @@ def read_text(text: str) -> object:
         json.dumps(document, allow_nan=False)  # it goes through a queue as JSON
     except yaml.MarkedYAMLError as error:
         problem, mark = f"neither JSON nor YAML: {error.problem}", error.problem_mark
-        if mark is None:
-            raise SpecTextError(problem) from None
-        raise SpecTextError(problem, mark.line + 1, mark.column + 1) from None
+        place = () if mark is None else (mark.line + 1, mark.column + 1)
+        raise SpecTextError(problem, *place) from None
     except yaml.YAMLError as error:
         raise SpecTextError(f"neither JSON nor YAML: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:

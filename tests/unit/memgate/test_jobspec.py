@@ -102,6 +102,18 @@ def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
             "transformers takes 'class' and 'config', or a public 'name'",
         ),
         (
+            {"model": {"source": "timm", "name": "x", "config": {"a": 1}}},
+            "write what its constructor takes in 'kwargs'",
+        ),
+        (
+            {"model": {"source": "transformers", "name": "gpt2", "kwargs": {"a": 1}}},
+            "write what is in 'kwargs' in 'config'",
+        ),
+        (
+            {"model": {"source": "transformers", "name": "gpt2", "class": "GPT2LMHeadModel"}},
+            "leave out 'class' or 'name'",
+        ),
+        (
             {"model": {"source": "hub"}},
             "model.source is 'hub': it must be 'torchvision', 'timm' or",
         ),

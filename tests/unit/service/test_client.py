@@ -125,6 +125,14 @@ def call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any
     return made
 
 
+def test_a_memory_curve_is_typed(call: Any) -> None:
+    """What the page of a job draws."""
+    curve = {"num_events": 1, "peak_event": 0, "events": [0], "reserved": [2], "allocated": [1]}
+    server = Server((200, curve | {"categories": {}, "phases": [], "layers": None}))
+
+    assert call(server, "timeline", JOB_ID).reserved == [2]
+
+
 @pytest.mark.parametrize("job", [JOB, parse_job_spec(JOB)], ids=["mapping", "spec"])
 def test_an_estimate_is_typed_and_knows_its_job(call: Any, job: Any) -> None:
     """What was asked is what the server reads; the id is for outcomes."""
