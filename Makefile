@@ -1,4 +1,4 @@
-# What a person or CI types. `make help` lists it. Nothing but Python 3.11, gcc and make is assumed.
+# What a person or CI types. `make help` lists it. Only Python 3.11, gcc and make are assumed.
 
 PYTHON  ?= python3
 VENV    ?= .venv
@@ -19,12 +19,12 @@ RUNTIME ?= torch-2.14
 CUDNN   ?=
 # figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
 TIMM    ?= timm_a100.csv
-# measured runs for `make rules`, models.json beside them
+# measured runs for `make rules`, with models.json next to them
 PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
 # models for `make extrapolation`: names, and what each means
 MODELS  ?= tests/data/models.json
-# a trace for `make bench-traces`; none: some are made
+# a trace for `make bench-traces`; if empty, some are made
 TRACE   ?=
 
 .DEFAULT_GOAL := help
@@ -42,7 +42,7 @@ define install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
 endef
 
-# what is installed for development holds what the fast tests need
+# the development install includes what the fast tests need
 $(STAMP): pyproject.toml constraints.txt
 	$(call install,$(INSTALL))
 	@touch $@ $(if $(filter file,$(origin INSTALL)),$(STAMP_FAST))
@@ -92,7 +92,7 @@ test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot,
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py
 
-# node and npm come with `make install`, so that nothing else must be there
+# node and npm come with `make install`, so nothing else is needed
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
 
@@ -112,13 +112,13 @@ format: install ## rewrite the code in the house format
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
 
-bench-traces: install ## measure how traces are read and understood: time, memory (TRACE=your.json)
+bench-traces: install ## measure reading and analysing traces: time, memory (TRACE=your.json)
 	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
 
-bench-webhooks: install ## measure what the gate adds to an object of Kubernetes; fails if it is too slow
+bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fails if it is too slow
 	$(BIN)/python -m tests.bench.webhooks
 
-load: install parts ## measure the service under load beside a constant FastAPI route; fails if it is too slow
+load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
@@ -130,13 +130,13 @@ bench-dashboard: install runtime parts ## measure pages in a browser: first pain
 screenshots: install runtime parts ## take the pictures of the dashboard, light and dark (PEAKS=measured runs)
 	$(BIN)/python -m tests.bench.screenshots '$(PEAKS)'
 
-breadth: install runtime ## trace hundreds of timm models beside a real A100 (TIMM=your figures, not shipped)
+breadth: install runtime ## trace hundreds of timm models and compare with a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'
 
-compare: install runtime ## measure the phantom beside PyTorch's own MemTracker
+compare: install runtime ## measure the phantom against PyTorch's own MemTracker
 	$(BIN)/python -m tests.bench.compare
 
-extrapolation: install runtime ## hold what small batches tell against real runs (MODELS=models.json)
+extrapolation: install runtime ## compare what small batches predict with real runs (MODELS=models.json)
 	$(BIN)/python -m tests.bench.extrapolation '$(MODELS)'
 
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)

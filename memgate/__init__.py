@@ -44,7 +44,7 @@ _MODULES = {
 }
 
 
-# Hidden from type checkers: they would take every name for one that is there.
+# Hidden from type checkers: they would accept any name.
 if not TYPE_CHECKING:  # pragma: no branch
 
     def __getattr__(name: str) -> object:
@@ -64,5 +64,5 @@ if not TYPE_CHECKING:  # pragma: no branch
 
 
 def __dir__() -> list[str]:
-    """List the surface, what is not imported yet included."""
+    """List the surface, including what is not imported yet."""
     return sorted({*globals(), *__all__})

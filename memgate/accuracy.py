@@ -1,7 +1,7 @@
 """Predictions and measurements -> how good an estimator is, in the figures that papers use.
 
 Rows come from a file of measured runs (``peaks.csv``): what a GPU showed, and what published
-estimators predicted for that very run. Rows that ran out of memory tell nothing about the peak and
+estimators predicted for that very run. Rows that ran out of memory say nothing about the peak and
 count in the validations only.
 """
 
@@ -41,7 +41,7 @@ class CappedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:
-    """A row of the truth."""
+    """A measured run."""
 
     run: str
     model: str
@@ -58,12 +58,12 @@ class MeasuredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What an estimator says of a row."""
+    """What an estimator says about a row."""
 
     bytes: float | None
     runs_out: bool | None
     seconds: float | None
-    #: of each capped run: does it die?
+    #: for each capped run: does it die?
     capped: tuple[bool, ...]
     #: the smallest cap in which it lives
     required_bytes: int | None = None
@@ -90,7 +90,7 @@ def read_measured_runs(
     except KeyError as error:
         raise InputError(
             f"the measured runs lack {error}: each needs the columns of the published ones, and its"
-            " model a description in models.json beside them"
+            " model a description in models.json next to them"
         ) from None
 
 
@@ -119,7 +119,7 @@ def _measured_run(
 def truth_job(
     model: Mapping[str, Any], *, batch_size: int, optimizer: str, zero_grad_mode: str = ""
 ) -> JobSpec:
-    """Make a job as the truth's recorders describe theirs (tests/data/README.md)."""
+    """Make a job as the people who measured it describe theirs (tests/data/README.md)."""
     is_language_model = model["source"] == "transformers"
     unstated = ZeroGrad.AFTER_STEP if is_language_model else ZeroGrad.BEFORE_BACKWARD
     return parse_job_spec(
@@ -196,7 +196,7 @@ class AccuracySummary:
 
 
 def predict(run: MeasuredRun, timeline: Timeline, gpu: GpuSpec, seconds: float) -> Prediction:
-    """Say of a row what its job's timeline tells: the peak, and whether it dies under each cap."""
+    """Predict a row from its job's timeline: the peak, and whether it dies under each cap."""
     config = parse_alloc_conf("")
     played = replay(timeline, config, run.total_bytes - USUAL_CONTEXT_BYTES)
     return Prediction(
@@ -217,7 +217,7 @@ def published_prediction(run: MeasuredRun, estimator: str) -> Prediction:
         bytes=predicted if supported else None,
         runs_out=verdict == "true" if supported and verdict else None,
         seconds=_number(run.columns.get(f"{estimator}_runtime_s")),
-        # It claims that its own estimate suffices; "true" says that the job died in it.
+        # It claims that its own estimate is enough; "true" says that the job died within it.
         capped=(second == "true",) if supported and second else (),
     )
 

@@ -1,7 +1,7 @@
 """Stage 2: Trace -> BlockSet: each allocation with the free that ended it.
 
 An address is used again and again, so pairs are found by walking through time (Algorithm 1 of the
-VeritasEst paper). What cannot be paired is counted, neither dropped in silence nor guessed.
+VeritasEst paper). What cannot be paired is counted, neither silently dropped nor guessed.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class MemoryBlock(NamedTuple):
 class BlockProblem(StrEnum):
     """What was odd about the memory events of a trace."""
 
-    #: the file does not tell them in the order of time; they were sorted
+    #: the file does not list them in time order; they were sorted
     OUT_OF_ORDER = "out_of_order"
     #: of memory that was allocated before the trace began
     FREE_OF_OLDER = "free_of_older"
     #: an address was allocated twice; the first block is taken to end where the second begins
     FREE_NOT_SEEN = "free_not_seen"
-    #: a free that says another size than its allocation; the allocation is believed
+    #: a free whose size differs from its allocation's; the allocation is believed
     OTHER_SIZE = "other_size"
     #: nothing was asked for
     NO_BYTES = "no_bytes"
@@ -48,7 +48,7 @@ class BlockSet:
     """All blocks, in the order of their allocation; ids are positions."""
 
     blocks: tuple[MemoryBlock, ...]
-    #: how often each problem was met
+    #: how often each problem was found
     diagnostics: Mapping[BlockProblem, int]
 
 

@@ -30,7 +30,7 @@ class MemoryNeeds:
 
     @cached_property
     def ample(self) -> Replay:
-        """What it would do if there were no end of memory."""
+        """What it would do with unlimited memory."""
         return replay(self._timeline, self._config, AMPLE_BYTES)
 
     def least_bytes(self, *, died_at_bytes: int = 0) -> int:
@@ -45,14 +45,14 @@ class MemoryNeeds:
 def find_min_capacity(
     timeline: Timeline, config: AllocatorConfig, ample: Replay, *, died_at_bytes: int = 0
 ) -> int:
-    """Search between what was reserved at most in an ample replay and what was allocated.
+    """Search between the peak reserved in a replay with ample memory and the peak allocated.
 
     Under pressure the allocator gives its cache back and tries again, so less than the peak of
     reserved memory often suffices. But a little less pressure may be worse: the cache is given
-    back later, and lies in pieces. A job may so live in some capacity by luck and die in larger
-    ones. A GPU has the capacity that it has, so what is returned is where luck is not needed: in
-    all larger capacities that were tried, from the top down, the job lives. ``died_at_bytes`` is a
-    capacity in which it is known to die.
+    back later, and lies in pieces. So a job may survive at some capacity by luck and die at larger
+    ones. A GPU's capacity is fixed, so what is returned does not depend on luck: at all larger
+    capacities that were tried, from the top down, the job survives. ``died_at_bytes`` is a capacity
+    in which it is known to die.
     """
 
     def runs(steps: int) -> bool:

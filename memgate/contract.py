@@ -24,15 +24,15 @@ from memgate.version import __version__
 
 EngineName = Literal["auto", "phantom", "profile"]
 
-#: of a digest, in hexadecimal: collisions are out of reach
+#: of a digest, in hexadecimal: enough to rule out collisions
 _ID_LENGTH = 32
 
-#: looking it up takes longer than all else that an id takes
+#: looking it up takes longer than the rest of making an id
 _VERSION = __version__
 
 
 class WorkKind(StrEnum):
-    """The questions there are."""
+    """The kinds of questions."""
 
     ESTIMATE = "estimate"
     """Does it fit on this GPU?"""
@@ -43,7 +43,7 @@ class WorkKind(StrEnum):
 
 
 class Priority(StrEnum):
-    """Who comes first when there is a queue."""
+    """Which questions come first when there is a queue."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -51,7 +51,7 @@ class Priority(StrEnum):
 
 
 class Asker(StrEnum):
-    """Who put a question; only callers' count when decisions are counted."""
+    """Who asked a question; only callers' questions are counted as decisions."""
 
     CALLER = "caller"
     DASHBOARD = "dashboard"
@@ -71,7 +71,7 @@ class JobState(StrEnum):
 
     @property
     def is_open(self) -> bool:
-        """There will be an answer."""
+        """There will still be an answer."""
         return self in (JobState.QUEUED, JobState.RUNNING)
 
 
@@ -87,7 +87,7 @@ class Work(BaseModel):
     gpu: GpuRequest | None = None
     engine: EngineName = "auto"
     allocator: str = ""
-    """For a trace; a job says it itself."""
+    """For a trace; a job has its own."""
 
     def id(self) -> str:
         """Return the digest of everything that the answer depends on."""
@@ -107,7 +107,7 @@ class Work(BaseModel):
         return self.gpu.target()
 
 
-#: of what nobody foresaw: a bug of ours
+#: of an unforeseen error: a bug of ours
 INTERNAL = "INTERNAL"
 
 
@@ -125,7 +125,7 @@ class Failure(BaseModel):
 
     @classmethod
     def of(cls, error: MemgateError) -> Failure:
-        """Keep of an error what outlives the process."""
+        """Keep the parts of an error that can outlive the process."""
         return cls(
             code=error.code, message=error.message, fault=error.fault, mistakes=error.mistakes
         )
@@ -142,7 +142,7 @@ _RESULTS: dict[WorkKind, type[Result]] = {
 
 
 class JobRecord(BaseModel):
-    """A job, as far as it has come."""
+    """A job in its current state."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -155,25 +155,25 @@ class JobRecord(BaseModel):
     started_at: datetime | None = None
     finished_at: datetime | None = None
     attempts: int = 0
-    """How often a worker began with it; more than once if workers were lost."""
+    """How often a worker started on it; more than once if workers were lost."""
     worker: str | None = None
     work: Work
     result: Result | None = None
-    """The answer; which of the three it is, ``kind`` says."""
+    """The answer; ``kind`` says which of the three it is."""
     error: Failure | None = None
     identity: str = ""
     """Digest of what made the answer: versions of memgate and its engines, the runtime's libraries
     and cuDNN. An answer is given again only while workers of this identity are there, or none."""
     advice_until: datetime | None = None
-    """A worker is looking for a batch that fits, to add it to ``result``, and has said so until
-    then; it says so again while it looks, so what is in the past is a worker that was lost."""
+    """Until then, a worker is looking for a batch that fits, to add it to ``result``. It moves this
+    on while it looks, so a time in the past means that the worker was lost."""
 
     @field_validator("result", mode="before")
     @classmethod
     def _parse_result(cls, value: Any, info: ValidationInfo) -> Any:
-        """Read an answer, JSON or what JSON becomes, as what its kind says.
+        """Read an answer, JSON text or decoded JSON, as the type that its kind says.
 
-        Trying one after the other would be slower.
+        Trying one type after another would be slower.
         """
         kind = info.data.get("kind")
         if value is None or kind is None:
@@ -188,29 +188,29 @@ class JobRecord(BaseModel):
         return self.result if isinstance(self.result, Estimate) else None
 
     def with_page(self, public_url: str) -> Self:
-        """Say in the answer which job gave it, and where a person can look at it."""
+        """Add to the answer which job gave it, and where a person can look at it."""
         if self.result is None:
             return self
         where = {"id": self.id, "page": f"{public_url}{page_path(self.id)}"}
         return self.model_copy(update={"result": self.result.model_copy(update=where)})
 
     def is_advice_pending(self, now: datetime) -> bool:
-        """Tell whether advice may still be added to the answer."""
+        """Say whether advice may still be added to the answer."""
         return self.advice_until is not None and now < self.advice_until
 
 
 def page_path(job_id: str) -> str:
-    """Return where on a server the page of a job is."""
+    """Return the path of a job's page on a server."""
     return f"/ui/jobs/{job_id}"
 
 
 class UnknownJobError(InputError):
-    """There is no such job, or it is long over."""
+    """There is no such job, or it ended long ago."""
 
     code = "UNKNOWN_JOB"
 
 
 class QueueFullError(PassingError):
-    """More is waiting than the operator allows."""
+    """More jobs are waiting than the operator allows."""
 
     code = "QUEUE_FULL"

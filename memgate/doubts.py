@@ -1,7 +1,7 @@
 """Timeline -> what of its trace could not be explained, and whether that is too much.
 
 Each stage counts what it could not explain. A little is normal: a profiler is switched on while a
-program runs. Where it is much, the figure may be far off, and the answer says so.
+program runs. Where it is a lot, the figure may be far off, and the answer says so.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from memgate.timeline import Timeline
 #: above this the figure is doubtful: ``memgate accuracy`` counts an error beyond it, too
 MAX_SHARE = 0.1
 
-#: above this people are told: a number that Python made a tensor is less, and every trace has some
+#: above this people are told: every trace has a few numbers that Python made tensors
 _TOLD_SHARE = 0.01
 
-#: what each problem is of, for people; the others are put right without a guess
+#: what each problem affects, for people; the others are corrected without guessing
 _SENTENCES = {
     LinkProblem.NO_FORWARD: "of the calls of the backward pass have no call of the forward pass",
     LinkProblem.NO_OPERATOR: "of the bytes were allocated outside of any operator and left out",
@@ -38,7 +38,7 @@ def find_doubts(timeline: Timeline) -> list[Reason]:
 
 
 def count_problems(timeline: Timeline) -> dict[str, int]:
-    """Return how often each problem was met, those that were not among them."""
+    """Return how often each problem was found, including those that were not."""
     return {
         problem.value: timeline.diagnostics.get(problem.value, 0)
         for problem in (*BlockProblem, *LinkProblem)

@@ -44,11 +44,11 @@ class Fault(StrEnum):
     """Whose fault it is that there is no answer, and so what to do about it."""
 
     CALLER = "caller"
-    """Mend the question."""
+    """Fix the question."""
     JOB = "job"
-    """Mend the job: it would fail on a GPU, too."""
+    """Fix the job: it would fail on a GPU, too."""
     UNSUPPORTED = "unsupported"
-    """Nothing to mend: memgate cannot run this kind of job."""
+    """Nothing to fix: memgate cannot run this kind of job."""
     OPERATOR = "operator"
     """The operator must install or configure something."""
     PASSING = "passing"
@@ -64,7 +64,7 @@ class MemgateError(Exception):
     def __init__(self, message: str, mistakes: tuple[Mistake, ...] = ()) -> None:
         super().__init__(message)
         self.message = message
-        #: each thing that is wrong, where the message names several or a door shows them apart
+        #: each thing that is wrong, where the message names several or a door shows them separately
         self.mistakes = mistakes
 
     @classmethod
@@ -106,7 +106,7 @@ class TraceFormatError(InputError):
 
 
 class TraceIncompleteError(InputError):
-    """A trace whose profiler was not told to record what is needed."""
+    """A trace whose profiler was not set to record what is needed."""
 
     code = "INCOMPLETE_TRACE"
 
@@ -159,7 +159,7 @@ class NotModelledError(UnsupportedError):
 
 
 class UnsupportedAllocatorError(UnsupportedError):
-    """An allocator setting that PyTorch takes, and that is not simulated."""
+    """An allocator setting that PyTorch accepts but we do not simulate."""
 
     code = "UNSUPPORTED_ALLOCATOR"
 
@@ -245,7 +245,7 @@ class PassingError(MemgateError):
 
 
 class ProcessLostError(PassingError):
-    """The process that ran a job was killed from outside; the job may do better another time."""
+    """The process that ran a job was killed from outside; the job may succeed another time."""
 
     code = "PROCESS_LOST"
 
@@ -268,10 +268,10 @@ _BASES: dict[Fault, type[MemgateError]] = {
 def restore_error(
     code: str, message: str, fault: Fault, mistakes: tuple[Mistake, ...] = ()
 ) -> MemgateError:
-    """Make the error that another process raised, from what can travel of it.
+    """Rebuild an error that another process raised, from the parts that were sent.
 
-    It is of the class above that has this code and fault. Where there is none, as in a process of
-    an older version, it is of the base class of its fault, and keeps its code.
+    It gets the class above that has this code and fault. If there is none, as with a process of an
+    older version, it gets the base class of its fault, and keeps its code.
     """
     for kind in _BASES.values():
         for candidate in (kind, *_subclasses(kind)):

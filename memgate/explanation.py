@@ -1,4 +1,4 @@
-"""What a verdict says, worked out once: what a job needs, what there is, why, what would help.
+"""What a verdict says, in one place: what a job needs, what there is, why, and what would help.
 
 Every door prints these sentences and writes none of its own: command line, HTTP, dashboard,
 kubectl, sbatch. The one headline number is ``needs_bytes``, which is compared with what is
@@ -31,7 +31,7 @@ _WITHOUT_ESTIMATE = {
     Fault.PASSING: "no answer yet",
 }
 
-#: of a verdict that does not follow from the sizes; the reasons say why
+#: for a verdict that does not follow from the sizes; the reasons say why
 IN_DOUBT = "the estimate is in doubt"
 
 #: GPUs that are named as a way out
@@ -66,7 +66,7 @@ class Explanation(BaseModel):
     why: list[str]
     """What else decided, or is worth knowing, the most important first."""
     helps: list[str]
-    """What would make it fit, the best first; empty if it fits."""
+    """What would make it fit, best first; empty if it fits."""
 
     @property
     def text(self) -> str:
@@ -132,7 +132,7 @@ def explain(
         sizes: what was compared.
         why: doubts and notes about the run.
         largest_batch_size: the largest batch that is admitted, if it is known.
-        smaller_batch: what is known of a smaller batch if the largest is not.
+        smaller_batch: what is known about a smaller batch if the largest is not.
         fits_on: GPUs on which the job fits as it is, the smallest first.
     """
     headline = f"{name_verdict(decision, gpu)}: {compare_sizes(gpu, sizes)}"

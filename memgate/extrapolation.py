@@ -1,6 +1,6 @@
 """LinkedSets of one job at two small batch sizes -> the LinkedSet at any batch size.
 
-What a call leaves behind is affine in the batch size: so much for the job, so much for each sample.
+What a call leaves behind is affine in the batch size: a part for the job, a part for each sample.
 What happens inside a call is not (a CPU's kernels choose their scratch as they please), so internal
 blocks are left out: the rules drop them anyway. Pairs are made call by call, not by position among
 all blocks. Where two runs do not match, there is no answer, and the job must be run at its size.
@@ -65,21 +65,21 @@ def extrapolate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """Two sets of the same job at the same batch size, held against each other."""
+    """Two sets of the same job at the same batch size, compared with each other."""
 
     num_calls: int
     #: retained ones
     num_blocks: int
-    #: calls that are others, or have others' shapes, layers or phases
+    #: calls that differ in operator, shapes, layer or phase
     other_calls: int
-    #: blocks that calls left in other sizes, or in another order
+    #: blocks that calls left in a different size or order
     other_sizes: int
-    #: blocks that were given back at another place
+    #: blocks that were freed at a different place
     other_lifetimes: int
 
     @property
     def num_differences(self) -> int:
-        """None of them is harmless."""
+        """None of these is harmless."""
         return self.other_calls + self.other_sizes + self.other_lifetimes
 
 
@@ -108,12 +108,12 @@ def compare(one: LinkedSet, other: LinkedSet) -> RunComparison:
 
 
 def _traits(call: Call) -> tuple[object, ...]:
-    """Return what is not of its time."""
+    """Return the parts that do not depend on time."""
     return call.op.name, call.op.input_dims, *call[1:]
 
 
 class _Places:
-    """Moments, told by the calls around them: clocks differ from run to run."""
+    """Moments, named by the calls around them: clocks differ from run to run."""
 
     def __init__(self, linked: LinkedSet) -> None:
         self._begins = [call.op.begin_us for call in linked.calls]

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from memgate.spec_text import MAX_SPEC_LENGTH
 
-#: as much of a file as ``find_file_kind`` looks at: one character of UTF-8 has four bytes at most
+#: how much of a file ``find_file_kind`` looks at: a UTF-8 character has at most four bytes
 HEAD_BYTES = 4 * MAX_SPEC_LENGTH + 1
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -26,7 +26,7 @@ class FileKind(StrEnum):
 
 
 def find_file_kind(head: bytes) -> FileKind:
-    """Tell a trace from a job spec; ``head`` is the first ``HEAD_BYTES`` of a file, or all of it.
+    """Return the kind of a file; ``head`` is the first ``HEAD_BYTES`` of a file, or all of it.
 
     A broken file of either kind is recognised too, so that the error is about what it should be.
     """

@@ -70,7 +70,7 @@ SIZES = (
     Term(
         "reserved",
         ("peak_reserved_bytes",),
-        "What PyTorch's allocator has taken of the GPU, cached memory included;"
+        "What PyTorch's allocator has taken from the GPU, cached memory included;"
         " torch.cuda.max_memory_reserved() at the peak.",
     ),
     Term(
@@ -81,8 +81,8 @@ SIZES = (
     Term(
         "context",
         ("context_bytes",),
-        "The CUDA context: what the driver, CUDA's libraries and loaded kernels take of the GPU"
-        f" beside the allocator. It differs between machines, from {MIN_CONTEXT_BYTES // 10**6} to"
+        "The CUDA context: what the driver, CUDA's libraries and loaded kernels take on the GPU"
+        f" besides the allocator. It differs between machines, from {MIN_CONTEXT_BYTES // 10**6} to"
         f" {MAX_CONTEXT_BYTES // 10**6} MB; {USUAL_CONTEXT_BYTES // 10**6} MB is taken as the usual"
         " size.",
     ),
@@ -166,9 +166,9 @@ ANSWER = (
     Term(
         "fault",
         (),
-        "Whose it is that there is no answer: caller (change the question), job (it would fail on a"
-        " GPU, too), unsupported (we cannot run it), operator (something is not installed or not"
-        " configured), passing (ask again).",
+        "Whose fault it is that there is no answer: caller (change the question), job (it would"
+        " fail on a GPU, too), unsupported (we cannot run it), operator (something is not installed"
+        " or not configured), passing (ask again).",
     ),
 )
 

@@ -1,7 +1,7 @@
 """The catalogue of GPUs: what a job can be asked to fit on.
 
-Memory is what a driver, or PyTorch in public reports, tells as total, at the low end where they
-differ, since that is what must suffice. Multiprocessors and compute capability decide which kernels
+Memory is the total that a driver, or PyTorch in public reports, shows; the lowest where they
+differ, since a job must fit in that. Multiprocessors and compute capability decide which kernels
 and workspaces PyTorch chooses.
 """
 
@@ -32,7 +32,7 @@ class GpuSpec:
     #: major, minor
     compute_capability: tuple[int, int]
     multiprocessors: int
-    #: what libraries take beside the allocator once they are used: handles, kernels. Measured on
+    #: what libraries take besides the allocator once they are used: handles, kernels. Measured on
     #: three GPUs, as the median of measured minus predicted over language models; on others it is
     #: taken to be that of the RTX 3060
     library_bytes: int
@@ -47,8 +47,8 @@ class GpuSpec:
         """Say whether a PyTorch that was built for these (``sm_80``, ``compute_90``) runs on it.
 
         Machine code runs on its own major capability from its minor one on, code that the driver
-        translates on all later ones; what ends in a letter is for just one. If nothing is known of
-        what it was built for, it is taken to run.
+        translates on all later ones; a name that ends in a letter is for just one. If it is not
+        known what it was built for, it is assumed to run.
         """
         found = filter(None, map(_ARCHITECTURE.fullmatch, architectures))
         return not architectures or any(self._runs(*one.groups()) for one in found)
@@ -128,10 +128,10 @@ CATALOGUE: dict[str, GpuSpec] = {
 
 
 def find_gpu(name: str) -> GpuSpec:
-    """Return a GPU of the catalogue, by its name or in another way that can mean no other.
+    """Return a GPU of the catalogue, by its name or an unambiguous variant of it.
 
     Raises:
-        UnknownGpuError: with the names that it may mean, or that are like it.
+        UnknownGpuError: with the names that it may mean, or similar ones.
     """
     found = _understand(name)
     if len(found) == 1:
@@ -166,7 +166,7 @@ def _understand(text: str) -> tuple[GpuSpec, ...]:
     """Return the GPUs that a name means: one, several if it leaves out the memory, or none.
 
     ``RTX 3060`` and ``rtx3060`` are ``rtx-3060``; ``NVIDIA A100-SXM4-80GB`` and ``a100 80gb`` are
-    ``a100-80``; ``a100`` is two cards. What is left out may be the memory and nothing else: an RTX
+    ``a100-80``; ``a100`` is two cards. Only the memory may be left out: an RTX
     2080 is not the 2080 Ti, nor an H20 the H200.
     """
     if text in CATALOGUE:
@@ -182,12 +182,12 @@ def _understand(text: str) -> tuple[GpuSpec, ...]:
     return tuple(full or short)
 
 
-#: how NVIDIA's own names of products begin
+#: how NVIDIA's own product names begin
 _VENDORS = re.compile("nvidia|tesla|geforce|quadro", re.IGNORECASE)
 
 
 def _card(gpu: GpuSpec) -> frozenset[str]:
-    """Return the words of a name in the catalogue without the memory: of a100-80, a100."""
+    """Return the words of a catalogue name without the memory: a100 for a100-80."""
     words = gpu.name.split("-")
     return frozenset(words[:-1] if words[-1].isdecimal() and len(words[-1]) < 4 else words)
 
@@ -197,19 +197,19 @@ def _spellings(gpu: GpuSpec) -> tuple[str, ...]:
     return gpu.name, gpu.name.removeprefix("rtx-"), gpu.product, gpu.product.removeprefix("NVIDIA ")
 
 
-#: what tells cards of one name apart, beside their memory: it changes none of our figures
+#: what distinguishes cards of one name, besides their memory: it changes none of our figures
 _VARIANTS = frozenset({"nvidia", "tesla", "geforce", "pcie", "sxm2", "sxm3", "sxm4", "sxm5", "sxm"})
 _VARIANTS |= frozenset({"hbm2", "hbm2e", "hbm3", "hbm3e", "shared"})
-#: of clouds' own names: a faster network, and the memory of the only card that has so much
+#: from clouds' own names: a faster network, and the memory of the only card that has so much
 _VARIANTS |= frozenset({"mega", "141gb"})
 
 
 def find_product(label: str) -> GpuSpec | None:
-    """Return the GPU that NVIDIA's tools call so, None if the catalogue has none like it.
+    """Return the GPU that NVIDIA's tools call this, None if the catalogue does not have it.
 
-    Labels of Kubernetes nodes write ``-`` for spaces. Variants of a card (PCIe, SXM) are one, and
-    so is one that jobs share by turns: each sees all of its memory. How much that is may be left
-    out if there is one card of the name.
+    Labels of Kubernetes nodes write ``-`` for spaces. Variants of a card (PCIe, SXM) count as one,
+    and so does a card that jobs share by taking turns: each sees all of its memory. The amount may
+    be left out if only one card has the name.
     """
     found = find_products(label)
     return found[0] if len(found) == 1 else None
@@ -240,12 +240,12 @@ _CAPABILITY = r"^\d{1,2}\.\d$"
 
 
 class GpuRequest(BaseModel):
-    """A GPU as a caller asks for it: one of the catalogue, or one that is described."""
+    """A GPU as a caller asks for it: from the catalogue, or described."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str | None = None
-    """Of the catalogue; what can mean no other name is that name."""
+    """Its name in the catalogue, or an unambiguous variant of it."""
     memory_bytes: Annotated[int, Field(strict=True, ge=1, le=_MAX_BYTES)] | None = None
     compute_capability: Annotated[str, Field(json_schema_extra={"pattern": _CAPABILITY})] | None = (
         None
@@ -268,12 +268,12 @@ class GpuRequest(BaseModel):
     @field_validator("name")
     @classmethod
     def _is_the_catalogues(cls, name: str | None) -> str | None:
-        """Call a GPU by one name, so that one question has one id; ``find_gpu`` refuses others."""
+        """Give a GPU one name, so that a question has one id; ``find_gpu`` refuses unknown ones."""
         found = _understand(name) if name else ()
         return found[0].name if len(found) == 1 else name
 
     def model_post_init(self, _: object) -> None:
-        """Check that it is one of the two."""
+        """Check that it is either named or described."""
         described = (self.memory_bytes is None, self.compute_capability is None)
         if any(described) != all(described) or (self.name is None) == all(described):
             raise RuleError("give either 'name', or 'memory_bytes' and 'compute_capability'")
@@ -301,7 +301,7 @@ def parse_gpu(document: object) -> GpuTarget:
     """Return the GPU that a caller asks for, by name or as an object.
 
     Raises:
-        InputError: naming the field and the rule, or the names there are.
+        InputError: naming the field and the rule, or the known names.
     """
     if isinstance(document, str):
         return GpuTarget(gpu=find_gpu(document))
@@ -309,7 +309,7 @@ def parse_gpu(document: object) -> GpuTarget:
 
 
 def _described(asked: GpuRequest) -> GpuSpec:
-    """Make a GPU that the catalogue lacks; what is not said is taken from the most similar one."""
+    """Make a GPU that the catalogue lacks; what is not given is taken from the most similar one."""
     assert asked.memory_bytes is not None
     assert asked.compute_capability is not None
     major, minor = map(int, asked.compute_capability.split("."))

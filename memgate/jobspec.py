@@ -21,7 +21,7 @@ from memgate.errors import (
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
 
-#: far above what people train with, far below what would keep a worker busy for ever or overflow
+#: far above what people train with, far below what would keep a worker busy forever or overflow
 MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024
 MAX_DIMENSIONS = 8
@@ -30,7 +30,7 @@ MAX_DIMENSIONS = 8
 MAX_SETTINGS_LENGTH = 64 * 1024
 MAX_SETTINGS_NUMBER = 1 << 31
 
-# Numbers and truths are taken as such only, in JSON and YAML alike: "32" is not 32, nor is true 1.
+# Numbers and booleans must be just that, in JSON and YAML alike: "32" is not 32, nor is true 1.
 _Size = Annotated[int, Field(strict=True, ge=1, le=MAX_SIZE)]
 _Truth = Annotated[bool, Field(strict=True)]
 
@@ -98,16 +98,16 @@ class ModelSpec(_Part):
 
     source: Annotated[ModelSource, Field(examples=["torchvision"])]
     name: str | None = None
-    """A constructor of torchvision or timm, or a public model of our own table."""
+    """A constructor of torchvision or timm, or a public model in our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
     """A class of transformers, such as ``GPT2LMHeadModel``."""
     config: _Settings = {}
-    """What is given to that class's configuration."""
+    """Passed to that class's configuration."""
     kwargs: _Settings = {}
-    """What is given to the constructor of torchvision or timm."""
+    """Passed to the constructor of torchvision or timm."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that what the source needs is there, and nothing it cannot use."""
+        """Check that it has what the source needs, and nothing that the source cannot use."""
         if self.source is ModelSource.TRANSFORMERS:
             self._check_transformers()
         elif self.name is None:
@@ -148,12 +148,12 @@ class InputSpec(_Part):
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is said: the model's own shape is meant."""
+        """Nothing is given: the model's own shape is meant."""
         return self.shape is None and self.sequence_length is None
 
 
 class OptimizerSpec(_Part):
-    """A class of ``torch.optim`` and what it is given."""
+    """A class of ``torch.optim`` and its arguments."""
 
     name: str = "SGD"
     kwargs: _Settings = {}
@@ -215,7 +215,7 @@ class JobSpec(_Part):
         return given
 
 
-#: fields of jobs that cannot be run yet -> what the answer would be for without the field
+#: fields of jobs that cannot be run yet -> what the answer would be about without the field
 _NOT_YET = {
     "lora": "all weights trained",
     "distributed": "one process on one GPU",

@@ -1,9 +1,9 @@
 """Stage 3: BlockSet, Trace -> LinkedSet: which operator, layer and phase each block belongs to.
 
-The unit of thought is the *call*: an operator of ATen that no other operator of ATen contains. What
-a call does inside itself differs between a CPU and a GPU; what it leaves behind, and the order of
-calls, do not. Time alone ties the events of a trace together, thread by thread, except that a
-sequence number leads from the backward pass to the forward pass.
+The unit is the *call*: an ATen operator that no other ATen operator contains. What a call does
+internally differs between a CPU and a GPU; what it leaves behind, and the order of calls, do not.
+Time alone ties the events of a trace together, thread by thread, except that a sequence number
+leads from the backward pass to the forward pass.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Call(NamedTuple):
     phase: Phase
     #: counted by optimizer steps
     iteration: int
-    #: modules from the outside in, such as ``ResNet_0.Sequential_1.Conv2d_3``; empty outside of any
+    #: modules from the outside in, such as ``ResNet_0.Sequential_1.Conv2d_3``; empty outside any
     layer: str
     #: of the backward pass: the autograd node that called it, such as ``MulBackward0``
     node: str
@@ -43,9 +43,9 @@ class LinkedBlock(NamedTuple):
     """A block and the call that allocated it."""
 
     block: MemoryBlock
-    #: position among the calls; None: allocated outside of any
+    #: position among the calls; None: allocated outside any call
     call: int | None
-    #: gone before the call was over
+    #: freed before the call ended
     is_internal: bool
 
 
@@ -60,14 +60,14 @@ class LinkProblem(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedSet:
-    """Calls in the order of time, blocks in the order of their allocation."""
+    """Calls in time order, blocks in the order of their allocation."""
 
     calls: tuple[Call, ...]
     blocks: tuple[LinkedBlock, ...]
     diagnostics: Mapping[BlockProblem | LinkProblem, int]
-    #: its class, such as ``AdamW``; empty if the trace does not tell
+    #: its class, such as ``AdamW``; empty if the trace does not say
     optimizer: str = ""
-    #: of what a problem could have struck, the part that it did: see ``_shares``
+    #: how much of what a problem could affect it did affect: see ``_shares``
     shares: Mapping[BlockProblem | LinkProblem, float] = field(default_factory=dict)
 
 
@@ -106,7 +106,7 @@ def _shares(
     blocks: Sequence[LinkedBlock],
     diagnostics: Mapping[BlockProblem | LinkProblem, int],
 ) -> dict[BlockProblem | LinkProblem, float]:
-    """Tell how much each problem that changes the answer has struck.
+    """Return how much each problem that changes the answer has affected.
 
     Of calls of the backward pass those without a forward call; of bytes those that no operator
     asked for, since they are left out; of blocks those whose end or size is a guess.
@@ -129,7 +129,7 @@ _Span = TypeVar("_Span", OpEvent, ModuleCall)
 
 
 def _outermost(spans: Iterable[_Span]) -> Iterator[_Span]:
-    """Keep the spans that no other of the same thread contains; they come sorted by beginning."""
+    """Keep the spans that no other of the same thread contains; they come sorted by start."""
     end_us: dict[int, float] = {}
     for span in spans:
         if span.begin_us >= end_us.get(span.thread, float("-inf")):
@@ -140,8 +140,8 @@ def _outermost(spans: Iterable[_Span]) -> Iterator[_Span]:
 class _Phases:
     """Which phase and iteration a moment belongs to.
 
-    Known Limitation: one process trains one model. Threads other than the main one are taken to do
-    what the main one does at that time.
+    Known Limitation: one process trains one model. Threads other than the main one are assumed to
+    do what the main one does at that time.
     """
 
     def __init__(self, trace: Trace, nodes: Sequence[OpEvent]) -> None:
@@ -165,14 +165,14 @@ class _Phases:
         return Phase.BETWEEN, iteration
 
     def _is_forward(self, at_us: float) -> bool:
-        """Tell whether a module was called since the last backward pass or step: loss included."""
+        """Say whether a module was called since the last backward pass or step, loss included."""
         last_module_us = self._modules.last_begin(at_us)
         at = bisect_right(self._ends, at_us) - 1
         return last_module_us > (self._ends[at] if at >= 0 else float("-inf"))
 
 
 class _Spans:
-    """Spans that do not overlap, asked about moments."""
+    """Spans that do not overlap, looked up by moment."""
 
     def __init__(self, spans: Sequence[OpEvent | ModuleCall | Annotation]) -> None:
         self._begins = [span.begin_us for span in spans]
@@ -200,13 +200,13 @@ def _layers(ops: Sequence[OpEvent], module_calls: Sequence[ModuleCall]) -> Itera
 
 
 class _Running:
-    """The modules of a thread that are running, asked about moments in the order of time."""
+    """The modules that are running in a thread, looked up by moments in time order."""
 
     def __init__(self, waiting: list[ModuleCall]) -> None:
         #: not begun yet, the next one last
         self._waiting = waiting
         self._stack: list[ModuleCall] = []
-        #: when the first of the stack to end does; until then nobody has to look
+        #: when the first module on the stack ends; until then there is nothing to check
         self._first_end_us = float("inf")
         self._path = ""
 
@@ -240,7 +240,7 @@ def _tie_backward_calls(
     """Give calls of the backward pass the node that made them, and the layer of the forward pass.
 
     Sequence numbers are counted by thread, and the trace does not say which forward thread is which
-    of the system's: the latest operator before with that number is taken.
+    of the system's: the latest earlier operator with that number is taken.
     """
     begins = [call.op.begin_us for call in calls]
     node_begins = [node.begin_us for node in nodes]

@@ -1,8 +1,8 @@
 """``memgate.estimate``: an answer in this process, by the engines of ``memgate_worker``.
 
-Beside ``client`` the only room of this package that reaches outside: it reads the file that it is
-given, and imports the worker's door when it is called. A job runs in a process of its own, which is
-started by the first call and kept for the next ones; it ends with this process, or by
+Apart from ``client`` this is the only part of the package that reaches outside: it reads the file
+that it is given, and imports the worker's door when it is called. A job runs in a separate process,
+which the first call starts and later calls reuse; it ends with this process, or by
 ``close_engines``.
 """
 
@@ -37,20 +37,20 @@ def estimate(
     """Say whether a training job fits on a GPU, without a server and without a GPU.
 
     The first call takes a few seconds: it starts a process that imports torch. Later calls find it
-    warm. Threads may call this; they are answered one after the other.
+    warm. Threads may call this; they are answered one after another.
 
     Args:
         job: a ``JobSpec``, the same as a dict, or the path of a file: a job spec (JSON or YAML) or
             a trace of torch.profiler (``.json`` or ``.json.gz``), told apart by their content.
-        gpu: a name of the catalogue (``memgate gpus``), or a description of one.
+        gpu: a name from the catalogue (``memgate gpus``), or a description of a GPU.
         engine: ``auto``, ``phantom`` or ``profile``. A trace needs none.
         runtime: the library versions to run with (``memgate runtimes``), instead of the job's.
         allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's.
-        timeout_seconds: longest that the job may run; ten minutes unless given.
-        host_memory_bytes: most memory of this machine it may take; 8 GiB unless given.
+        timeout_seconds: the longest that the job may run; ten minutes unless given.
+        host_memory_bytes: the most of this machine's memory it may take; 8 GiB unless given.
 
     Returns:
-        The estimate; that a job does not fit is an answer (``decision``), not an error.
+        The estimate. If a job does not fit, that is an answer (``decision``), not an error.
 
     Raises:
         InputError: if something in the question is wrong, naming the field and the rule.
@@ -99,7 +99,7 @@ def _find_job(job: JobSpec | Mapping[str, Any] | str | os.PathLike[str]) -> JobS
             f"job is of type {type(job).__name__}: give a JobSpec, a dict, or the path of a file"
         )
     if isinstance(job, str) and ("\n" in job or job.lstrip().startswith("{")):
-        raise InputError("job is a text: give a JobSpec, a dict, or the path of a file")
+        raise InputError("job is text, not a path: give a JobSpec, a dict, or the path of a file")
     path = Path(job)
     if path.suffix == ".py":
         raise InputError(
@@ -114,7 +114,7 @@ def _find_job(job: JobSpec | Mapping[str, Any] | str | os.PathLike[str]) -> JobS
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Have errors about a file say which."""
+    """Add the file's name to errors about it."""
     try:
         yield
     except OSError as error:

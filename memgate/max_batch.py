@@ -1,8 +1,8 @@
 """Estimates at some batch sizes -> the largest batch size that is admitted.
 
-What a job needs is nearly a line in the batch size, so the next size to try is read off the line
-through two that are known; if that does not end soon, what is left between is halved. Asking is the
-caller's business; so is how long it may take.
+What a job needs is nearly linear in the batch size, so the next size to try is read off the line
+through two that are known; if that does not converge soon, the remaining range is halved. Asking is
+up to the caller; so is how long it may take.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from memgate.verdict import MAX_CONTEXT_BYTES
 #: no job has more samples in a batch
 MAX_BATCH_SIZE = 1 << 24
 
-#: by how much a batch may grow at once: beyond, a line through small batches says little
+#: by how much a batch may grow at once: beyond that, a line through small batches says little
 _MAX_GROWTH = 16
 
-#: what is taken of the first guess, downwards
+#: the share of the first guess that is tried, going down
 _CAUTION = 0.95
 
-#: then lines have shown to be of no use, and halves are sure to end
+#: after that, lines have proved useless, and halving is sure to end
 _MAX_GUESSES = 8
 
 
@@ -50,12 +50,12 @@ class MaxBatch(BaseModel):
     headline: str
     """The answer in one line, in the words of every door."""
     is_monotone: bool
-    """A larger batch never needed less; otherwise there may be an admitted one above."""
+    """A larger batch never needed less; otherwise a larger one may be admitted."""
     tried: list[TriedBatch]
     estimate: Estimate | None
     """At that batch size."""
     id: str | None = None
-    """Of the job that answered, where a server did."""
+    """Of the job that answered, if a server did."""
     page: str | None = None
     """Where a person can look at the answer: a URL, or a path on the server."""
 
@@ -106,9 +106,9 @@ def _headline(largest: int, said: dict[int, Estimate]) -> str:
 
 
 def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
-    """Choose what to ask about next: where a line says, between what is known."""
+    """Choose the next size to ask about: where a line points, between the known sizes."""
     if high is None:
-        # Allocators take memory in steps, on which lines stand still: gallop over them.
+        # Allocators take memory in steps, on which lines are flat: gallop over them.
         least = low + (1 << max(0, len(said) - 3))
         return min(MAX_BATCH_SIZE, max(least, min(_guess(said), _MAX_GROWTH * low)))
     if len(said) >= _MAX_GUESSES:
@@ -118,9 +118,10 @@ def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
 
 
 def _between(low: int, admitted: Estimate, high: int, refused: Estimate) -> int:
-    """Return where the line through what is admitted and what is not passes the capacity.
+    """Return where the line through an admitted and a refused size crosses the capacity.
 
-    A job may be refused for doubts, not for its size: then the line says nothing, and halves do.
+    A job may be refused for doubts, not for its size: then the line says nothing, and halving
+    works.
     """
     if refused.headroom_bytes >= 0:
         return (low + high) // 2
@@ -129,10 +130,10 @@ def _between(low: int, admitted: Estimate, high: int, refused: Estimate) -> int:
 
 
 def _guess(said: dict[int, Estimate]) -> int:
-    """Return where the line through the two answers nearest to the capacity passes it.
+    """Return where the line through the two answers nearest to the capacity crosses it.
 
-    Without a second answer, the line goes through what a job takes at no batch at all, of which the
-    context alone is known.
+    Without a second answer, the line goes through what a job takes with an empty batch, of which
+    only the context is known.
     """
     (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
     for other_size, other in others[:1]:
@@ -141,5 +142,5 @@ def _guess(said: dict[int, Estimate]) -> int:
             return int(max(1, size - nearest.headroom_bytes / rise))
     taken = max(1, nearest.needs_bytes - MAX_CONTEXT_BYTES)
     share = 1 + nearest.headroom_bytes / taken
-    # Downwards that is too much, and whoever has time for one try wants one that is admitted.
+    # Going down, that is too much, and a caller with time for one try wants one that is admitted.
     return int(max(1, size * (share if share > 1 else _CAUTION * share)))

@@ -2,7 +2,7 @@
 
 A ``Mistake`` is the field, its value, the rule, the next step, and the names that may have been
 meant. The command line, HTTP, the dashboard, webhooks and Slurm print ``describe``. ``validation``
-makes mistakes of what pydantic finds.
+turns what pydantic finds into mistakes.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from memgate.near_names import find_near, list_choices
 from memgate.units import clip
 
-#: how many are named: one byte of a document may make one of them
+#: how many are named: each byte of a document may cause one
 MAX_MISTAKES = 20
 
-#: how many of these are in a sentence
+#: how many of these a sentence names
 _MAX_IN_A_SENTENCE = 5
 
 _VALUE_LENGTH = 100
@@ -38,7 +38,7 @@ class Mistake:
 
     @property
     def sentence(self) -> str:
-        """All of it, in one sentence."""
+        """All of it in one sentence."""
         where = self.field or "the whole"
         head = f"{where} is {self.value}" if self.value else where
         return "; ".join(filter(None, (f"{head}: {self.rule}", self.next_step)))
@@ -74,7 +74,7 @@ def show_value(value: object) -> str:
 
 
 def unknown_name(field: str, value: object, known: Collection[str], *, rule: str) -> Mistake:
-    """Say that a name is not in a list, and which names are near it, or which there are."""
+    """Say that a name is not in a list, and which names are similar, or which there are."""
     near = find_near(value, known)
     step = suggest(near)
     if not near and 0 < len(known) <= MAX_MISTAKES:
@@ -85,7 +85,7 @@ def unknown_name(field: str, value: object, known: Collection[str], *, rule: str
 def unknown_field(
     field: str, given: object, known: Collection[str], *, rule: str = "there is no such field"
 ) -> Mistake:
-    """Say that there is no such field, and which names are near its own."""
+    """Say that there is no such field, and which names are similar."""
     mistake = unknown_name(field, field.rpartition(".")[2], known, rule=rule)
     return replace(mistake, value=show_value(given))
 

@@ -1,4 +1,4 @@
-"""A name that is not in a list -> the names of the list that it may have been meant as."""
+"""A name that is not in a list -> the names in the list that may have been meant."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: comparing takes time that grows with the length, and no name is longer
+#: comparing takes longer for longer names, and no name is longer than this
 _MAX_LENGTH = 100
 
 #: how alike two names must be, of 1
 _LIKENESS = 0.75
 
-#: what begins like fewer letters begins like anything
+#: fewer letters than this begin too many names
 _SHORTEST_START = 3
 
 
@@ -21,7 +21,7 @@ def find_near(
 ) -> tuple[str, ...]:
     """Return the known names that are most like a wrong one, the most similar first.
 
-    Capitals and the signs between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
+    Case and the punctuation between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
     is like it as a whole, names that begin with it are returned, the shortest first.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_LENGTH:
@@ -39,7 +39,7 @@ def find_near(
 
 
 def loosen(name: str) -> str:
-    """Return a name without capitals and without the signs between its words."""
+    """Return a name in lower case, without the punctuation between its words."""
     return re.sub(r"[^a-z0-9.]", "", name.lower())
 
 

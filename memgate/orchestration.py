@@ -1,9 +1,9 @@
 """Stage 4: LinkedSet -> Timeline: what the CPU did, turned into what a GPU would have done.
 
-A job makes the same calls in the same order on both, and gives tensors back at the same places:
-those are Python's and autograd's doing. So the CPU's blocks are taken in their order, and what is
-different about a GPU is a list of small rules, each of which can be left out. They are in
-``rules``, with what each is for.
+A job makes the same calls in the same order on both, and frees tensors at the same places: Python
+and autograd decide that. So the CPU's blocks are taken in their order, and what is different on a
+GPU is a list of small rules, each of which can be left out. They are in ``rules``, each with its
+reason.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def orchestrate(
     Args:
         linked: blocks of a CPU trace.
         model_bytes: parameters and buffers, in the order in which ``model.to("cuda")`` allocates
-            them; a trace cannot show them, they were there before.
+            them; a trace cannot show them, since they were allocated before it began.
         device: decides workspaces and kernels.
         without: names of rules that are left out.
     """
@@ -97,7 +97,7 @@ def _to_timeline(
 def _phases(
     linked: LinkedSet, moments_us: Sequence[float], num_before: int
 ) -> Iterator[PhaseStart]:
-    """Tell from which event on each call has its phase; the model is there before the first."""
+    """Return at which event each phase starts; the model is there before the first."""
     yield PhaseStart(0, Phase.BETWEEN)
     for call in linked.calls:
         yield PhaseStart(num_before + bisect_left(moments_us, call.op.begin_us), call.phase)

@@ -1,8 +1,8 @@
 """The way from a job to an answer. START READING HERE.
 
 A profiler trace is read (stage 1, ``trace``) and becomes a timeline (stages 2 to 4,
-``make_timeline``); the phantom engine records a timeline itself. From there on there is one way
-(stages 5 and 6, ``estimate_timeline``). The modules of the stages bear the same numbers.
+``make_timeline``); the phantom engine records a timeline itself. From there on the way is the same
+(stages 5 and 6, ``estimate_timeline``). The modules of the stages have the same numbers.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def estimate_timeline(
     ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
-    ``needs`` are those of the timeline, where the caller has use for them too.
+    ``needs`` are those of the timeline, if the caller needs them too.
     """
     doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
@@ -63,7 +63,7 @@ def estimate_timeline(
     left = left_for_segments(target)
     # 5. What the job takes of this GPU,
     run = replay(timeline, config, left)
-    # what it would take if there were no end of memory, and the least in which it runs,
+    # what it would take with unlimited memory, and the least in which it runs,
     needs = needs or MemoryNeeds(timeline, config)
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # 5. and what would hold the memory at the peak.
@@ -72,7 +72,7 @@ def estimate_timeline(
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
     decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
     said = Reason(code=verdict.code, message=verdict.message)
-    # what took an admission back is the reason for the decision, so it comes first
+    # what overruled an admission is the reason for the decision, so it comes first
     reasons = [said, *doubts] if decision is verdict.decision else [*doubts, said]
     fits_on = [
         other.name

@@ -1,7 +1,7 @@
-"""Where a job may run -> what a verdict about all of those places says.
+"""The places where a job may run -> what a verdict about all of them says.
 
 For jobs that get a part of a GPU, or one of several GPUs: a cluster's gate knows no more than that.
-A whole GPU alone is explained as everywhere (``explanation``).
+A single whole GPU is explained as everywhere else (``explanation``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Room(NamedTuple):
     decision: Decision
     sizes: Sizes
     declared_by: str = ""
-    """What limits the job to less than the GPU has: ``nvidia.com/gpumem``; empty for all of it."""
+    """What limits the job to a part of the GPU: ``nvidia.com/gpumem``; empty if nothing does."""
     is_share: bool = False
-    """That is declared as a share of the GPU, whichever it is."""
+    """The limit is declared as a share of the GPU, whichever GPU that is."""
 
     @property
     def is_doubted(self) -> bool:
@@ -81,7 +81,7 @@ def combine(rooms: Sequence[Room]) -> Decision:
 
 
 def explain_unplaced(needs_bytes: int, name_gpu_by: str) -> Explanation:
-    """Say what a job needs that may run on any GPU, and that nothing was compared."""
+    """Say what a job that may run on any GPU needs, and that nothing was compared."""
     return Explanation(
         headline=f"needs {format_size(needs_bytes)}; no GPU is named, so it was not checked",
         why=[],
@@ -161,7 +161,7 @@ def _batch(advice: Advice) -> list[str]:
 
 
 def _name_gpu(rooms: Sequence[Room], advice: Advice) -> list[str]:
-    """Tell who may get a GPU that is too small, or one that is not, to say which."""
+    """Advise to choose a GPU if the job may get one that is too small or one that is not."""
     is_a_choice = len(rooms) > 1 and combine(rooms) is Decision.UNCERTAIN
     if not is_a_choice or not advice.name_gpu_by:
         return []
@@ -169,7 +169,7 @@ def _name_gpu(rooms: Sequence[Room], advice: Advice) -> list[str]:
 
 
 def _gpus(advice: Advice) -> list[str]:
-    """Name GPUs on which the job fits: those of the cluster, if any of them is one."""
+    """Name GPUs on which the job fits: those of the cluster, if it fits on any."""
     here = _of_the_cluster(advice)
     return [*name_gpus(here or advice.fits_on), *([] if here else _nowhere_here(advice))]
 

@@ -17,17 +17,17 @@ class PlannedBlock(NamedTuple):
     alloc_us: float
     #: None: it stays
     free_us: float | None
-    #: position of the call that makes it; None: no call does
+    #: position of the call that makes it; None if no call does
     call: int | None
     category: Category
-    #: gone before its call is over
+    #: freed before its call ends
     is_internal: bool = False
 
 
 def categorize(
     calls: Sequence[Call], call: int | None, free_us: float | None, begins: Sequence[float]
 ) -> Category:
-    """Tell what a block is for: by the phase that made it, and by whether it outlives that."""
+    """Say what a block is for: by the phase that made it, and by whether it outlives that."""
     if call is None:
         return Category.TEMPORARY
     made = calls[call]

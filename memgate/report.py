@@ -11,7 +11,7 @@ from memgate.gpus import GpuSpec
 #: reasons that the headline of an explanation already states
 _IN_THE_HEADLINE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
 
-#: of a rejected job: a batch that fits, where there was no time to find the largest
+#: for a rejected job: a batch that fits, if there was no time to find the largest
 SMALLER_BATCH_FITS = "SMALLER_BATCH_FITS"
 
 
@@ -41,8 +41,8 @@ class Estimate(_Part):
     gpu: str
     """Its name, as the catalogue or the caller has it."""
     needs_bytes: int
-    """The headline: what the job needs, with the measured margin and the largest CUDA context
-    that is known of. It is compared with ``available_bytes``."""
+    """The headline: what the job needs, with the measured margin and the largest known CUDA
+    context. It is compared with ``available_bytes``."""
     least_bytes: int
     """What it needs with no margin and the smallest context."""
     capacity_bytes: int
@@ -71,13 +71,13 @@ class Estimate(_Part):
     """Where it would die on this GPU; null if it would not."""
     fits_on: list[str]
     largest_batch_size: int | None = None
-    """That would be admitted, if this one is not and it could be found out in time."""
+    """The batch size that would be admitted, if this one is not and it was found in time."""
     timings_ms: dict[str, int]
     """Filled in at the door. ``run`` is 0 where an earlier run was replayed."""
     runtime: str
     versions: dict[str, str]
     id: str | None = None
-    """Of the job that answered, where a server did."""
+    """Of the job that answered, if a server did."""
     page: str | None = None
     """Where a person can look at the answer: a URL, or a path on the server."""
 
@@ -107,7 +107,7 @@ class Estimate(_Part):
         return describe_peak(self.peak_bytes, self.needs_bytes)
 
     def why(self, code: str) -> str:
-        """Return what the reason with a code says, nothing if there is none."""
+        """Return the message of the reason with a code, nothing if there is none."""
         return next((reason.message for reason in self.reasons if reason.code == code), "")
 
 
@@ -124,7 +124,7 @@ class FitEntry(_Part):
 
     @classmethod
     def of(cls, gpu: GpuSpec, said: Estimate) -> FitEntry:
-        """Keep of an estimate what a table shows."""
+        """Keep the parts of an estimate that a table shows."""
         return cls(
             gpu=gpu.name,
             capacity_bytes=gpu.memory_bytes,
@@ -137,7 +137,7 @@ class FitEntry(_Part):
 
     @classmethod
     def unknown(cls, gpu: GpuSpec, reason: Reason) -> FitEntry:
-        """Say why nothing is known of a GPU."""
+        """Say why nothing is known about a GPU."""
         return cls(
             gpu=gpu.name,
             capacity_bytes=gpu.memory_bytes,
@@ -156,7 +156,7 @@ class Fit(_Part):
     smallest: str | None
     """The smallest that admits the job."""
     id: str | None = None
-    """Of the job that answered, where a server did."""
+    """Of the job that answered, if a server did."""
     page: str | None = None
     """Where a person can look at the answer: a URL, or a path on the server."""
 

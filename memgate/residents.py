@@ -1,6 +1,6 @@
 """Trace, LinkedSet -> what the job had put on the device before the trace began: its model.
 
-``memgate profile`` writes it into the traces it makes. In other people's traces it is worked out:
+``memgate profile`` writes it into the traces it makes. In other people's traces it is inferred:
 each parameter has a gradient, made in the reverse of the order in which parameters are loaded (as
 the VeritasEst paper does), and batch norm shows its statistics.
 
@@ -20,7 +20,7 @@ from memgate.links import LinkedSet
 from memgate.timeline import Phase
 from memgate.trace import OpEvent, Trace
 
-#: under which the sizes stand among a trace's notes
+#: the name of the sizes in a trace's notes
 MODEL_NOTE = "model_bytes"
 
 _ITEM_BYTES = {
@@ -36,7 +36,7 @@ _ITEM_BYTES = {
     "bool": 1,
 }
 _ACCUMULATE = "torch::autograd::AccumulateGrad"
-#: of batch norm: where its statistics stand among the inputs, and what it counts batches with
+#: of batch norm: which inputs are its statistics, and what it counts batches with
 _STATISTICS = (3, 4)
 _COUNTER_BYTES = 8
 
@@ -65,7 +65,7 @@ def _noted(note: Any) -> tuple[int, ...]:
 
 
 def _end_of_first_backward(linked: LinkedSet) -> float:
-    """Return when the first backward pass was over: a parameter has one gradient in it."""
+    """Return when the first backward pass ended: a parameter has one gradient in it."""
     seen = False
     for call in linked.calls:
         if call.phase is Phase.BACKWARD:
@@ -83,7 +83,7 @@ def _buffers(linked: LinkedSet) -> Iterator[int]:
 
 
 def input_bytes(op: OpEvent, at: int) -> int:
-    """Return the size of an input of an operator; 0 if the trace does not tell."""
+    """Return the size of an operator's input; 0 if the trace does not say."""
     if at >= len(op.input_dims) or at >= len(op.input_types):
         return 0
     return prod(op.input_dims[at]) * _ITEM_BYTES.get(op.input_types[at], 0)

@@ -1,7 +1,7 @@
 """What is different about a GPU: small rules, each turning a plan into a better one.
 
-A rule has a name, a reason and no memory. ``RULES`` is their order. Sizes are PyTorch's own, as
-the phantom engine shows them, which runs it.
+A rule has a name, a reason and no state. ``RULES`` is their order. Sizes are PyTorch's own, as seen
+in the phantom engine, which runs it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Plan = list[PlannedBlock]
 #: cuBLAS gets a workspace of this size per thread that uses it
 _CUBLAS_WORKSPACE_BYTES = 8320 * KIB
 _CUBLAS_WORKSPACE_SM90_BYTES = 32 * MIB
-#: cuBLASLt, which multiplies and adds a bias at once, got one a call: seen in torch 2.6 and not in
-#: 2.14; where between the two it ended is a guess
+#: cuBLASLt, which multiplies and adds a bias at once, got one per call: seen in torch 2.6 and not
+#: in 2.14; the version in between at which that ended is a guess
 _LT_WORKSPACE_BYTES = MIB
 _LT_SHARES_SINCE = (2, 8)
 
@@ -34,11 +34,11 @@ _MATMULS = frozenset(
 #: a number as a tensor
 _SCALAR_BYTES = 8
 _ATTENTION = "aten::scaled_dot_product_attention"
-#: of the backward pass, where a CPU fused attention itself
+#: of the backward pass, if the CPU fused attention itself
 _FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
-#: lists as large as all gradients that torch.optim holds at once when it goes over lists of tensors
+#: lists as large as all gradients that torch.optim holds at once when it works on lists of tensors
 _LISTS_OF_STEP = {
     "ASGD": 1,
     "Adadelta": 2,
@@ -52,9 +52,9 @@ _LISTS_OF_STEP = {
     "Rprop": 1,
     "SGD": 0,
 }
-#: by what it first calls, decay of weights can be told in the loop of SGD: it takes a list
+#: the first call in SGD's loop shows whether there is weight decay, which takes a list
 _FIRST_OF_DECAY = "aten::add"
-#: where the batch stands among the inputs of the first call, if it is not the first of them
+#: which input of the first call is the batch, if it is not the first
 _BATCH_INPUT = {"aten::embedding": 1}
 _ON_LISTS = ("aten::_foreach_", "aten::_fused_")
 #: more indices than this, and the backward pass of an embedding sorts them
@@ -65,7 +65,7 @@ _ATTENTION_ROW = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTraits:
-    """What of a GPU, and of the PyTorch on it, decides sizes."""
+    """The properties of a GPU, and of the PyTorch on it, that decide sizes."""
 
     compute_capability: tuple[int, int]
     #: major, minor
@@ -97,8 +97,8 @@ def missing_batches(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan
     """Add the batch to iterations in which the trace shows none being made.
 
     A loader in another process, or a batch that is older than the trace, leaves no mark; but what
-    the first call of the forward pass reads is known, and on a GPU it is a copy of the batch, there
-    until the next one is.
+    the first call of the forward pass reads is known, and on a GPU it is a copy of the batch, which
+    stays until the next one is there.
     """
     del device
     firsts: dict[int, int] = {}
@@ -162,7 +162,7 @@ def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
 
 
 def dropout_masks(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
-    """Let a mask take a byte for each element: a CPU keeps it as wide as its input."""
+    """Let a mask take one byte per element: a CPU keeps it as wide as its input."""
     del device
     changed = list(plan)
     for call, indices in _by_call(linked, plan, "aten::dropout").items():
@@ -194,7 +194,7 @@ def batch_norm_order(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Pla
 
 
 def fused_attention(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
-    """Let attention keep its result and a number per query, not the matrix of all with all.
+    """Let attention keep its result and a number per query, not the full attention matrix.
 
     A CPU has a fused kernel too, but not with dropout, nor for a mask that is learned: then it
     multiplies matrices and keeps them, scaled, instead of its inputs.
@@ -260,7 +260,7 @@ class _BySize:
 def _is_within(
     linked: LinkedSet, block: PlannedBlock, groups: Mapping[int, Sequence[Call]]
 ) -> bool:
-    """Tell whether a block lives within the backward pass of one forward call."""
+    """Say whether a block lives within the backward pass of one forward call."""
     if block.call is None or block.free_us is None:
         return False
     forward = linked.calls[block.call].forward_call
@@ -305,7 +305,7 @@ def cublas_workspaces(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Pl
 
 
 def lt_workspaces(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
-    """Add what cuBLASLt gets while it multiplies and adds a bias: before it shared cuBLAS's."""
+    """Add what cuBLASLt gets while it multiplies and adds a bias, before it shared cuBLAS's."""
     if device.torch_version >= _LT_SHARES_SINCE:
         return plan
     return plan + [
@@ -354,7 +354,7 @@ def sorted_indices(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
 
 
 def _within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:
-    """Plan a block that a call makes after its results, and gives back when it is over."""
+    """Plan a block that a call makes after its results, and frees when it ends."""
     return PlannedBlock(size_bytes, call.op.end_us, call.op.end_us, position, category, True)
 
 

@@ -2,7 +2,7 @@
 
 A run is what an engine does to turn a job into a timeline. Its key holds everything that the
 timeline depends on, and nothing else: a replay answers for other capacities and other allocator
-settings. Where each cache is, and what makes it forget, is in ``docs/caches.md``.
+settings. Where each cache is, and what invalidates it, is in ``docs/caches.md``.
 
 Reading versions off the disk is the worker's business (``engines.identity``).
 """
@@ -20,10 +20,10 @@ from memgate.jobspec import JobSpec
 #: the layout of a stored timeline; raise it when ``TracedJob`` or ``Timeline`` changes
 LAYOUT = 2
 
-#: of a digest, in hexadecimal: collisions are out of reach
+#: of a digest, in hexadecimal: enough to rule out collisions
 _DIGEST_LENGTH = 40
 
-#: it runs jobs on the CPU, and looks at nothing of a GPU but its compute capability
+#: it runs jobs on the CPU; of a GPU, only the compute capability matters to it
 _CPU_ENGINE = "profile"
 
 
@@ -43,7 +43,7 @@ class RuntimeIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineIdentity:
-    """Everything but the question that a run, and so an answer, depends on."""
+    """Everything except the question that a run, and so an answer, depends on."""
 
     #: of memgate
     version: str
@@ -63,8 +63,8 @@ class GpuTraits:
 
     Compute capability and multiprocessors choose kernels, and with them scratch memory: of ten
     jobs measured, the number of multiprocessors changed the events of six and the memory needed of
-    two, by up to 1.8 % within one generation. With ``cudnn_benchmark``, plans are tried as far as
-    there is memory for their workspaces, so the memory counts too.
+    two, by up to 1.8 % within one generation. With ``cudnn_benchmark``, only plans whose workspaces
+    fit in memory are tried, so the memory counts too.
     """
 
     compute_capability: tuple[int, int]
@@ -85,7 +85,7 @@ class GpuTraits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """What a run is known by."""
+    """The identity of a run."""
 
     #: the spec as canonical JSON, without the allocator's settings and the runtime's name
     job: str

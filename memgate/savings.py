@@ -2,8 +2,8 @@
 
 The paper runs each job twice: on the whole device, and capped at what the estimator said. A right
 verdict saves what the cap leaves free, or the whole device if the job would have died on it; a
-wrong one wastes the whole device. Our cap is the upper bound: what an admitted job is promised to
-live in.
+wrong one wastes the whole device. Our cap is the upper bound: the memory in which we promise that
+an admitted job survives.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from memgate.decision import Decision
 def memory_saved(
     decision: str, *, capacity_bytes: int, upper_bound_bytes: int, is_right: bool = True
 ) -> int:
-    """Return the bytes that a decision saved; below zero, that it wasted.
+    """Return the bytes that a decision saved, or, if negative, wasted.
 
-    As long as nobody has told what became of the job, the decision is taken to be right.
+    Until somebody reports how the job ended, the decision is assumed to be right.
     ``uncertain`` promises nothing, so it saves nothing.
     """
     if decision == Decision.UNCERTAIN:
@@ -27,8 +27,8 @@ def memory_saved(
 
 
 def was_right(decision: str, *, ran_out: bool, is_within: bool) -> bool:
-    """Tell whether what became of a job is what was said of it.
+    """Say whether a job ended as was predicted.
 
-    A job that was admitted lives, within what was predicted for it; one that was rejected dies.
+    An admitted job survives, within what was predicted for it; a rejected one dies.
     """
     return ran_out if decision == Decision.REJECT else is_within and not ran_out

@@ -27,7 +27,7 @@ _EXAMPLE_LANGUAGE_JOB: Any = {
     "precision": "amp-bf16",
 }
 
-#: of an answer that may still be given advice
+#: of an answer to which advice may still be added
 ADVICE_HEADER = "X-Memgate-Advice"
 PENDING = "pending"
 
@@ -148,13 +148,13 @@ class Problem(BaseModel):
     title: str
     status: int
     code: str
-    """Stable; the page /docs/errors lists all."""
+    """Stable; the page /docs/errors lists all of them."""
     detail: str
     fault: Annotated[
         Fault,
         Field(
-            description="Whose fault it is, and so what to do. `caller`: mend the question. `job`:"
-            " mend the job, which would fail on a GPU, too. `unsupported`: memgate cannot run this"
+            description="Whose fault it is, and so what to do. `caller`: fix the question. `job`:"
+            " fix the job, which would fail on a GPU, too. `unsupported`: memgate cannot run this"
             " kind of job, which says nothing about it. `operator`: something is not installed or"
             " not configured. `passing`: ask again."
         ),
@@ -162,7 +162,7 @@ class Problem(BaseModel):
     job: str | None = None
     """The job that has no answer, if there is one."""
     errors: list[Mistake] = []
-    """Each thing that is wrong, up to a number."""
+    """Each thing that is wrong, up to a limit."""
 
 
 class OutcomeCreate(_Create):
@@ -178,22 +178,22 @@ class OutcomeCreate(_Create):
 
     job: Annotated[str, Field(pattern=JOB_ID, description="Id of the estimate's job.")]
     measured_peak_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
-    """As the driver shows it for the process; or the allocator's peak, and say so."""
+    """As the driver shows it for the process; or the allocator's, with ``is_reserved_only``."""
     is_reserved_only: bool = False
-    """Measured was what the allocator reserved, without the CUDA context."""
+    """The measured figure is what the allocator reserved, without the CUDA context."""
     ran_out: bool = False
-    """It died of too little memory."""
+    """It ran out of memory."""
     gpu_product: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
 class AccuracyGroup(BaseModel):
-    """How right we were about some jobs."""
+    """How accurate we were about some jobs."""
 
     num_outcomes: int
     median_relative_error: float | None
     share_beyond_10_percent: float | None
     share_within_bound: float | None
-    """Measured peaks below the most that was predicted for them."""
+    """Measured peaks that stayed below the upper bound predicted for them."""
 
 
 class AccuracyRead(BaseModel):

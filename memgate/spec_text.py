@@ -1,4 +1,4 @@
-"""A text that somebody wrote -> a job spec: JSON or YAML, from a file, a page or an annotation."""
+"""Text that a person wrote -> a job spec: JSON or YAML, from a file, a page or an annotation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import yaml
 from memgate.errors import InputError
 from memgate.jobspec import JobSpec, parse_job_spec
 
-#: a spec is a few hundred bytes, a configuration of a model a few thousand
+#: a spec is a few hundred bytes, a model's configuration a few thousand
 MAX_SPEC_LENGTH = 1 << 18
 
-#: YAML takes a second for 50,000 characters, in which nobody else is answered; JSON a millisecond
+#: YAML takes a second for 50,000 characters, which blocks everybody else; JSON a millisecond
 _MAX_YAML = 1 << 14
 
 
 class _WithoutAliases(yaml.SafeLoader):
-    """YAML as people write it, without aliases: a few lines of aliases of aliases fill a memory."""
+    """YAML as people write it, without aliases: a few lines of nested ones can fill the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Read a part of the document."""
@@ -61,7 +61,7 @@ def read_job_bytes(data: bytes) -> JobSpec:
     """Check a spec that is in a file, UTF-8.
 
     Raises:
-        InputError: if it is none, with the place, or the field and the rule.
+        InputError: if it is not one, with the place, or the field and the rule.
     """
     try:
         text = data.decode()
@@ -73,7 +73,7 @@ def read_job_bytes(data: bytes) -> JobSpec:
 
 
 def read_text(text: str) -> object:
-    """Read JSON or YAML, and of YAML what JSON can hold.
+    """Read JSON, or YAML as far as JSON can express it.
 
     Raises:
         SpecTextError: if it is neither, or longer than any spec.
@@ -82,7 +82,7 @@ def read_text(text: str) -> object:
         why = f"a job spec may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
         raise SpecTextError(why)
     try:
-        return msgspec.json.decode(text)  # much faster than YAML, of which it is a part
+        return msgspec.json.decode(text)  # much faster than YAML, of which it is a subset
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     if len(text) > _MAX_YAML:

@@ -1,6 +1,6 @@
 """Timeline, Replay -> what each category held after each event: a picture's layers.
 
-Drawing them is the business of the doors.
+Drawing them is up to the doors.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def stack_categories(timeline: Timeline, replayed: Replay) -> Mapping[Category, 
 
 
 def pick_events(sizes: Sequence[int], most: int) -> list[int]:
-    """Return the events that a picture with room for ``most`` points shows, all if there is room.
+    """Return the events to show in a picture of at most ``most`` points; all of them if they fit.
 
-    Of each stretch of events that is the one with the least and the one with the most, so that no
-    peak is lost; the first and the last event are always among them.
+    For each stretch of events these are the lowest and the highest, so that no peak is lost; the
+    first and the last event are always among them.
     """
     return pick_extremes([sizes], most)
 
@@ -42,7 +42,7 @@ def pick_events(sizes: Sequence[int], most: int) -> list[int]:
 def pick_extremes(
     curves: Sequence[Sequence[int]], most: int, keep: Iterable[int] = ()
 ) -> list[int]:
-    """Do the same for curves over the same events; those to ``keep`` are shown whatever happens."""
+    """Do the same for curves over the same events; the events to ``keep`` are always shown."""
     num_events = len(curves[0])
     if num_events <= most:
         return list(range(num_events))
@@ -59,9 +59,9 @@ def pick_extremes(
 
 
 def phase_spans(timeline: Timeline, num_events: int) -> Iterator[tuple[Phase, int, int]]:
-    """Return each phase with its first event and the one after its last, of the events there are.
+    """Return each phase with its first event and the one after its last, up to the last event.
 
-    Nothing, if nothing is known of phases.
+    Empty if no phases are known.
     """
     begins = [start.event_index for start in timeline.phases]
     for start, end in zip(timeline.phases, [*begins[1:], num_events], strict=False):

@@ -5,7 +5,7 @@ One type per action rather than one wide row with fields that are empty for most
 from JSON arrays such as ``["alloc", 7, 4096, 0]``, and left alone by the garbage collector, which
 otherwise walks a million-event timeline again and again.
 
-Orchestrating a CPU trace into a timeline is another module's job; this one only says what it is.
+Turning a CPU trace into a timeline is another module's job; this one only defines the result.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ TimelineEvent = Alloc | Free | RecordStream | EventsPending | EmptyCache | SetFr
 
 
 class Phase(StrEnum):
-    """Parts of an iteration; what is allocated in one tells what it is for."""
+    """Parts of an iteration; the phase in which a block is allocated shows what it is for."""
 
     #: before the first forward pass, between backward pass and step, between two iterations
     BETWEEN = "between"
@@ -84,17 +84,17 @@ class Category(StrEnum):
     #: made in the forward pass and kept for the backward pass
     ACTIVATIONS = "activations"
     BATCH = "batch"
-    #: gone before its phase is over
+    #: freed before its phase ends
     TEMPORARY = "temporary"
-    #: kept by a library for itself
+    #: kept by a library for its own use
     WORKSPACE = "workspace"
 
 
 class Label(NamedTuple):
-    """What is known of a memory block beside its size."""
+    """What is known about a memory block besides its size."""
 
     category: Category
-    #: path of the module it belongs to, such as ``layer4.2.conv1``; empty if to none
+    #: path of the module it belongs to, such as ``layer4.2.conv1``; empty if there is none
     layer: str
 
 
@@ -112,23 +112,23 @@ class Timeline:
     events: tuple[TimelineEvent, ...]
     #: by block id; empty if nothing is known
     labels: tuple[Label, ...] = ()
-    #: ids of blocks that the program goes on without if there is no memory for them: cuDNN's
+    #: ids of blocks that the program can do without if there is no memory for them: cuDNN's
     #: workspaces, for which PyTorch catches the error and takes a plan that wants less
     dispensable: frozenset[int] = frozenset()
     #: in the order of events, each with an event of its own and another phase than the one before;
     #: empty if nothing is known
     phases: tuple[PhaseStart, ...] = ()
-    #: of a trace: how often what could not be explained was met, by the names that
-    #: ``BlockProblem`` and ``LinkProblem`` give it
+    #: for a trace: how often something could not be explained, by the names in ``BlockProblem`` and
+    #: ``LinkProblem``
     diagnostics: Mapping[str, int] = field(default_factory=dict)
-    #: and, of what each could have struck, the part that it did
+    #: and, for each problem, how much of what it could affect it did affect
     shares: Mapping[str, float] = field(default_factory=dict)
 
 
 def make_phases(starts: Iterable[PhaseStart], num_events: int) -> tuple[PhaseStart, ...]:
     """Put starts of phases into the form that a timeline has them in.
 
-    Phases in which nothing was allocated or freed are left out, and what follows itself is one.
+    Phases in which nothing was allocated or freed are left out, and equal neighbours are merged.
     """
     kept: list[PhaseStart] = []
     for start in starts:

@@ -2,8 +2,7 @@
 
 What is read: Chrome trace JSON as ``torch.profiler`` exports it (torch 2.0 to now), plain or gzip.
 What is kept: memory events, operators, calls of ``nn.Module``, annotations. Everything is checked
-while it is decoded; nothing is guessed here, and nothing is put in order: that is ``blocks`` and
-``links``.
+while it is decoded; nothing is guessed or sorted here: ``blocks`` and ``links`` do that.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _SHAPES = msgspec.json.Decoder(Dims)
 
 
 # Events come by the million: as structs without `gc` the garbage collector does not walk over them
-# again and again, which took longer than to read them. They cannot be part of a cycle.
+# again and again, which took longer than reading them. They cannot be part of a cycle.
 
 
 class MemoryEvent(Struct, frozen=True, order=True, gc=False):
@@ -57,7 +56,7 @@ class MemoryEvent(Struct, frozen=True, order=True, gc=False):
     at_us: float
     thread: int
     address: int
-    #: below zero for a free
+    #: negative for a free
     size_bytes: int
 
 
@@ -68,11 +67,11 @@ class OpEvent(Struct, frozen=True, order=True, gc=False):
     end_us: float
     thread: int
     name: str
-    #: ties what ran in the backward pass to what ran in the forward pass; None outside of autograd
+    #: ties what ran in the backward pass to what ran in the forward pass; None outside autograd
     sequence_number: int | None
     #: the thread of the forward pass, if this ran in the backward pass
     forward_thread: int | None
-    #: of each input, in order; empty for what is no tensor
+    #: of each input, in order; empty for inputs that are not tensors
     input_dims: Dims
     input_types: tuple[str, ...]
 
@@ -137,8 +136,8 @@ def read_trace(stream: BinaryIO, *, max_bytes: int = MAX_TRACE_BYTES) -> Trace:
     """Read a trace.
 
     Raises:
-        TraceFormatError: if it is no trace, or a broken one, or unpacks to more than ``max_bytes``.
-        TraceIncompleteError: if the profiler was not told to record what is needed.
+        TraceFormatError: if it is not a trace, is broken, or unpacks to more than ``max_bytes``.
+        TraceIncompleteError: if the profiler was not set to record what is needed.
         UnsupportedTraceError: if it was recorded on a GPU.
     """
     data = _unpack(stream, max_bytes)
@@ -161,9 +160,9 @@ def read_trace(stream: BinaryIO, *, max_bytes: int = MAX_TRACE_BYTES) -> Trace:
 
 
 def _unpack(stream: BinaryIO, max_bytes: int) -> bytearray:
-    """Read all of a stream, unpacking gzip, and stop where it becomes too much."""
+    """Read all of a stream, unpacking gzip, and stop when it is too much."""
     head = stream.read(len(_GZIP_MAGIC))
-    # grows in place: chunks that are joined at the end are there twice
+    # grows in place: chunks that are joined at the end would exist twice
     data = bytearray()
     for chunk in _gunzip(stream) if head == _GZIP_MAGIC else _chunks(head, stream):
         data += chunk
@@ -249,7 +248,7 @@ def _ops(events: list[_Event]) -> Iterator[OpEvent]:
 
 
 def _dims(raw: bytes) -> Dims:
-    """Read the shapes of the inputs; of a list of tensors it is a list of shapes: not needed."""
+    """Read the shapes of the inputs; those of a list of tensors are a list, and not needed."""
     try:
         return _SHAPES.decode(raw)
     except msgspec.ValidationError:
@@ -260,7 +259,7 @@ def _inputs(raw: bytes) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
     except msgspec.ValidationError:
-        raise TraceFormatError("'Input Dims' of an operator is no list") from None
+        raise TraceFormatError("'Input Dims' of an operator is not a list") from None
 
 
 def _shape(raw: msgspec.Raw) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """A pydantic model, a document -> the model's value, or the mistakes in the document.
 
-The only place that reads pydantic's errors: none of its own words reach a person.
+The only place that reads pydantic's errors: none of pydantic's wording reaches a person.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def explain_errors(
 
     Args:
         errors: of ``ValidationError.errors()``, with their context.
-        model: what was validated; its fields are the names to be near to.
+        model: what was validated; its fields are the names to suggest from.
         secret: fields whose values are not shown.
     """
     found = list(errors)[:MAX_MISTAKES]
@@ -61,9 +61,9 @@ class _Place:
     """Where in a model an error is."""
 
     name: str
-    #: what the model says about the field; None of a field that it does not have
+    #: what the model says about the field; None if it does not have the field
     info: FieldInfo | None
-    #: the fields that stand beside it
+    #: the fields next to it
     siblings: tuple[str, ...]
 
 
@@ -171,7 +171,7 @@ def _write_rule(kind: str, context: Mapping[str, Any], message: str) -> str:
         return re.sub("^(Value error|Assertion failed), ", "", message)
     if kind in _RULES:
         return _RULES[kind].format_map(context)
-    # A kind that no field of ours can have today: in pydantic's words, made to read like the rest.
+    # An error that no field of ours has today: in pydantic's words, made to read like the rest.
     said = re.sub(r"^[\w ]*\bshould\b", "it must", message)
     return said[:1].lower() + said[1:]
 
@@ -187,7 +187,7 @@ def _advise(kind: str, given: object, place: _Place) -> str:
     return f"write it like this: {example}" if example else ""
 
 
-#: up to here, every whole number is one of floating point, too
+#: up to here, every whole number is also exact in floating point
 _LARGEST_SHOWN = 1 << 53
 
 

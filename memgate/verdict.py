@@ -1,7 +1,7 @@
 """Stage 6: what a job needs, what a GPU has -> admit, reject or uncertain, with the reason.
 
 Two things are not known exactly. The estimate of what the allocator needs is off a little, by a
-share that was measured. And what a process holds beside its allocator's segments, the CUDA context
+share that was measured. And what a process holds besides its allocator's segments, the CUDA context
 and the handles and kernels of libraries, is not the same on every machine: 200 to 700 MB have been
 reported, and no table by GPU is public. So a job is admitted if it fits with the most of both,
 rejected if it does not fit with the least, and uncertain between.
@@ -22,8 +22,8 @@ USUAL_CONTEXT_BYTES = 400 * 10**6
 MAX_CONTEXT_BYTES = 700 * 10**6
 
 
-#: by how much of itself the estimate may be too low: of measured jobs that died of too little
-#: memory, 99 % had less than the estimate and this (docs/accuracy.md, "The bound")
+#: by what share the estimate may be too low: of measured jobs that ran out of memory, 99 % had less
+#: than the estimate plus this share (docs/accuracy.md, "The bound")
 MARGIN = 0.013
 
 
@@ -47,17 +47,17 @@ class Verdict:
 
     @property
     def headroom_bytes(self) -> int:
-        """What is left above the bound; below zero if nothing is."""
+        """What is left above the bound; negative if it is not enough."""
         return self.sizes.available_bytes - self.sizes.needs_bytes
 
 
 def left_for_segments(target: GpuTarget) -> int:
-    """Return what a job's allocator can take of a GPU with the usual context."""
+    """Return how much of a GPU a job's allocator can take, with the usual context."""
     return max(0, target.gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
 
 
 def decide_by_sizes(sizes: Sizes) -> Decision:
-    """Admit what fits at most, reject what does not fit at least."""
+    """Admit if the most fits, reject if not even the least does."""
     if sizes.needs_bytes <= sizes.available_bytes:
         return Decision.ADMIT
     return Decision.REJECT if sizes.least_bytes > sizes.available_bytes else Decision.UNCERTAIN

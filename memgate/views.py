@@ -1,4 +1,4 @@
-"""Timeline, Replay -> what a page shows of it: the curve, thinned without losing its peak."""
+"""Timeline, Replay -> what a page shows: the curve, thinned without losing its peak."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from memgate.layers import Layer, find_layers
 from memgate.stacks import phase_spans, pick_extremes, stack_categories
 from memgate.timeline import Timeline
 
-#: several times as wide as screens are, so that there is something to see when a page zooms in
+#: several times as wide as a screen, so that there is something to see when a page zooms in
 MAX_POINTS = 6000
 
 
@@ -34,15 +34,15 @@ class TimelineView(BaseModel):
 
     num_events: int
     peak_event: int
-    """At which most was reserved, and of those events the one with the most allocated."""
+    """The event at which the most was reserved; of several, the one with the most allocated."""
     oom_event: int | None = None
-    """At which the job dies on the GPU that was asked about; the curve shows one with enough."""
+    """The event at which the job dies on this GPU; the curve shows a GPU with enough memory."""
     events: list[int]
-    """Which ones are shown."""
+    """Which events are shown."""
     reserved: list[int]
     allocated: list[int]
     categories: dict[str, list[int]]
-    """Of the allocated; they add up to it."""
+    """Of what is allocated; they add up to it."""
     phases: list[PhaseSpan]
     layers: Layer | None = None
     """What each layer held at the peak, as a tree; None if nothing is known of the blocks."""
@@ -55,7 +55,7 @@ def view_timeline(
     oom_event: int | None = None,
     max_points: int = MAX_POINTS,
 ) -> TimelineView:
-    """Pick what is shown; the peaks of both curves are among it, and where the job dies."""
+    """Pick what is shown, including the peaks of both curves and where the job dies."""
     allocated = replayed.allocated_series
     reserved = _expand(replayed)
     peak_event = find_peak(replayed)
@@ -96,8 +96,8 @@ def thin_view(
 ) -> TimelineView:
     """Return the part of a view between two events, with no more points than there is room for.
 
-    What is just outside comes along on either side, so that a line goes on to the edge. The peaks
-    of the part stay, and so do the job's own peak and its end.
+    The nearest event outside on either side is included, so that lines reach the edge. The peaks of
+    the part are kept, and so are the job's own peak and its end.
     """
     last = view.num_events if end is None else end
     first_shown = max(0, bisect_right(view.events, begin) - 1)

@@ -23,26 +23,26 @@ from memgate.errors import InputError
 from memgate.gpus import CATALOGUE, find_product
 from memgate.spec_text import read_job_text
 
-#: Ray's accelerator types that do not tell how much memory a card has: the smaller one must do
+#: Ray's accelerator types that do not say how much memory a card has: assume the smaller one
 GPUS = {"A100": "a100-40", "A100-40G": "a100-40", "A100-80G": "a100-80", "V100": "v100-16"}
 
 
 def find_gpu_name(accelerator: str) -> str:
-    """Return the name in memgate's catalogue of an accelerator type of Ray.
+    """Return the name that a Ray accelerator type has in memgate's catalogue.
 
     Raises:
         InputError: if the catalogue has no such card.
     """
     gpu = CATALOGUE.get(GPUS.get(accelerator, "")) or find_product(accelerator)
     if gpu is None:
-        raise InputError(f"memgate knows no {accelerator}; there are: {', '.join(CATALOGUE)}")
+        raise InputError(f"memgate does not know {accelerator}; it knows: {', '.join(CATALOGUE)}")
     return gpu.name
 
 
 def make_submission(
     entrypoint: list[str], accelerator: str, num_gpus: int, estimate_id: str | None
 ) -> dict[str, Any]:
-    """Return what Ray is to run, and where: the arguments of ``submit_job``."""
+    """Return what Ray should run, and where: the arguments of ``submit_job``."""
     known = estimate_id or ""
     return {
         "entrypoint": shlex.join(entrypoint),
@@ -62,7 +62,7 @@ def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--num-gpus", type=int, default=1)
     parser.add_argument("--wait", type=float, default=300, help="seconds for the answer")
     parser.add_argument("--admit-uncertain", action="store_true")
-    parser.add_argument("entrypoint", nargs="+", help="after --: what Ray shall run")
+    parser.add_argument("entrypoint", nargs="+", help="after --: what Ray should run")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""An admin policy for SkyPilot: of the accelerators that a task may get, those stay that fit.
+"""An admin policy for SkyPilot: of the accelerators a task may get, keep those it fits on.
 
     # ~/.sky/config.yaml of the API server, or of a client
     admin_policy: skypilot_policy.MemgatePolicy
@@ -26,7 +26,7 @@ from memgate.gpus import CATALOGUE, find_product
 from memgate.jobspec import JobSpec
 from memgate.spec_text import read_job_text
 
-#: what SkyPilot calls cards whose name alone does not tell how much memory they have
+#: what SkyPilot calls cards whose name alone does not say how much memory they have
 GPUS = {
     "A100": "a100-40",
     "V100": "v100-16",
@@ -36,10 +36,10 @@ GPUS = {
     "RTX2080Ti": "rtx-2080-ti",
 }
 
-#: seconds for an answer; a question that was asked before has it at once
+#: seconds to wait for an answer; a question that was asked before is answered at once
 WAIT_SECONDS = 60.0
 
-#: what to do without an answer in time, and with an accelerator that memgate does not know
+#: what to do if there is no answer in time, or memgate does not know the accelerator
 FAIL_OPEN = True
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class MemgatePolicy(sky.AdminPolicy):
 
     @classmethod
     def validate_and_mutate(cls, user_request: sky.UserRequest) -> sky.MutatedUserRequest:
-        """Leave a task the accelerators that fit.
+        """Keep only the accelerators that the task fits on.
 
         Raises:
             RuntimeError: if none does, or the job spec is wrong; SkyPilot shows it.
@@ -84,7 +84,7 @@ def _check(task: Any, job: JobSpec) -> None:
 def _judge(
     memgate: Client, job: JobSpec, accelerators: dict[str, float]
 ) -> tuple[str, ServedEstimate | None]:
-    """Say why a job cannot have these accelerators, if so; and what memgate said."""
+    """Return why a job cannot have these accelerators, if it cannot, and memgate's estimate."""
     estimate = None
     for accelerator, count in accelerators.items():
         try:
@@ -105,7 +105,7 @@ def _judge(
 
 
 def find_gpu_name(accelerator: str) -> str:
-    """Return the name in memgate's catalogue of an accelerator of SkyPilot.
+    """Return the name that a SkyPilot accelerator has in memgate's catalogue.
 
     Raises:
         InputError: if the catalogue has no such card.

@@ -2,12 +2,12 @@
 -- It runs as the user and can be bypassed, so it only advises and never refuses. But here waiting
 -- blocks no other user: a new answer is waited for, and job_submit.lua finds it at once. docs/slurm.md.
 
--- A plugin that does not load keeps sbatch and srun from running, on any node: all that may be
--- missing, memgate's modules and Lua's libraries, is loaded later, where failing does no harm.
+-- A plugin that does not load keeps sbatch and srun from running, on any node: everything that may
+-- be missing, memgate's modules and Lua's libraries, is loaded later, where failing does no harm.
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 package.path = here .. "?.lua;" .. package.path
 
--- as far as directive lines are looked for
+-- how far to look for directive lines
 local MAX_SCRIPT_BYTES = 1048576
 
 local function read_script(path)

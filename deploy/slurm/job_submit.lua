@@ -1,5 +1,5 @@
 -- Slurm's job_submit plugin: asks memgate whether a job fits on its GPU. Set up: docs/slurm.md.
--- Settings are in memgate.conf.lua beside this file; the work is done in memgate/gate.lua.
+-- Settings are in memgate.conf.lua next to this file; the work is done in memgate/gate.lua.
 -- If you have a job_submit.lua of your own, docs/slurm.md says what to add to it.
 
 local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
@@ -7,7 +7,7 @@ package.path = here .. "?.lua;" .. package.path
 require("memgate.paths")
 local gate = require("memgate.gate")
 
--- Slurm takes an error, and a result that is not a number, for a yes. So whatever is wrong with
+-- Slurm treats an error, or a result that is not a number, as a yes. So whatever is wrong with
 -- memgate's files, here it is a no; jobs without a description are not affected.
 local function call(name, ...)
   local function run(...) return gate[name](here .. "memgate.conf.lua", ...) end

@@ -1,10 +1,10 @@
--- Settings of memgate's Slurm plugins, read anew for every job: no restart is needed. This file is
+-- Settings of memgate's Slurm plugins, read again for every job: no restart is needed. This file is
 -- data; all settings, and what they mean, are in docs/slurm.md. Users may read it: no key in here.
 return {
   url = "http://127.0.0.1:8080", -- an address, not a name
   key_file = "",                 -- such as "/etc/slurm/memgate.key"; readable by SlurmUser alone
 
-  -- which GPU of `memgate gpus` is meant by --gres=gpu:KIND
+  -- which GPU of `memgate gpus` --gres=gpu:KIND means
   gpu_of_type = {
     a100 = "a100-80",
     h100 = "h100-80",

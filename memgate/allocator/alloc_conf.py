@@ -30,11 +30,11 @@ def parse_alloc_conf(text: str) -> AllocatorConfig:
 
     Raises:
         AllocatorConfigError: with the key and the text PyTorch would stop with.
-        UnsupportedAllocatorError: if PyTorch takes it, and the simulator does not have it.
+        UnsupportedAllocatorError: if PyTorch accepts it, but the simulator does not model it.
     """
     settings = _cut_into_settings(text)
     config = AllocatorConfig()
-    # Upstream reads this key first, wherever it stands: others have minima that depend on it.
+    # Upstream reads this key first, wherever it is: the minima of others depend on it.
     for setting in settings:
         if setting.key == _LARGE_SEGMENT_KEY:
             size = _large_segment_size(setting)
@@ -90,7 +90,7 @@ def _quote(text: str) -> str:
 def _cut_into_settings(text: str) -> list[_Setting]:
     """Cut at ``,:[]``, white space dropped (upstream's ``ConfigTokenizer``).
 
-    As upstream, the tokens where ``:`` and ``,`` should stand are skipped without a look.
+    As upstream, the tokens where ``:`` and ``,`` should be are skipped unchecked.
     """
     tokens = re.findall(r"[,:\[\]]|[^,:\[\]]+", re.sub(r"\s", "", text))
     settings = []
@@ -124,7 +124,7 @@ def _to_size_t(setting: _Setting, token: str) -> int:
     """Read a whole number as C++'s stoull does: the leading digits count, a minus wraps."""
     match = re.match(r"[+-]?[0-9]+", token)
     if match is None:
-        raise setting.error(f"{clip(token)} is no whole number (PyTorch stops with: stoull)")
+        raise setting.error(f"{clip(token)} is not a whole number (PyTorch stops with: stoull)")
     digits = match[0].lstrip("+-0")
     if len(digits) > 20 or int(digits or "0") > UNLIMITED:
         raise setting.error(f"{clip(token)} is out of range (PyTorch stops with: stoull)")
@@ -140,7 +140,7 @@ def _to_double(setting: _Setting) -> float:
         return float.fromhex(match[0])
     match = re.match(_NUMBER, token, re.IGNORECASE)
     if match is None:
-        raise setting.error(f"{clip(token)} is no number (PyTorch stops with: stod)")
+        raise setting.error(f"{clip(token)} is not a number (PyTorch stops with: stod)")
     value = float(match[0])
     vanished = value == 0.0 and re.search("[1-9]", match[0].lower().partition("e")[0])
     exploded = math.isinf(value) and "inf" not in match[0].lower()

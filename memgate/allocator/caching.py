@@ -1,18 +1,18 @@
 """PyTorch's CUDACachingAllocator, decision by decision, without a GPU.
 
 - A request is rounded up to a multiple of 512 bytes (``sizes.round_size``).
-- Up to 1 MiB it belongs to the small pool, whose segments are 2 MiB; else to the large pool.
+- Up to 1 MiB it belongs to the small pool, whose segments are 2 MiB; otherwise to the large pool.
 - The smallest free block that is large enough serves it, the lowest address among equals, and only
   a block of the same stream. If much of the block is left over, it is split.
-- If there is none, a new segment is asked of the device: 20 MiB for requests below 10 MiB, so that
-  several share it, else the request's own size rounded up to 2 MiB.
+- If there is none, the device is asked for a new segment: 20 MiB for requests below 10 MiB, so that
+  several share it, otherwise the request's own size rounded up to 2 MiB.
 - If the device is full, cached memory goes back to it, step by step, and the request is tried again
-  after each step (``malloc``). Only then the program is out of memory.
-- A freed block joins its free neighbours and waits in its pool. Memory goes back to the device
-  under pressure only.
+  after each step (``malloc``). Only then is the program out of memory.
+- A freed block joins its free neighbours and waits in its pool. Memory goes back to the device only
+  under pressure.
 - A block used on other streams waits until they are done: Note [Frees that wait].
 
-Functions bear the names of their upstream counterparts, so that the two can be read side by side:
+Functions have the names of their upstream counterparts, so that the two can be read side by side:
 https://github.com/pytorch/pytorch/blob/v2.14.1/c10/cuda/CUDACachingAllocator.cpp
 
 Known limitations: private pools (CUDA graphs, ``torch.cuda.MemPool``), free-memory callbacks and
@@ -73,7 +73,7 @@ class CachingAllocator:
     # -- requests ----------------------------------------------------------------------------
 
     def malloc(self, size: int, stream: int) -> PoolBlock | OutOfMemory:
-        """Serve a request: from the cache, else from the device, giving cache back if need be."""
+        """Serve a request: from the cache, or from the device, giving cache back if necessary."""
         if self._cuda_events.by_stream:
             self._process_events()
         rounded = round_size(size, self._config)
@@ -240,7 +240,7 @@ class CachingAllocator:
     # A block that ``record_stream`` marked is not reusable when the program frees it: an event is
     # recorded on each stream that uses it, and the block stays active until all have finished. The
     # allocator polls the events at every malloc, and waits for all of them before it gives cached
-    # memory back. Which stream comes first shows in the peaks of ``inactive_split``, and in nothing
+    # memory back. Which stream comes first shows in the peaks of ``inactive_split`` and nowhere
     # else that was compared: ``EventQueues`` keeps upstream's order.
 
     def record_stream(self, block: PoolBlock, stream: int) -> None:
@@ -282,7 +282,7 @@ class CachingAllocator:
     # -- giving cached memory back -----------------------------------------------------------
 
     def empty_cache(self) -> None:
-        """Give back all that can be given back."""
+        """Give back everything that can be given back."""
         self._release_cached_blocks()
 
     def set_memory_fraction(self, fraction: float) -> None:
@@ -336,7 +336,7 @@ class CachingAllocator:
         return True
 
     def _release_cached_blocks(self) -> None:
-        """Give back every segment, and every page, that is all free."""
+        """Give back every segment, and every page, that is entirely free."""
         self._synchronize_and_free_events()
         self._segments.release_blocks(self._large_blocks)
         self._segments.release_blocks(self._small_blocks)

@@ -1,9 +1,9 @@
-"""Vector -> Mismatch...: does the simulator answer what the real allocator answered?
+"""Vector -> Mismatch...: does the simulator give the real allocator's answers?
 
 Every field of a recording's ``expect`` is compared, and the peaks under other placements. Fields
-this module does not know are named in ``Comparison.not_compared``, never passed over in silence.
+this module does not know are named in ``Comparison.not_compared``, never silently skipped.
 
-Two fields of training runs need care. ``oom`` tells whether the *program* died: cuDNN catches an
+Two fields of training runs need care. ``oom`` says whether the *program* died: cuDNN catches an
 out-of-memory and tries less, so failed requests do not imply it, but a death implies one.
 ``oom_message`` is cut off by the recorder: ours must begin with it.
 """
@@ -34,18 +34,18 @@ class Mismatch:
     field: str
     want: Any
     got: Any
-    #: where they part, if the field is a series
+    #: where they diverge, if the field is a series
     event: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What came of one recording."""
+    """The result for one recording."""
 
     id: str
     num_events: int
     mismatches: tuple[Mismatch, ...]
-    #: fields of ``expect`` that nobody taught us to compare
+    #: fields of ``expect`` that we do not know how to compare
     not_compared: tuple[str, ...]
     num_compared: int
 
@@ -75,7 +75,7 @@ def replay_vector(
 
 
 def compare(vector: Vector, replayed: Replay) -> Comparison:
-    """Hold a replay against what was recorded."""
+    """Compare a replay with what was recorded."""
     mismatches = [
         mismatch
         for field, want in vector.expect.items()
@@ -179,9 +179,9 @@ def _compare_min_capacity(
 ) -> list[Mismatch]:
     """The recorded capacity suffices, and one step less does not.
 
-    The recorder took for granted that the peak itself suffices and searched below it, which fails
+    The recorder assumed that the peak itself suffices and searched below it, which fails
     for some expandable segments, with the real allocator as well (docs/allocator.md). There, a
-    recorded capacity that is the peak says only that less does not suffice.
+    recorded capacity equal to the peak says only that less does not suffice.
     """
     capacities = {want: True}
     if want >= _CAPACITY_STEP:
@@ -210,7 +210,7 @@ def _compare_other_placements(vector: Vector, replayed: Replay) -> list[Mismatch
     mismatches = []
     for policy, want in vector.alt_address_policy.items():
         other = replayed
-        if parse_alloc_conf(vector.config).expandable_segments:  # else it makes no difference
+        if parse_alloc_conf(vector.config).expandable_segments:  # otherwise it makes no difference
             other = replay_vector(vector, address_policy=policy)
         stats = other.stats.all
         got: Any = stats.peak_reserved_bytes
@@ -281,5 +281,5 @@ _COMPARE: Mapping[str, _Compare] = {
     "min_capacity_replay": _compare_min_capacity,
 }
 
-#: fields that say how others are to be read, and are no answers themselves
+#: fields that say how to read others, and are not answers themselves
 _DESCRIPTIVE = frozenset({"allocated_every", "per_iteration_fields"})

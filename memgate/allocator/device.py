@@ -8,8 +8,9 @@ Of two free blocks of equal size torch 2.14.1 takes the one whose segment is old
 segments placed downwards in memory, the real allocator gave the same answers in all 401 recordings
 without expandable segments). So addresses are counted upwards in the order of creation, and where a
 driver puts a segment makes no difference. Earlier versions compare addresses, and are modelled
-right as far as the driver hands out rising ones. One thing still goes by real addresses: the search
-for the lowest empty stretch among several expandable segments. ``AddressPolicy`` places those.
+correctly as long as the driver hands out rising ones. One thing still depends on real addresses:
+the search for the lowest empty stretch among several expandable segments. ``AddressPolicy`` places
+those.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class AddressPolicy(StrEnum):
     UP = "up"
     #: below all earlier ones
     DOWN = "down"
-    #: where a range of the same size was given back, the lowest such, else above all earlier ones
+    #: the lowest place where a range of this size was given back, else above all earlier ones
     REUSE = "reuse"
 
 
@@ -34,7 +35,7 @@ _BASE_ADDRESS = 1 << 58
 
 
 class Device:
-    """Memory books of one GPU."""
+    """The memory accounts of one GPU."""
 
     __slots__ = (
         "_bottom",
@@ -55,7 +56,7 @@ class Device:
     ) -> None:
         """Make a device of ``capacity_bytes``, of which ``context_bytes`` are taken by others."""
         self.capacity_bytes = capacity_bytes
-        #: what is left; below zero if others take more than there is
+        #: what is left; negative if others take more than there is
         self.free_bytes = capacity_bytes - context_bytes
         self._policy = address_policy
         self._top = self._highest = self._bottom = _BASE_ADDRESS
@@ -63,7 +64,7 @@ class Device:
         self._released: dict[int, list[int]] = {}
 
     def malloc(self, size: int) -> int | None:
-        """Return the address of ``size`` new bytes, or None if they are not there."""
+        """Return the address of ``size`` new bytes, or None if there are not enough."""
         return self.next_address(size) if self.create_pages(size) else None
 
     def next_address(self, size: int) -> int:
@@ -76,7 +77,7 @@ class Device:
         self.release_pages(size)
 
     def create_pages(self, size: int) -> bool:
-        """Take ``size`` bytes of memory without an address; False if they are not there."""
+        """Take ``size`` bytes of memory that have no address yet; False if there are not enough."""
         if size > self.free_bytes:
             return False
         self.free_bytes -= size

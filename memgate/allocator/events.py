@@ -2,9 +2,9 @@
 
 Upstream keeps a queue per stream in a hash table and walks the table. The order of the walk is an
 accident of hashing, but it decides which of two neighbours is free first, and so how many bytes are
-stranded for a moment between the two; the peaks of ``inactive_split`` show it. To match
-recordings to the byte the walk is repeated here: Fibonacci hashing into a power-of-two table that
-doubles when half full (c10/util/flat_hash_map.h), over the handles that the recordings used.
+stranded for a moment between the two; the peaks of ``inactive_split`` show it. To match recordings
+to the byte, the walk is repeated here: Fibonacci hashing into a power-of-two table that doubles
+when half full (c10/util/flat_hash_map.h), over the handles that the recordings used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class EventQueues:
     __slots__ = ("_table_bits", "by_stream")
 
     def __init__(self) -> None:
-        #: empty as long as nothing waits, which is nearly always: ``malloc`` looks here first
+        #: empty while nothing waits, which is nearly always: ``malloc`` looks here first
         self.by_stream: dict[int, list[PoolBlock]] = {}
         self._table_bits = 2
 

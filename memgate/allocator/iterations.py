@@ -1,6 +1,6 @@
 """Replay, figures per iteration -> where each iteration of a training run ended.
 
-A recorded training run tells what was allocated and reserved at the end of each iteration, and the
+A recorded training run says what was allocated and reserved at the end of each iteration, and the
 peaks so far, but not at which events iterations ended. The earliest events that fit are found:
 since the peaks only grow, an earlier choice never spoils a later one.
 """

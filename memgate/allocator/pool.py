@@ -56,7 +56,7 @@ class PoolBlock:
         self.requested_size = 0
         self.pool = pool
         self.ptr = ptr
-        #: where ``FreeBlocks`` sorts it, as long as it is in there
+        #: where ``FreeBlocks`` sorts it, while it is in there
         self.rank = 0
         #: the program holds it
         self.allocated = False
@@ -68,7 +68,7 @@ class PoolBlock:
         self.event_count = 0
         #: the pool's ``get_free_blocks_call_count`` when the block was freed
         self.gc_count_base = 0
-        #: other streams that use it, by ``record_stream``; None as long as there are none
+        #: other streams that use it, by ``record_stream``; None if there are none
         self.stream_uses: dict[int, None] | None = None
         self.expandable_segment = expandable_segment
 
@@ -83,7 +83,7 @@ class PoolBlock:
         return not self.allocated and not self.event_count and not self.stream_uses
 
     def splice(self, before: PoolBlock | None, after: PoolBlock | None) -> None:
-        """Hang the block between two neighbours."""
+        """Link the block between two neighbours."""
         if before is not None:
             before.next = self
         self.prev = before
@@ -194,7 +194,7 @@ class BlockPool:
         self.blocks[block.stream].remove(block)
 
     def try_merge_blocks(self, dst: PoolBlock, src: PoolBlock | None) -> int:
-        """Join a free neighbour into ``dst``; return the neighbour's size, 0 if it cannot be."""
+        """Join a free neighbour into ``dst``; return the neighbour's size, or 0 if not possible."""
         # ``is_free``, written out: this is done for two neighbours at every free
         if src is None or src.allocated or src.event_count or src.stream_uses:
             return 0

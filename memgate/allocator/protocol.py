@@ -26,7 +26,7 @@ class SegmentAction(StrEnum):
 
     @property
     def takes_memory(self) -> bool:
-        """The device gives; else it gets back."""
+        """The device gives memory; otherwise it gets memory back."""
         return self in (SegmentAction.SEGMENT_ALLOC, SegmentAction.SEGMENT_MAP)
 
 
@@ -127,4 +127,4 @@ class Allocator(Protocol[BlockT]):
         """Return all memory held from the device, by address."""
 
     def check_invariants(self) -> None:
-        """Raise ``SimulationError`` if the books contradict each other. Slow: for tests."""
+        """Raise ``SimulationError`` if the accounts contradict each other. Slow: for tests."""

@@ -1,4 +1,4 @@
-"""Stage 5: Timeline -> Replay. Feeds the events of a program to an allocator and keeps the story.
+"""Stage 5: Timeline -> Replay. Feeds a program's events to an allocator and records the results.
 
 It decides nothing about memory: that is the allocator's job. It tracks which block belongs to which
 id, what happened at which event, and where the program would have died.
@@ -145,7 +145,7 @@ class _Player:
         )
 
     def play(self, events: Sequence[TimelineEvent]) -> Replay:
-        """Feed all events to the allocator, or as many as the program lives to make."""
+        """Feed the events to the allocator, all of them or until the program dies."""
         totals = self.allocator.stats.all
         allocated_series, active_series = array("q"), array("q")
         for index, event in enumerate(events):
@@ -175,7 +175,7 @@ class _Player:
     def _alloc(self, event: Alloc) -> None:
         block_id, size = event.block_id, event.size_bytes
         if block_id in self.live:
-            raise self._contradiction(event, f"id {block_id} is allocated already")
+            raise self._contradiction(event, f"id {block_id} is already allocated")
         block = self.allocator.malloc(size, event.stream) if size else None
         if isinstance(block, OutOfMemory):
             if block_id not in self.dispensable:

@@ -1,7 +1,7 @@
 """Segments: memory taken from the device for a pool, and given back to it.
 
-The lower half of the caching allocator. It does as it is told: which block serves a request, and
-when cached memory goes back, is decided in ``caching.py``.
+The lower half of the caching allocator. It only does what it is told: which block serves a request,
+and when cached memory goes back, is decided in ``caching.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Segments:
         block.pool.erase(block)
 
     def release_blocks(self, pool: BlockPool) -> None:
-        """Give back every segment of a pool that is all free, and every free page."""
+        """Give back every segment of a pool that is entirely free, and every free page."""
         to_unmap: list[PoolBlock] = []
         for block in pool.all_blocks():
             if block.expandable_segment is not None:
@@ -70,7 +70,7 @@ class Segments:
     def try_allocate_expandable_block(
         self, pool: BlockPool, size: int, stream: int
     ) -> PoolBlock | None:
-        """Grow an expandable segment until a free block of ``size`` is there; None if it cannot."""
+        """Grow an expandable segment until it has a free block of ``size``; None if it cannot."""
         candidate = self._find_expandable_block(pool, size, stream)
         if not candidate.mapped and not self._map_block(candidate, min(candidate.size, size)):
             return None
@@ -155,7 +155,7 @@ class Segments:
         return True
 
     def _release_expandable_segment(self, block: PoolBlock) -> None:
-        """Give back the address range of an expandable segment that holds no page any more."""
+        """Give back the address range of an expandable segment that no longer holds any page."""
         assert block.expandable_segment is not None
         assert not block.mapped
         assert block.size == block.expandable_segment.size
@@ -169,7 +169,7 @@ class Segments:
 
 
 def _has_available_address_space(block: PoolBlock | None, size: int) -> bool:
-    """Tell whether free and empty blocks from ``block`` on add up to ``size``."""
+    """Say whether free and empty blocks from ``block`` on add up to ``size``."""
     found = 0
     while found < size and block is not None and block.is_free:
         found += block.size

@@ -64,7 +64,7 @@ def get_allocation_size(size: int, config: AllocatorConfig) -> int:
 
 
 def should_split(remaining: int, size: int, is_small: bool, config: AllocatorConfig) -> bool:
-    """Tell whether what remains of a block is kept apart once ``size`` is taken from it."""
+    """Say whether what remains of a block is split off once ``size`` is taken from it."""
     if is_small or config.expandable_segments:
         return remaining >= MIN_BLOCK_SIZE
     return size < config.max_split_size and remaining > SMALL_SIZE

@@ -70,7 +70,7 @@ class PoolStats:
     requested_bytes: int
     peak_requested_bytes: int
     # Blocks that the program freed and a stream still uses. Active is allocated plus waiting, so
-    # its peak is that of allocated unless something waits: only then it is tracked.
+    # its peak is that of allocated unless something waits: only then is it tracked.
     _waiting: int
     #: SUM: bytes that the program freed and a stream still uses
     waiting_bytes: int
@@ -116,7 +116,7 @@ class PoolStats:
             self._note_active_peak()
 
     def block_freed(self, size: int, requested: int) -> None:
-        """The program gave a block back, and nobody else uses it."""
+        """The program gave a block back, and nothing else uses it."""
         self.allocation -= 1
         self.allocated_bytes -= size
         self.requested_bytes -= requested

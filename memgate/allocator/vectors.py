@@ -1,4 +1,4 @@
-"""Bytes -> Vector...: recordings of what the real CUDACachingAllocator did, one JSON object a line.
+"""Bytes -> Vector...: recordings of the real CUDACachingAllocator, one JSON object per line.
 
 Two kinds share the format: synthetic sequences, and training runs taken from PyTorch's own
 allocation trace. Which fields they have is in docs/allocator.md. Comparing them with a replay is
@@ -24,7 +24,7 @@ from memgate.errors import VectorFormatError
 from memgate.timeline import Timeline, TimelineEvent
 from memgate.units import MIB, clip, format_size
 
-#: a record of a million events takes about 30 MiB; a longer line is no record
+#: a record of a million events takes about 30 MiB; a longer line is not a record
 MAX_LINE_BYTES = 256 * MIB
 
 #: a petabyte: more than any device has, and little enough for 64-bit arithmetic
@@ -71,16 +71,16 @@ class Expectation(Struct, kw_only=True):
     segment_events: list[tuple[Count, SegmentAction, Count, Count]] | UnsetType = UNSET
     #: [event, reserved bytes after it]
     reserved_changes: list[tuple[Count, Count]] | UnsetType = UNSET
-    #: allocated and active bytes are told after events 0, n, 2n, ...; this is n
+    #: allocated and active bytes are given after events 0, n, 2n, ...; this is n
     allocated_every: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     allocated_after: list[Count] | UnsetType = UNSET
     active_after: list[Count] | UnsetType = UNSET
-    #: a request failed; of a training run: the program died of it
+    #: a request failed; for a training run: the program died of it
     oom: bool | UnsetType = UNSET
     oom_at_event: Count | UnsetType | None = UNSET
     #: events that raised
     ooms: list[Count] | UnsetType = UNSET
-    #: of the request that the program died of, cut off
+    #: for the request that the program died of, cut off
     oom_message: str | UnsetType | None = UNSET
     oom_messages: list[str] | UnsetType = UNSET
     #: after each iteration [allocated, its peak so far, reserved, its peak so far]
@@ -91,7 +91,7 @@ class Expectation(Struct, kw_only=True):
 
 
 class Vector(Struct, frozen=True, kw_only=True):
-    """One recording. Fields that only tell how it was made are not read."""
+    """One recording. Fields that only say how it was made are not read."""
 
     id: str
     #: the allocator setting string

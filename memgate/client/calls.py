@@ -21,7 +21,7 @@ from memgate.spec_text import read_job_bytes
 
 #: how long one request may wait for an answer; then it is asked again
 MAX_POLL_SECONDS = 30.0
-#: what a request takes beside waiting for the answer
+#: what a request takes besides waiting for the answer
 _SLACK_SECONDS = 30.0
 
 Job = JobSpec | Mapping[str, Any]
@@ -55,7 +55,7 @@ class HttpCall:
 
 
 def ask_estimate(asked: Asked, gpu: Gpu, *, engine: EngineName, allocator: str) -> HttpCall:
-    """Ask about a job, or about the job of a trace; a file is either, by its content."""
+    """Ask about a job, or about the job of a trace; a file's content says which it is."""
     name = "trace.json"
     if isinstance(asked, str | Path):
         name = Path(asked).name
@@ -111,7 +111,7 @@ def read_job(job_id: str, wait: float = 0.0) -> HttpCall:
 
 
 def report(outcome: OutcomeCreate) -> HttpCall:
-    """Tell what a job really took."""
+    """Report what a job really took."""
     call = _question("/outcomes", outcome.model_dump(exclude_none=True))
     return replace(call, is_repeatable=False)  # each counts
 
@@ -130,7 +130,7 @@ def _plain(value: Job | Gpu) -> Any:
 
 
 class Pages:
-    """The pages of a list; a job that moves to the next page meanwhile is seen once."""
+    """The pages of a list; a job that moves to the next page in the meantime is seen once."""
 
     def __init__(self, *, state: JobState | None, kind: WorkKind | None) -> None:
         self._asked = {"state": state, "kind": kind}

@@ -106,10 +106,10 @@ class _Connection(Generic[Http]):
 
 
 def find_server(url: str | None, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """Return where the server is and what to show it; ``MEMGATE_URL`` and ``MEMGATE_API_KEY``.
+    """Return the server's address and the key to send it: ``MEMGATE_URL`` and ``MEMGATE_API_KEY``.
 
     Raises:
-        InputError: if nobody says where.
+        InputError: if no address is given.
     """
     url = url or os.environ.get("MEMGATE_URL")
     if not url:
@@ -146,7 +146,7 @@ class Client(_Connection[httpx2.Client]):
         self.close()
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._http.close()
 
     def _run(self, talk: Talk[T]) -> T:
@@ -181,15 +181,15 @@ class Client(_Connection[httpx2.Client]):
         Args:
             asked: a job (``JobSpec`` or dict), the path of a file (a job spec or a profiler trace,
                 told apart by their content), or the bytes of a trace.
-            gpu: a name of the catalogue, or a description of one.
-            engine: ``auto``, ``phantom`` or ``profile``; of no meaning for a trace.
-            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace; a job says it itself.
+            gpu: a name from the catalogue, or a description of a GPU.
+            engine: ``auto``, ``phantom`` or ``profile``; ignored for a trace.
+            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace; a job has its own.
             wait: how many seconds to wait for the answer.
         """
         return self._run(self._estimate(asked, gpu, engine, allocator, wait))
 
     def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
-        """Ask the same without waiting; return the id of the job, for ``job``."""
+        """Ask the same without waiting; return the job's id, for ``job``."""
         return self._run(self._submit(asked, gpu, engine))
 
     def fit(
@@ -205,7 +205,7 @@ class Client(_Connection[httpx2.Client]):
         return self._run(self._max_batch(job, gpu, engine, wait))
 
     def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
-        """Return a job as far as it has come; waits for up to half a minute."""
+        """Return a job in its current state; waits up to half a minute for it to finish."""
         return self._run(self._job(job_id, wait))
 
     def jobs(
@@ -259,7 +259,7 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         await self.close()
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def _run(self, talk: Talk[T]) -> T:
@@ -289,11 +289,11 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         allocator: str = "",
         wait: float = DEFAULT_WAIT_SECONDS,
     ) -> ServedEstimate:
-        """Ask whether a job fits on a GPU; arguments as of ``Client.estimate``."""
+        """Ask whether a job fits on a GPU; takes the arguments of ``Client.estimate``."""
         return await self._run(self._estimate(asked, gpu, engine, allocator, wait))
 
     async def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
-        """Ask the same without waiting; return the id of the job, for ``job``."""
+        """Ask the same without waiting; return the job's id, for ``job``."""
         return await self._run(self._submit(asked, gpu, engine))
 
     async def fit(
@@ -309,7 +309,7 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         return await self._run(self._max_batch(job, gpu, engine, wait))
 
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
-        """Return a job as far as it has come; waits for up to half a minute."""
+        """Return a job in its current state; waits up to half a minute for it to finish."""
         return await self._run(self._job(job_id, wait))
 
     async def jobs(

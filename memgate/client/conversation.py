@@ -1,8 +1,8 @@
 """What a client says and hears, without doing it: sending, retries, waiting for an answer.
 
 Each function is a conversation: a generator that yields what to do next (a ``HttpCall`` to make, a
-``Pause`` to take) and is sent the response. ``clients`` holds the two that do it, one blocking, one
-not. Light to import: no torch, no FastAPI, no queue.
+``Pause`` to take) and is sent the response. ``clients`` has the two classes that do it, one
+blocking, one not. Light to import: no torch, no FastAPI, no queue.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from memgate.report import Estimate
 from memgate.schemas import ADVICE_HEADER, PENDING, Problem
 from memgate.validation import explain_errors
 
-#: a server that wants to be left alone for longer is not waited for
+#: a server that asks for a longer pause is not waited for
 _MAX_PAUSE_SECONDS = 60.0
-#: between tries when nobody says how long
+#: between tries when the server does not say how long
 _FIRST_PAUSE_SECONDS = 0.25
 
 _NOTHING_WAS_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
@@ -40,16 +40,16 @@ T = TypeVar("T")
 
 
 class ServedEstimate(Estimate):
-    """An estimate of a server: it has an ``id``, to which outcomes are reported."""
+    """An estimate from a server: it has an ``id``, for which outcomes are reported."""
 
     id: str
     is_advice_pending: bool = Field(default=False, exclude=True)
-    """A worker still looks for a batch that fits: ask again for it. The decision stands."""
+    """A worker is still looking for a batch that fits: ask again for it. The decision stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Time to let pass."""
+    """A time to wait."""
 
     seconds: float
 
@@ -108,7 +108,7 @@ def send(call: HttpCall, policy: RetryPolicy) -> Talk[httpx2.Response]:
 def _retry_after(response: httpx2.Response, otherwise: float) -> float:
     try:
         return max(0.0, float(response.headers["retry-after"]))
-    except (KeyError, ValueError):  # none, or a date, which memgate does not send
+    except (KeyError, ValueError):  # missing, or a date, which memgate does not send
         return otherwise
 
 
@@ -149,11 +149,11 @@ def _check(kind: type[T], content: bytes) -> T:
 
 
 def ask(kind: type[BaseModel], call: HttpCall, wait: float, policy: RetryPolicy) -> Talk[Any]:
-    """Put a question, and wait for the answer, with its advice, however long the queue is.
+    """Ask a question and wait for the answer, with its advice, however long the queue is.
 
     Raises:
-        NotDoneError: if there is no answer in time; one without its advice is an answer.
-        AnswerError: if there is none ever, and why.
+        NotDoneError: if there is no answer in time; an answer without its advice counts.
+        AnswerError: if there will never be one, with the reason.
     """
     deadline = policy.clock() + wait
     response = yield from send(call.waiting(min(wait, MAX_POLL_SECONDS)), policy)
@@ -177,7 +177,7 @@ class _Known(NamedTuple):
 
 
 def _await_answer(job_id: str, deadline: float, policy: RetryPolicy) -> Talk[_Known | None]:
-    """Look at a job until it is over; None if it is not in time."""
+    """Poll a job until it has ended; None if it does not end in time."""
     while (left := deadline - policy.clock()) > 0:
         response = yield from send(read_job(job_id, left), policy)
         record = _check(JobRecord, response.content)
@@ -191,7 +191,7 @@ def _await_answer(job_id: str, deadline: float, policy: RetryPolicy) -> Talk[_Kn
 
 
 def _await_advice(job_id: str, known: _Known, deadline: float, policy: RetryPolicy) -> Talk[_Known]:
-    """Look at a job until its advice is there; without it, what was known is the answer."""
+    """Poll a job until its advice is there; without advice, return the answer as it was."""
     try:
         while known.is_advice_pending:
             fresh = yield from _await_answer(job_id, deadline, policy)
@@ -210,7 +210,7 @@ def _is_advice_pending(response: httpx2.Response) -> bool:
 
 
 def submit(call: HttpCall, policy: RetryPolicy) -> Talk[str]:
-    """Put a question, and return the id of its job."""
+    """Ask a question and return the id of its job."""
     response = yield from send(call, policy)
     return response.headers.get("location", "").rpartition("/")[2]
 

@@ -37,7 +37,7 @@ class AnswerError(ClientError):
         self.detail = detail
         if fault is not None:
             self.fault = fault
-        #: of HTTP; None if it was read from the record of a failed job
+        #: the HTTP status; None if it was read from the record of a failed job
         self.status = status
         #: id of the job that failed
         self.job = job
@@ -62,6 +62,6 @@ class NotDoneError(ClientError):
 
     def __init__(self, job: str, seconds: float) -> None:
         super().__init__(
-            f"job {job} was not done after {seconds:g} s; it goes on: ask for it later"
+            f"job {job} was not done after {seconds:g} s; it is still running: ask for it later"
         )
         self.job = job

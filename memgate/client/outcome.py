@@ -1,4 +1,4 @@
-"""Two lines in a training script, and memgate learns how right it was.
+"""Two lines in a training script, and memgate learns how accurate it was.
 
     from memgate import report_when_done
     report_when_done(job_id, "http://memgate:8080")
@@ -6,15 +6,15 @@
 When the script ends, the most that PyTorch's allocator reserved is reported as the outcome of
 the estimate ``job_id``. Standard library only, so that it runs wherever the script does; it reads
 the torch that the script has imported and never imports one. Whatever goes wrong is one line on
-standard error: a training run must not fail for it.
+standard error: a training run must not fail because of it.
 
-The report is sent by a process of its own. At the end of an interpreter no thread can be started,
-and there is no other way to be done after five seconds for certain: looking up a host's name cannot
-be interrupted.
+The report is sent by a separate process. When an interpreter exits no thread can be started, and
+there is no other way to be sure to finish within five seconds: a host name lookup cannot be
+interrupted.
 
 Known limitations: the CUDA context is not measured (``is_reserved_only``). Of several processes,
-the first reports (``RANK``). A script that ends with an error other than out-of-memory, or is
-killed, reports nothing: its peak may have been still to come.
+only the first reports (``RANK``). A script that ends with an error other than out-of-memory, or is
+killed, reports nothing: it may not have reached its peak.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def report_when_done(job_id: str, url: str | None = None, *, api_key: str | None
 
 
 class _Watch:
-    """Waits for the end of this process."""
+    """Waits for this process to end."""
 
     def __init__(self, job_id: str, url: str, api_key: str) -> None:
         self._job_id = job_id
@@ -63,23 +63,23 @@ class _Watch:
         self._error: BaseException | None = None
 
     def on_error(self, kind: Any, error: BaseException, traceback: Any) -> None:
-        """Remember what the script died of; what shows it is called as before."""
+        """Remember what the script died of; the previous hook is still called to show it."""
         self._error = error
         self._hook_before(kind, error, traceback)
 
     def on_end(self) -> None:
         """Report."""
-        if os.getpid() != self._process:  # of a fork: not the one that trained
+        if os.getpid() != self._process:  # a fork, not the process that trained
             return
         try:
             problem = self._report()
-        except Exception as error:  # torch's, the system's: the script is done, and did well
+        except Exception as error:  # torch's or the system's: the script itself has succeeded
             problem = f"{type(error).__name__}: {error}".splitlines()[0]
         if problem:
             sys.stderr.write(f"memgate: no outcome was reported: {problem}\n")
 
     def _report(self) -> str | None:
-        """Measure and send; return what is in the way, if anything is."""
+        """Measure and send; return what prevents it, if anything does."""
         if not self._url:
             return "no server is named: give its URL, or set MEMGATE_URL"
         torch = sys.modules.get("torch")
@@ -102,7 +102,7 @@ class _Watch:
 
 
 def _ran_out(error: BaseException | None, torch: Any) -> bool:
-    """Tell whether an error is PyTorch's out-of-memory, or came of one."""
+    """Say whether an error is PyTorch's out-of-memory, or was caused by one."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, torch.cuda.OutOfMemoryError):
@@ -113,7 +113,7 @@ def _ran_out(error: BaseException | None, torch: Any) -> bool:
 
 
 def _send_from_another_process(url: str, api_key: str, outcome: dict[str, Any]) -> str | None:
-    """Send a report; the key goes through a pipe, where no list of processes shows it."""
+    """Send a report; the key goes through a pipe, so that process listings do not show it."""
     message = json.dumps({"url": url, "api_key": api_key, "outcome": outcome})
     try:
         sent = subprocess.run(
@@ -133,7 +133,7 @@ def _send_from_another_process(url: str, api_key: str, outcome: dict[str, Any]) 
 
 
 def main() -> None:
-    """Send what standard input says; told apart by the exit status."""
+    """Send what standard input says; the exit status reports whether that worked."""
     message = json.load(sys.stdin)
     headers = {"Content-Type": "application/json"}
     if message["api_key"]:

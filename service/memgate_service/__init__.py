@@ -1,1 +1,1 @@
-"""The doors of memgate: the command line, and the HTTP service once it exists."""
+"""The doors of memgate: the command line, the HTTP service, and the gates of clusters."""

@@ -15,7 +15,7 @@ dashboard: Dashboard = app.state.dashboard
 
 
 def stop() -> None:
-    """Let nobody wait, nor watch, for much longer."""
+    """Let waiting clients and live pages end soon."""
     deps.waiters.stop()
     dashboard.hub.stop()
 

@@ -15,7 +15,7 @@ from memgate_worker.queue.settings import QueueSettings
 
 
 class ServiceSettings(AdmissionSettings, QueueSettings):
-    """Where the service listens, whom it lets in and how much it takes."""
+    """Where the service listens, whom it lets in and how much it accepts."""
 
     host: str = "127.0.0.1"
     """Address to listen on; ``MEMGATE_HOST``."""
@@ -24,19 +24,19 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     """Port to listen on; ``MEMGATE_PORT``. 0: any that is free; the log says which."""
 
     listen_fd: Annotated[int, Field(ge=3)] | None = None
-    """Number of an open socket to listen on, in place of a host and port of its own;
+    """Number of an open socket to listen on, instead of a host and port;
     ``MEMGATE_LISTEN_FD``. ``memgate up`` and systemd's socket units hand one over."""
 
     serve: Literal["all", "webhooks"] = "all"
-    """``webhooks``: nothing but those of Kubernetes, and without keys, since an API server shows
-    none; let nobody else reach it. ``MEMGATE_SERVE``."""
+    """``webhooks``: only those of Kubernetes, and without keys, since an API server sends none; let
+    nobody else reach it. ``MEMGATE_SERVE``."""
 
     api_keys: Literal["auto", "required", "off"] = "auto"
     """Whether callers need a key; ``MEMGATE_API_KEYS``. ``auto``: unless it listens on loopback."""
 
     allowed_hosts: str = ""
-    """Names, with commas, by which it may be asked for while no keys are needed, beside those of
-    this machine; ``MEMGATE_ALLOWED_HOSTS``. For a proxy that lets in whom it knows."""
+    """Host names, comma-separated, that requests may use while no keys are needed, besides those of
+    this machine; ``MEMGATE_ALLOWED_HOSTS``. For a proxy that authenticates callers itself."""
 
     tls_certificate: Path | None = None
     """File with the certificate chain, PEM; ``MEMGATE_TLS_CERTIFICATE``."""
@@ -48,26 +48,26 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     """What a key may ask for; ``MEMGATE_RATE_LIMIT``. Nothing is limited where keys are off."""
 
     max_body_bytes: Annotated[int, Field(ge=1024)] = MIB
-    """Longest request that is no upload; ``MEMGATE_MAX_BODY_BYTES``."""
+    """The longest request that is not an upload; ``MEMGATE_MAX_BODY_BYTES``."""
 
     max_upload_bytes: Annotated[int, Field(ge=1024)] = 256 * MIB
-    """Longest upload, packed or not; ``MEMGATE_MAX_UPLOAD_BYTES``."""
+    """The longest upload, compressed or not; ``MEMGATE_MAX_UPLOAD_BYTES``."""
 
     body_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
     """How long a client may take to send a request; ``MEMGATE_BODY_TIMEOUT_SECONDS``."""
 
     max_wait_seconds: Annotated[float, Field(ge=0)] = 60.0
-    """Longest that ``Prefer: wait`` may ask for; ``MEMGATE_MAX_WAIT_SECONDS``."""
+    """The longest that ``Prefer: wait`` may ask for; ``MEMGATE_MAX_WAIT_SECONDS``."""
 
     max_waiting: Annotated[int, Field(ge=0)] = 512
-    """How many clients may wait at a time; ``MEMGATE_MAX_WAITING``."""
+    """How many clients may wait at the same time; ``MEMGATE_MAX_WAITING``."""
 
     max_viewers: Annotated[int, Field(ge=0)] = 64
-    """How many pages may be live at a time; ``MEMGATE_MAX_VIEWERS``."""
+    """How many pages may be live at the same time; ``MEMGATE_MAX_VIEWERS``."""
 
     @property
     def needs_keys(self) -> bool:
-        """Callers must show a key."""
+        """Callers must send a key."""
         return self.serve == "all" and self._asks_for_keys
 
     @property

@@ -295,7 +295,7 @@ def test_everything_can_be_reached_with_the_keyboard(page: Page, site: Site) -> 
     """The first stop leads past the navigation; the chart and the layers are stops like others."""
     page.goto(f"/ui/jobs/{site.estimate()}")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "To the content"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     stops = []
     for _ in range(60):
         page.keyboard.press("Tab")

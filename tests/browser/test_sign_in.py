@@ -59,7 +59,7 @@ def test_nobody_sees_a_page_without_a_key(
     page.get_by_label("API key").fill("mg_00000000_wrong")
     page.get_by_role("button", name="Sign in").click()
 
-    expect(page.get_by_role("alert")).to_contain_text("no key that is in force")
+    expect(page.get_by_role("alert")).to_contain_text("not a valid key")
     check(page)
     watched.errors.clear()  # 401 is told to the console; it is what was to be seen
 

@@ -125,7 +125,7 @@ def test_accelerators_are_found_in_the_catalogue(example: str, accelerator: str,
 @pytest.mark.parametrize("example", ["ray_submit.py", "skypilot_policy.py"])
 def test_an_accelerator_that_is_not_known_is_said_to_be(example: str) -> None:
     """Not guessed."""
-    with pytest.raises(Exception, match=r"catalogue|memgate knows no"):
+    with pytest.raises(Exception, match=r"catalogue|memgate does not know"):
         _load(example, sky=_SKY)["find_gpu_name"]("TPU-V4")
 
 

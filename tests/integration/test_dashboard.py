@@ -154,7 +154,7 @@ def test_the_overview_shows_what_is_stored(client: TestClient) -> None:
 
     assert f'href="/ui/jobs/{record.id}"' in page
     assert '<span data-live="admit">1</span>' in page
-    assert "No worker is there" in page
+    assert "There are no workers" in page
 
 
 def test_viewers_share_what_is_read(client: TestClient) -> None:

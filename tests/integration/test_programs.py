@@ -310,7 +310,7 @@ def test_a_job_outlives_everything_and_ctrl_c_ends_all(tmp_path: Path) -> None:
         beside = [*second.command[:-1], "0"]
         refused = subprocess.run(beside, capture_output=True, text=True, check=False)
         assert refused.returncode == 2
-        assert "is up in" in refused.stderr
+        assert "is already up in" in refused.stderr
         path = f"/jobs/{accepted['id']}"
         wait_until(
             lambda: second.ask("GET", path, wait=5)[1]["state"] == "done", 180, "never answered"

@@ -34,7 +34,7 @@ DOORS = {
 
 #: middleware, settings, errors, metrics, units, logs: around every request
 AROUND = re.compile(
-    r"(middleware|protocol|rate_limits|serving|settings|alloc_conf|config|errors|metrics|tally|units|logs|decision"
+    r"(middleware|protocol|rate_limits|serving|settings|alloc_conf|config|errors|metrics|cache_counter|units|logs|decision"
     r"|mistakes|near_names|variables|main|version)\.py$"
 )
 

@@ -1,1 +1,1 @@
-"""What runs jobs: torch and the queue live here and nowhere else. Empty until an engine exists."""
+"""What runs jobs: torch and the queue live here and nowhere else."""

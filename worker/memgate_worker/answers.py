@@ -1,6 +1,6 @@
-"""Work -> its answer: the engines, kept warm, and the timelines that earlier questions left.
+"""Work -> its answer, from engines that are kept warm and timelines of earlier questions.
 
-Nothing here knows of queues; ``tasks`` does. What makes two runs the same is in
+Nothing here knows about queues; ``tasks`` does. What makes two runs the same is in
 ``memgate.run_key``.
 """
 
@@ -50,7 +50,7 @@ class EngineAnswerer:
     def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
         self._store = store
         self._settings = settings
-        #: by name, and what they are an engine of
+        #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
 
@@ -72,7 +72,7 @@ class EngineAnswerer:
         self._run(job, CATALOGUE["a100-40"], engine)
 
     def answer(self, work: Work) -> WorkAnswer:
-        """Answer a question without advice: a caller that needs the decision need not wait for it.
+        """Answer a question without advice, so that callers need not wait for advice.
 
         Raises:
             MemgateError: if there is no answer; its ``fault`` says whose fault that is.
@@ -95,7 +95,7 @@ class EngineAnswerer:
         )
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
-        """Add to a rejection which batch would be admitted; None if none was found in time.
+        """Add the batch that would be admitted to a rejection; None if none was found in time.
 
         Raises:
             MemgateError: if a smaller batch cannot be run.
@@ -163,7 +163,7 @@ class EngineAnswerer:
         return known
 
     def _engine(self, name: str, runtime: Runtime, made_by: EngineIdentity) -> Engine:
-        """Return an engine of the runtime as it is now, started when it is first needed."""
+        """Return an engine for the runtime as it is now, started when it is first needed."""
         started = {other for _, other in self._engines if other.runtime.name == runtime.name}
         if started - {made_by}:  # libraries, or cuDNN, were installed since it was started
             self.stop_engines()

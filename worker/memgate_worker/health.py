@@ -13,14 +13,14 @@ from rq.serializers import JSONSerializer
 
 from memgate_worker.queue.settings import QueueSettings
 
-#: how long a worker is remembered after it reported in; it does so four times in that time
+#: how long a worker is remembered after reporting in; it does so four times in that time
 WORKER_TTL_SECONDS = 40
 
 MAX_SILENCE = timedelta(seconds=WORKER_TTL_SECONDS)
 
 
 def worker_is_alive(redis_url: str, *, now: datetime) -> bool:
-    """Tell whether a worker of this host reported in lately."""
+    """Say whether a worker of this host reported in lately."""
     connection = Redis.from_url(redis_url, socket_connect_timeout=2, socket_timeout=2)
     workers = Worker.all(connection=connection, serializer=JSONSerializer)
     return any(
@@ -32,7 +32,7 @@ def worker_is_alive(redis_url: str, *, now: datetime) -> bool:
 
 
 def main() -> None:
-    """Exit 0 if a worker of this host is alive, else 1."""
+    """Exit 0 if a worker of this host is alive, otherwise 1."""
     try:
         alive = worker_is_alive(QueueSettings.from_environment().redis_url, now=datetime.now(UTC))
     except RedisError as error:

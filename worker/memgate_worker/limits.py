@@ -1,4 +1,4 @@
-"""What a job's own process may take of this machine."""
+"""How much of this machine a job's own process may take."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from memgate.units import GIB, format_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLimits:
-    """What the process of a job, and what it starts, may take."""
+    """How much a job's process, and what it starts, may take."""
 
     seconds: float = 600.0
     memory_bytes: int = 8 * GIB
 
     @classmethod
     def of(cls, timeout_seconds: float | None, host_memory_bytes: int | None) -> RunLimits:
-        """Return the limits that a caller gave, and the defaults of the others.
+        """Return the limits that a caller gave, with defaults for the others.
 
         Raises:
             InputError: if one of them is not above 0.
@@ -35,14 +35,14 @@ class RunLimits:
 
     @property
     def allowed_memory(self) -> str:
-        """The limit on memory, whose it is, and what raises it: the end of a sentence."""
+        """The memory limit, whose it is, and how to raise it: the end of a sentence."""
         return (
             f"{format_size(self.memory_bytes)}, which is memgate's limit and not the job's fault;"
             " allow more with --host-memory GIB (of workers: MEMGATE_JOB_MEMORY_BYTES)"
         )
 
     def exceeded_by(self, error: MemgateError) -> dict[str, float]:
-        """Return the limit that a job has exceeded, by name; nothing if it is another error."""
+        """Return the limit that a job has exceeded, by name; empty for another error."""
         if isinstance(error, HostMemoryError):
             return {"memory_bytes": self.memory_bytes}
         return {"seconds": self.seconds} if isinstance(error, TimeLimitError) else {}

@@ -1,8 +1,8 @@
-"""Answers without a queue: a job, a script or a trace -> what memgate says of it, in this process.
+"""Answers without a queue: a job, a script or a trace -> what memgate says about it.
 
-The one door of the worker for the command line and for ``memgate.estimate``: nothing outside of
-this package imports its engines. No rq, no Redis, no torch: engines run jobs in processes of their
-own (``engines.warm`` keeps those for the next question).
+The worker's one door for the command line and for ``memgate.estimate``: nothing outside this
+package imports its engines. No rq, no Redis, no torch: engines run jobs in separate processes
+(``engines.warm`` keeps those for the next question).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalAnswer:
-    """An estimate, and what pictures of it are drawn from."""
+    """An estimate, and what its pictures are drawn from."""
 
     estimate: Estimate
     timeline: Timeline
@@ -59,7 +59,7 @@ class LocalAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A person's own training script, and how it is started."""
+    """A user's own training script, and how it is started."""
 
     path: Path
     arguments: Sequence[str] = ()
@@ -96,9 +96,9 @@ def estimate_script(
     limits: RunLimits = DEFAULT_LIMITS,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> LocalAnswer:
-    """Run a person's own script on the phantom, and say whether it fits.
+    """Run a user's own script on the phantom, and say whether it fits.
 
-    ``on_step`` hears how many optimizer steps it has made. Raises what ``estimate_spec`` raises.
+    ``on_step`` is told how many optimizer steps it has made. Raises what ``estimate_spec`` raises.
     """
 
     def trace() -> TracedJob:
@@ -139,7 +139,7 @@ def fit_spec(
     limits: RunLimits = DEFAULT_LIMITS,
     on_gpus: Callable[[list[FitEntry]], None] = lambda _: None,
 ) -> Fit:
-    """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
+    """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` is told of each result.
 
     Raises what ``estimate_spec`` raises.
     """
@@ -156,7 +156,7 @@ def find_largest_batch(
     limits: RunLimits = DEFAULT_LIMITS,
     on_size: Callable[[int, Estimate], None] = lambda *_: None,
 ) -> MaxBatch:
-    """Find the largest batch of a job that is admitted; ``on_size`` hears of each that was tried.
+    """Find the largest batch of a job that is admitted; ``on_size`` is told of each size tried.
 
     Raises what ``estimate_spec`` raises.
     """
@@ -174,7 +174,7 @@ def profile_script(
     limits: RunLimits = DEFAULT_LIMITS,
     on_step: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Run a person's own script on the CPU under the profiler, and save the trace.
+    """Run a user's own script on the CPU under the profiler, and save the trace.
 
     Returns how many optimizer steps are in it. Raises what ``estimate_spec`` raises.
     """
@@ -200,7 +200,7 @@ def trace_spec(
 ) -> TracedJob:
     """Run the loop of a job spec for a GPU, and return its timeline.
 
-    Raises what ``estimate_spec`` raises; a wrong engine is noticed before a missing runtime.
+    Raises what ``estimate_spec`` raises; a wrong engine is reported before a missing runtime.
     """
     check_engine(engine)
     check_supported(spec)

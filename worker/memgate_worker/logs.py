@@ -22,7 +22,7 @@ def set_up_logs() -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # without the values of variables: there may be keys among them
+            # without the values of variables, which may include keys
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],

@@ -1,9 +1,8 @@
 """The worker program: takes jobs off the queue, one at a time, until it is told to stop.
 
-``python -P -m memgate_worker`` runs it. It stays one process: what a job runs, an engine's process
-runs, warm and under limits, so there is nothing left to fork for (rq forks a process for each task
-otherwise, and no engine would stay warm). SIGTERM lets the job at hand end first; a second one does
-not wait.
+``python -P -m memgate_worker`` runs it. It stays one process: an engine's process runs the jobs,
+warm and under limits, so there is no reason to fork (rq otherwise forks for each task, and no
+engine would stay warm). SIGTERM lets the current job finish first; a second one does not wait.
 """
 
 from __future__ import annotations
@@ -51,25 +50,25 @@ _WARM_UP = {
 
 
 class SteadyWorker(SimpleWorker):
-    """A worker that reports in all the time, at work or not, and is forgotten soon after its end.
+    """A worker that reports in all the time, busy or not, and is forgotten soon after its end.
 
-    rq's own forgets to while a task runs: its entry is valid for as long as the task may take, a
-    day, even if the worker is killed the next moment.
+    rq's own does not while a task runs: its entry is valid for as long as the task may take, a day,
+    even if the worker is killed the next moment.
     """
 
-    #: says what this worker can run; None: it announces nothing
+    #: returns what this worker can run; None: it announces nothing
     announce: Callable[[], Announcement] | None = None
 
     #: rq would wait up to a minute after the server is back
     max_connection_wait_time = 1.0
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """Report in; whatever rq says, for the usual time."""
+        """Report in for the usual time, whatever rq asks for."""
         del timeout
         super().heartbeat(WORKER_TTL_SECONDS, pipeline)
 
     def subscribe(self) -> None:
-        """Take no orders over the queue: signals are enough, and end us a second sooner."""
+        """Take no commands from the queue: signals are enough, and end us a second sooner."""
 
     def unsubscribe(self) -> None:
         """Nothing was subscribed to."""
@@ -80,17 +79,17 @@ class SteadyWorker(SimpleWorker):
         self.report_in()
 
     def report_in(self) -> None:
-        """Report in from a thread of its own, also after the server has forgotten us.
+        """Report in from a separate thread, even after the server has forgotten us.
 
-        Everything is written each time, and nothing is asked: an entry that expired while we were
-        paused, or the server away, is there again after rq's next heartbeat, but only as a stub
-        without queues or host; and other workers and services strike expired ones off the list.
+        Everything is written each time, without asking: an entry that expired while we were paused,
+        or the server was away, comes back with rq's next heartbeat, but only as a stub without
+        queues or host; and other workers and services remove expired ones from the list.
         """
-        if self.birth_date is not None:  # rq refuses to begin if there is an entry before that
+        if self.birth_date is not None:  # rq refuses to start if there is an entry before that
             self.connection.transaction(self._write_entry, self.key)
 
     def _write_entry(self, pipeline: Pipeline) -> None:
-        """Write our whole entry, unless we have signed off; starts anew if rq writes meanwhile."""
+        """Write our whole entry, unless we have signed off; starts over if rq writes meanwhile."""
         has_signed_off = pipeline.hexists(self.key, "death")
         pipeline.multi()
         if has_signed_off:
@@ -107,8 +106,8 @@ class SteadyWorker(SimpleWorker):
 
 def make_worker(settings: WorkerSettings) -> SteadyWorker:
     """Make a worker on its queues. Payloads are JSON: nothing off the queue is ever unpickled."""
-    # A server that is away for a moment is waited for: an answer that was worked out must not be
-    # lost. rq sets the time-out of the socket to a little more than it waits for work.
+    # A server that is briefly away is waited for: a finished answer must not be lost. rq sets the
+    # time-out of the socket to a little more than it waits for work.
     connection = Redis.from_url(
         settings.redis_url,
         socket_timeout=None,
@@ -129,7 +128,7 @@ def make_worker(settings: WorkerSettings) -> SteadyWorker:
 
 
 def make_announcement(settings: WorkerSettings) -> Announcement:
-    """Say what a worker with these settings can run on this machine, as it is now."""
+    """Return what a worker with these settings can run on this machine right now."""
     return Announcement(
         engines=identify_engines(),
         default_runtime=DEFAULT_RUNTIME,
@@ -171,4 +170,4 @@ def _warm_up(answerer: EngineAnswerer) -> None:
         answerer.warm_up(parse_job_spec(_WARM_UP))
     except MemgateError as error:  # jobs that need it fail with the same; traces need no engine
         sys.stderr.write(f"memgate worker: {error.message}\n")
-        answerer.stop_engines()  # a host that was lost is not kept
+        answerer.stop_engines()  # a lost host is not kept

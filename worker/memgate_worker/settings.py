@@ -12,7 +12,7 @@ from memgate_worker.queue.settings import QueueSettings
 
 
 class WorkerSettings(QueueSettings):
-    """What a worker may take of its machine."""
+    """How much of its machine a worker may take."""
 
     queues: str = "fast,slow"
     """What it works on, ``fast``, ``slow`` or both; ``MEMGATE_QUEUES``."""
@@ -25,13 +25,13 @@ class WorkerSettings(QueueSettings):
         return names
 
     job_timeout_seconds: Annotated[float, Field(ge=1)] = DEFAULT_LIMITS.seconds
-    """Longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
+    """The longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
 
     job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = DEFAULT_LIMITS.memory_bytes
-    """Most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
+    """The most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
 
     max_trace_bytes: Annotated[int, Field(ge=MIB)] = GIB
-    """Longest uploaded trace, unpacked; ``MEMGATE_MAX_TRACE_BYTES``."""
+    """The longest uploaded trace, uncompressed; ``MEMGATE_MAX_TRACE_BYTES``."""
 
     advice_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long to look for a batch size that fits when a job is rejected;
@@ -39,5 +39,5 @@ class WorkerSettings(QueueSettings):
 
     @property
     def run_limits(self) -> RunLimits:
-        """What a job may take of this worker's machine."""
+        """How much of this worker's machine a job may take."""
         return RunLimits(memory_bytes=self.job_memory_bytes, seconds=self.job_timeout_seconds)

@@ -1,4 +1,4 @@
-"""What a worker does with an id off the queue: take the job, answer it, store the answer.
+"""What a worker does with an id from the queue: take the job, answer it, store the answer.
 
 Only the worker that holds a job's lease works on it, and only the first answer counts, so a job
 that is queued twice does no harm. A worker that is lost does not renew its lease (``queue.lease``):
@@ -48,16 +48,16 @@ class Answerer(Protocol):
 
 
 class JobRunner:
-    """Runs one job after the other: takes it, has it answered, stores the answer.
+    """Runs one job after another: takes it, has it answered, stores the answer.
 
-    There is one in a process.
+    There is one per process.
     """
 
     def __init__(self, store: JobStore, settings: WorkerSettings, answerer: Answerer) -> None:
         self._store = store
         self._settings = settings
         self._answerer = answerer
-        # Of one process, ever: a lease must not be taken for that of a namesake.
+        # Unique to this process: its lease must not be mistaken for that of a namesake.
         self.name = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
 
     def run(self, job_id: str) -> None:
@@ -67,7 +67,7 @@ class JobRunner:
         start = time.perf_counter()
         try:
             record = self._store.read(job_id)
-            # before it is answered: a runtime may be installed meanwhile
+            # before it is answered: a runtime may be installed in the meantime
             made_by = {"identity": identify_work(record.work)}
             outcome = self._work(record.model_copy(update=made_by))
         except LeaseLostError:
@@ -81,8 +81,8 @@ class JobRunner:
         _log.info("job", job=job_id, outcome=outcome, seconds=round(seconds, 3), worker=self.name)
 
     def _drop_work(self) -> None:
-        """Clean up after work that was stopped in the middle."""
-        self._answerer.stop_engines()  # what runs in an engine is of no use
+        """Clean up after work that was interrupted."""
+        self._answerer.stop_engines()  # what still runs in an engine is useless
         # We may have been stopped between a command and its answer.
         self._store.redis.connection_pool.disconnect(inuse_connections=False)
 
@@ -90,7 +90,7 @@ class JobRunner:
         return Lease(self._store, record.id, self.name, self._settings.lease_seconds)
 
     def _work(self, record: JobRecord) -> str:
-        """Answer, and store what comes of it; return a word for the log."""
+        """Answer, and store the result; return a word for the log."""
         try:
             with self._lease(record):
                 answer = self._answerer.answer(record.work)
@@ -104,7 +104,7 @@ class JobRunner:
         except RedisError:  # says nothing about the job: the watchdog will find it
             raise
         except Exception as error:
-            # Ours, and unknown: the caller hears of it, and rq's registry of failures has it all.
+            # Ours, and unknown: the caller is told, and rq's registry of failures has the details.
             message = f"memgate failed: {type(error).__name__}"
             unknown = Failure(code=INTERNAL, message=message, fault=Fault.PASSING)
             self._store.fail(record.id, unknown)
@@ -113,7 +113,7 @@ class JobRunner:
         return self._publish(record, answer)
 
     def _publish(self, record: JobRecord, answer: WorkAnswer) -> str:
-        """Store an answer, then what advice there is; return a word for the log."""
+        """Store an answer, then any advice; return a word for the log."""
         if answer.view is not None:
             self._store.save_view(record.id, answer.view.model_dump_json())
         result = answer.result.model_dump_json()
@@ -136,7 +136,7 @@ class JobRunner:
         try:
             with self._lease(record):
                 advised = self._answerer.advise(record.work, said)
-        except LeaseLostError:  # the answer was forgotten meanwhile
+        except LeaseLostError:  # the answer was dropped in the meantime
             self._drop_work()
         except Exception as error:
             _log.warning("advice", job=record.id, error=str(error), exc_info=_unforeseen(error))
@@ -184,16 +184,16 @@ def _took_too_long() -> TimeLimitError:
 
 
 def _unforeseen(error: Exception) -> Exception | None:
-    """Return an error whose traceback somebody will need: one that nobody foresaw."""
+    """Return an unforeseen error, whose traceback somebody will need."""
     return None if isinstance(error, MemgateError | RedisError) else error
 
 
-#: rq calls ``run`` by name, so the runner of the process has to be found from there
+#: rq calls ``run`` by name, so it must find the runner of the process
 _runner: JobRunner | None = None
 
 
 def use_job_runner(runner: JobRunner) -> None:
-    """Have what rq calls in this process go to a runner."""
+    """Set the runner that rq's calls in this process go to."""
     global _runner
     _runner = runner
 

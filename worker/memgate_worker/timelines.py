@@ -1,7 +1,7 @@
 """TracedJob <-> bytes in the store, so that one run answers many questions.
 
-What is stored names the run it is of. A record that cannot be read, or that is of another run,
-counts as absent: the job is run again, and the new record replaces it.
+A stored record names its run. One that cannot be read, or is of another run, counts as absent: the
+job is run again, and the new record replaces it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from memgate.report import Reason
 from memgate.run_key import RunKey
 from memgate_worker.engines.traced import TracedJob
 
-#: fast: what repeats is found at any level
+#: fast: repetitions are found at any level
 _COMPRESSION = 1
 
 
@@ -33,7 +33,7 @@ def pack(key: RunKey, traced: TracedJob) -> bytes:
 
 
 def unpack(key: RunKey, packed: bytes) -> TracedJob | None:
-    """Turn bytes back into the run of a key; None if they are not that, whatever they are."""
+    """Turn bytes back into the run of a key; None if they are anything else."""
     try:
         record = msgspec.json.decode(zlib.decompress(packed), type=_Record)
         if record.run != key.digest():

@@ -1,7 +1,7 @@
-"""A way to run jobs -> what is said of one: on a GPU, on every GPU, at the largest batch.
+"""A way to run jobs -> the answers about one: on a GPU, on every GPU, at the largest batch.
 
-What every door has in common: the worker brings runs that are stored, the command line an engine
-of its own. No rq, no torch: running the job is the caller's business.
+Shared by every door: the worker brings stored runs, the command line its own engine. No rq, no
+torch: running the job is up to the caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
 from memgate_worker.engines.traced import TracedJob
 
-#: whose errors may be about a job on one kind of GPU only
+#: faults whose errors may concern only one kind of GPU
 _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 
 #: runs a job for a GPU
@@ -61,7 +61,7 @@ def largest_batch(
 ) -> MaxBatch | None:
     """Find the largest batch of a job that is admitted; None if ``goes_on`` ended the search.
 
-    ``known`` is what was said of the job as it is; ``on_said`` hears of each size that was tried.
+    ``known`` is the answer for the job as it is; ``on_said`` is told of each size tried.
     """
 
     def ask(batch_size: int) -> Estimate:
@@ -82,14 +82,14 @@ def fit_everywhere(
     *,
     engine: str = "auto",
 ) -> Fit:
-    """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` hears as they are known.
+    """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` is told of each result.
 
-    Each GPU is answered for as ``estimate`` would: GPUs share a run only if their ``GpuTraits`` are
-    the same for the engine.
+    Each GPU gets the answer that ``estimate`` would give: GPUs share a run only if their
+    ``GpuTraits`` are the same for the engine.
 
     Raises:
-        MemgateError: the last one, if the job has no answer on any of them; at once, if the error
-            is not about the job on that GPU, or the next run would exceed the same limit.
+        MemgateError: the last one, if the job has no answer on any of them; immediately, if the
+            error is not about the job on that GPU, or the next run would exceed the same limit.
     """
     entries: list[FitEntry] = []
     failures: list[MemgateError] = []
@@ -119,7 +119,7 @@ def fit_everywhere(
 
 
 class _FailingOnce:
-    """Runs a job that fails once for a generation of GPUs: multiprocessors do not decide that."""
+    """Runs a failing job only once per GPU generation: multiprocessors do not decide that."""
 
     def __init__(self, trace: Tracer) -> None:
         self._trace = trace
@@ -130,7 +130,7 @@ class _FailingOnce:
             raise self._failed[gpu.generation]
         try:
             return self._trace(job, gpu)
-        except NoKernelsError:  # a matter of the exact compute capability
+        except NoKernelsError:  # depends on the exact compute capability
             raise
         except MemgateError as error:
             self._failed[gpu.generation] = error
@@ -138,7 +138,7 @@ class _FailingOnce:
 
 
 class _NeedsByTimeline:
-    """Runs for different GPUs often have the same events: their needs are worked out once."""
+    """Runs for different GPUs often have the same events: their needs are computed once."""
 
     def __init__(self) -> None:
         self._known: list[tuple[TracedJob, MemoryNeeds]] = []

@@ -13,7 +13,7 @@ local words = require("memgate.words")
 
 local DECISIONS = { admit = true, reject = true, uncertain = true }
 
--- for the way there and back, beside the time that memgate may wait for a worker
+-- for the way there and back, on top of the time that memgate may wait for a worker
 local WAY_SECONDS = 0.2
 
 local function read_key(path)
@@ -55,7 +55,7 @@ local function read_estimate(document)
   }
 end
 
--- A question has two authors: what is wrong with the job is its owner's to mend, but the GPU's name,
+-- A question has two authors: a mistake in the job is its owner's to fix, but the GPU's name,
 -- the key and the address come from this plugin's settings. A request that is not even JSON, or too
 -- long, is the owner's too: the rest of it is short and written here.
 local function is_about_the_job(status, document)
@@ -79,7 +79,7 @@ local function nothing(why)
   return { fault = "passing", why = words.plain(why) }
 end
 
--- Ask, within so many seconds; key_file names what holds the key, "" if none is needed.
+-- Ask, within so many seconds; key_file names the file with the key, "" if none is needed.
 return function(settings, body, key_file, seconds)
   local headers = {}
   local key = read_key(key_file)

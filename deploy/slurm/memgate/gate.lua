@@ -38,7 +38,7 @@ local function ask_in_time(settings, body)
   return answer
 end
 
--- What each fault leads to: the setting that decides, and the decision to note.
+-- What each fault leads to: the setting that decides, and the decision to record.
 local ON_FAULT = {
   caller = { "on_bad_spec", "bad_spec" },
   job = { "on_uncertain", "uncertain" },
@@ -86,7 +86,7 @@ local function find_answer(settings, spec, gpu)
   return ask_in_time(settings, body), body
 end
 
--- Return what to tell at last: what becomes of the job, where the rest leaves that open.
+-- Return the last line: what happens to the job, if the others leave that open.
 local function last_words(record, action)
   if record.decision == "pending" then return FINAL_WORDS[action] end
   if action == "hold" then return "it is held: an administrator decides" end
@@ -126,7 +126,7 @@ end
 
 local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
 
--- Whatever went wrong in Lua: what the settings say; if there are none, no job is let in.
+-- If anything went wrong in Lua: what the settings say; without settings, no job is let in.
 local function on_error(settings, problem)
   slurm.log_error("memgate: %s", words.plain(problem))
   local is_open = settings ~= nil and settings.on_error == "admit"
@@ -183,7 +183,7 @@ local function record_of(job)
 end
 
 -- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
--- Slurm shows the owner "Access/permission denied" and no words of ours.
+-- Slurm shows the owner "Access/permission denied" and no message of ours.
 function gate.modify(path, job, before, uid, partitions)
   if uid == 0 then return slurm.SUCCESS end
   local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR

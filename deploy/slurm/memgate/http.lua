@@ -1,5 +1,5 @@
--- One POST over HTTP within a time, whatever the other side does: silence, single bytes, no end.
--- HTTP/1.0, so that an answer has one piece and an end.
+-- One POST over HTTP within a time limit, whatever the other side does: silence, single bytes, no
+-- end. HTTP/1.0, so that a response is in one piece and has an end.
 
 local socket = require("socket")
 
@@ -8,7 +8,7 @@ local http = {}
 local MAX_ANSWER_BYTES = 262144
 local PIECE_BYTES = 8192
 
--- Return a function that gives the seconds that are left; nothing, once the clock was set back.
+-- Return a function that returns the seconds left; none once the clock was set back.
 local function countdown(seconds)
   local began = socket.gettime()
   return function()
@@ -64,7 +64,7 @@ local function receive(link, left)
   end
 end
 
--- Return the seconds since some moment.
+-- Return the seconds since some fixed moment.
 http.now = socket.gettime
 
 -- Post JSON. Returns {status =, body =, job = id if it names one}, or nil and why there is no answer.

@@ -7,13 +7,13 @@ local question = {}
 
 local DIRECTIVE = "#MEMGATE"
 local PREFIX = "memgate:"
--- as far as directive lines are looked for: slurmctld waits meanwhile, and a script may have 4 MB
+-- how far to look for directive lines: slurmctld waits in the meantime, and a script may have 4 MB
 local MAX_HEAD_BYTES = 262144
 local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
 -- what Slurm has for --exclusive
 local WHOLE_NODES = 0
--- what Slurm has in place of a number that was not given
+-- what Slurm has instead of a number that was not given
 local UNSET = { [4294967294] = true, [4294967295] = true, [65534] = true, [65535] = true, [0] = true }
 
 -- Return what the directive lines of a script say, joined, and whether one comes too late: like
@@ -49,7 +49,7 @@ function question.find_spec(job)
   return nil, ("a line with %s after the first command is not read"):format(DIRECTIVE)
 end
 
--- Return what is wrong with a spec, nil if nothing is as far as can be seen from here.
+-- Return what is wrong with a spec, nil if nothing is, as far as can be seen from here.
 function question.find_problem(spec, max_bytes)
   if #spec > max_bytes then
     return ("it is %d bytes long, %d are allowed"):format(#spec, max_bytes)
@@ -139,8 +139,8 @@ function question.find_gpu(job, settings)
   return { name = name, count = asked.count }
 end
 
--- Return a job as Slurm will have it: in the default partition if it names none, and with whole nodes
--- if a partition gives no less. Partitions are as Slurm gives them to a plugin.
+-- Return a job as Slurm will have it: in the default partition if it names none, and with whole
+-- nodes if a partition allocates only those. Partitions are as Slurm gives them to a plugin.
 function question.complete(job, partitions)
   local names, shared = job.partition, job.shared
   for name, partition in pairs(partitions or {}) do
@@ -153,7 +153,8 @@ function question.complete(job, partitions)
   return setmetatable(known, { __index = function(_, field) return job[field] end })
 end
 
--- Return the body of the request. The spec goes as it was written, since Lua cannot tell [] from {}.
+-- Return the body of the request. The spec goes as it was written, since Lua cannot distinguish []
+-- from {}.
 function question.body(spec, gpu)
   local named = ('{"name": %s, "count": %d}'):format(cjson.encode(gpu.name), gpu.count)
   return ('{"job": %s, "gpu": %s}'):format(spec, named)

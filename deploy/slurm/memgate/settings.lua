@@ -1,5 +1,6 @@
--- memgate.conf.lua -> settings: what is not set there is as below, what is wrong there is an error.
--- The file is data: it runs without any function of Lua's. docs/slurm.md says what each means.
+-- memgate.conf.lua -> settings: what is not set there has the default below, what is wrong there is
+-- an error. The file is data: it runs without any Lua function. docs/slurm.md says what each
+-- means.
 
 local settings = {}
 
@@ -32,7 +33,7 @@ local DEFAULTS = {
 }
 
 local ACTIONS = { admit = true, reject = true, hold = true }
--- without a question that can be asked later there is nothing to hold a job for
+-- without a question that can be asked later there is no reason to hold a job
 local NEVER_HELD = { on_error = true, on_unknown_gpu = true }
 
 local function run(path)
@@ -55,18 +56,18 @@ local function check(path, name, value)
   if type(value) ~= wanted then error(("%s: %s must be a %s"):format(path, name, wanted), 0) end
   for _, item in pairs(wanted == "table" and value or {}) do
     if name == "admins" and type(item) ~= "number" then
-      error(('%s: admins has "%s": they are uids, as `id -u slurm` tells'):format(path, tostring(item)), 0)
+      error(('%s: admins has "%s": they are uids, as `id -u slurm` prints'):format(path, tostring(item)), 0)
     elseif name ~= "admins" and type(item) ~= "string" then
       error(("%s: %s has %s: it is like {a100 = \"a100-80\"}"):format(path, name, tostring(item)), 0)
     end
   end
   if name:find("^on_") and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name])) then
     local choice = NEVER_HELD[name] and "admit or reject" or "admit, reject or hold"
-    error(('%s: %s is "%s": it is one of %s'):format(path, name, value, choice), 0)
+    error(('%s: %s is "%s": it must be one of %s'):format(path, name, value, choice), 0)
   end
 end
 
--- Looking up a name cannot be bounded in time, so the server is named by its address.
+-- A name lookup cannot be bounded in time, so the server is given by its IP address.
 local function parse_url(path, url)
   local host, port = url:match("^http://([%d%.]+):(%d+)/?$")
   if not host then

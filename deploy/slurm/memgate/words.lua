@@ -1,5 +1,6 @@
--- An answer -> what people read at their prompt, and the record in the job's AdminComment. What an
--- estimate says comes with it, in the words of every door; here it is translated to this cluster.
+-- An answer -> what people read at their prompt, and the record in the job's AdminComment. An
+-- estimate brings its own sentences, the same at every door; here they are translated to this
+-- cluster.
 
 local cjson = require("cjson.safe")
 
@@ -16,20 +17,20 @@ words.FAULTS = {
   passing = "no answer yet",
 }
 
--- Return text that a terminal shows and nothing else: no control characters, bounded.
+-- Return text that is safe to show in a terminal: no control characters, bounded.
 function words.plain(text)
   local shown = tostring(text):gsub("%c+", " ")
   if #shown > MAX_LINE then shown = shown:sub(1, MAX_LINE) .. "..." end
   return shown
 end
 
--- Return where a page is, for people: a path goes behind the public URL, if there is one.
+-- Return where a page is, for people: a path is appended to the public URL, if there is one.
 local function link(settings, page)
   if page:sub(1, 1) ~= "/" then return page end
   return settings.public_url:gsub("/+$", "") .. page
 end
 
--- Return the smallest GPU of this cluster that would do, as people ask for it; nil if there is none.
+-- Return this cluster's smallest GPU that would do, as people ask for it; nil if there is none.
 local function smallest_here(settings, fits_on)
   local kinds = {}
   for kind, name in pairs(settings.gpu_of_type) do
@@ -40,7 +41,7 @@ local function smallest_here(settings, fits_on)
   end
 end
 
--- Return what of an answer's advice this cluster has.
+-- Return the part of an answer's advice that this cluster can offer.
 local function translate(settings, fits_on)
   local here = smallest_here(settings, fits_on)
   if here then return ("the smallest GPU here on which it fits: --gres=%s:1"):format(here) end

@@ -1,7 +1,7 @@
 """Gates in front of clusters: a job that is about to be created -> let in, refused or held.
 
 ``core`` has what all gates share: the operator's policy and one sequence of asking and judging.
-Each other folder is a door to it: it makes cases of its objects, and does what was decided. In
+Each other folder is a door to it: it turns its objects into cases, and does what was decided. In
 reading order, which is the import order:
 
 - core: ``core.policy``, ``core.places``, ``core.answers``, ``core.cases``, ``core.judgement``,

@@ -18,11 +18,11 @@ from memgate_service.cli.plots import make_figure, save_figure
 
 Outcomes = Sequence[tuple[MeasuredRun, Prediction]]
 
-#: Okabe and Ito's colours: told apart by the colour-blind too
+#: Okabe and Ito's colours: the colour-blind can tell them apart too
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _FAMILIES = ((False, "o", "images"), (True, "^", "language"))
 _TICKS_GIB = (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128)
-#: what both pictures call near
+#: what both pictures show as close
 _BAND = 0.1
 _BAND_NAME = f"within {100 * _BAND:.0f} %"
 
@@ -47,7 +47,7 @@ def plot_accuracy(
     """Draw ``scatter.png`` of the compared estimators and ``errors.png`` of all.
 
     Args:
-        outcomes: what each estimator said of each run, by the name to be shown.
+        outcomes: what each estimator said about each run, by the name to show.
         directory: where the files go.
         compared: the names that get a panel of the scatter.
 

@@ -1,4 +1,4 @@
-"""Exit status of ``memgate``: of the contract, other programs look at it.
+"""Exit status of ``memgate``: part of the contract, since other programs check it.
 
 0 done, or admitted; 1 failed; 2 bad usage or bad input; 3 rejected; 4 uncertain.
 """
@@ -10,14 +10,14 @@ from memgate.errors import Fault, MemgateError
 
 FAILED = 1
 BAD_INPUT = 2
-#: also of ``fit`` and ``max-batch``: nothing is admitted
+#: also for ``fit`` and ``max-batch``: nothing is admitted
 REJECTED = 3
 UNCERTAIN = 4
 
-#: of each decision
+#: for each decision
 EXIT_STATUS = {Decision.ADMIT: 0, Decision.REJECT: REJECTED, Decision.UNCERTAIN: UNCERTAIN}
 
 
 def status_of_error(error: MemgateError) -> int:
-    """Return 2 if the caller can mend the question, 1 if somebody else must do something."""
+    """Return 2 if the caller can fix the question, 1 if somebody else must act."""
     return BAD_INPUT if error.fault is Fault.CALLER else FAILED

@@ -1,8 +1,8 @@
 """The commands of ``memgate``: each is imported when it is run.
 
 Help and completion of names need only what is written here, so ``memgate --version`` and the shell
-do not wait for plots, settings or a web framework. A command whose packages are missing is listed
-all the same, and says which extra brings them when it is run.
+do not wait for plots, settings or a web framework. A command whose packages are missing is still
+listed, and says which extra provides them when it is run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Command:
     name: str
     #: the first sentence of its help
     summary: str
-    #: what brings the packages that it needs
+    #: the extra with the packages that it needs
     extra: str = ""
     #: options that it does not know belong to the user's script
     takes_unknown_options: bool = False
@@ -34,7 +34,8 @@ class Command:
         """Import it: the module of its name in ``commands`` has ``NAME_command`` or ``NAME_app``.
 
         Raises:
-            MissingExtraError: if its packages are not installed, with the command that does it.
+            MissingExtraError: if its packages are not installed, with the command that installs
+        them.
         """
         name = self.name.replace("-", "_")
         try:
@@ -114,7 +115,7 @@ def add_stub(app: typer.Typer, command: Command) -> None:
 
 
 class LazyGroup(TyperGroup):
-    """A group that lists stubs, and imports a command when it is run or its options completed."""
+    """A group that lists stubs, and imports a command to run it or complete its options."""
 
     # Any: typer keeps the types of click to itself
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:

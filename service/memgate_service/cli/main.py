@@ -44,23 +44,23 @@ def options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Options that stand before a command."""
+    """Options that come before a command."""
 
 
 def main() -> None:
-    """Run the command line; every error on purpose becomes one sentence and an exit status."""
+    """Run the command line; every ``MemgateError`` becomes one sentence and an exit status."""
     try:
         app()
     except MemgateError as error:
         _say(error.message)
         sys.exit(status_of_error(error))
-    except OSError as error:  # a full disk, a closed pipe: there is nobody to print it for
+    except OSError as error:  # a full disk or a closed pipe: nobody can read the answer
         _say(f"cannot write the answer: {error.strerror}")
         sys.exit(FAILED)
 
 
 def _say(message: str) -> None:
-    from rich.console import Console  # not needed by commands that end well
+    from rich.console import Console  # not needed by commands that succeed
 
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
     console.print(f"memgate: {message}")

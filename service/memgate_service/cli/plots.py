@@ -1,4 +1,4 @@
-"""Replay -> a picture: what was reserved and allocated over time, by what it was for and when.
+"""Replay -> a picture: what was reserved and allocated over time, by category and phase.
 
 What is shown is computed in ``memgate.stacks``. matplotlib is imported when a picture is drawn and
 not before: nothing else needs it.
@@ -22,7 +22,7 @@ from memgate.units import GIB, MIB, format_size
 from memgate.verdict import left_for_segments
 
 #: from the bottom up, what stays longest first; Okabe and Ito's colours, lightened: neighbours
-#: differ in brightness too, so that they are told apart by the colour-blind and in grey
+#: differ in brightness too, so that they can be told apart in grey and by the colour-blind
 _CATEGORIES: Mapping[Category, tuple[str, str]] = {
     Category.PARAMETERS: ("parameters", "#0072B2"),
     Category.OPTIMIZER_STATE: ("optimizer state", "#E69F00"),
@@ -43,10 +43,10 @@ _PHASES: Mapping[Phase, str] = {
     Phase.BACKWARD: "#d9dee4",
     Phase.OPTIMIZER: "#bcc4cd",
 }
-#: of the picture's width: what a letter of a band's name takes
+#: the share of the picture's width that a letter of a band's name takes
 _LETTER_SHARE = 0.007
 
-#: more points than a picture has columns show nothing more
+#: more points than the picture has columns would show nothing more
 _MAX_POINTS = 4000
 
 
@@ -76,7 +76,7 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def name_picture(path: Path) -> Path:
-    """Give a name without an ending one: its ending is the kind of the picture."""
+    """Add an extension to a name without one: the extension is the kind of the picture."""
     return path if path.suffix else path.with_suffix(".png")
 
 
@@ -93,7 +93,7 @@ def prepare_picture(path: Path) -> Path:
     path = name_picture(path)
     kinds = make_figure(1, 1).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in kinds:
-        raise InputError(f"--plot {path}: Format {path.suffix[1:]!r} is not supported: take .png")
+        raise InputError(f"--plot {path}: Format {path.suffix[1:]!r} is not supported: use .png")
     if not path.resolve().parent.is_dir():
         raise InputError(f"--plot {path}: there is no such folder")
     return path
@@ -113,7 +113,7 @@ def plot_timeline(
     notes = [title, f"on {target.gpu.name}"]
     if run.ooms:
         run = replay(timeline, config, AMPLE_BYTES)
-        notes.append("which has too little: shown as if it had enough")
+        notes.append("which has too little memory: shown as if it had enough")
     plot_replay(
         run,
         title=", ".join(notes),
@@ -137,7 +137,7 @@ def plot_replay(
         replayed: what is drawn.
         title: above it.
         capacity_bytes: shown if the peak comes near it.
-        path: of the file; its ending is its kind.
+        path: of the file; its extension is its kind.
         timeline: what was replayed; its labels and phases are shown, if it has any.
 
     Raises:
@@ -185,9 +185,9 @@ def _add_legend(figure: Any, axes: Any, title: str) -> None:
 
 
 def _draw_phases(axes: Any, timeline: Timeline, num_events: int) -> None:
-    """Shade each phase and name it above; one that nowhere has room goes into the legend."""
+    """Shade each phase and name it above; a phase too narrow for its name goes into the legend."""
     spans = list(phase_spans(timeline, num_events))
-    named = {Phase.BETWEEN}  # is white: no band
+    named = {Phase.BETWEEN}  # stays white: no band
     for phase, begin, end in spans:
         if (end - begin) / num_events >= _LETTER_SHARE * len(phase.value):
             named.add(phase)
@@ -208,7 +208,7 @@ def _draw_phases(axes: Any, timeline: Timeline, num_events: int) -> None:
 
 
 def _draw_areas(axes: Any, timeline: Timeline, replayed: Replay, divisor: int) -> None:
-    """Draw what is allocated: by category where that is known, else in one."""
+    """Draw what is allocated: by category if that is known, otherwise as one area."""
     shown = pick_events(replayed.allocated_series, _MAX_POINTS)
     ends = [*shown, replayed.num_events]  # each is as wide as its event
     stacked = stack_categories(timeline, replayed) if timeline.labels else {}
@@ -233,7 +233,7 @@ def _fill(
     colour: str,
     label: str,
 ) -> list[float]:
-    """Draw one area upon another; returns its upper edge."""
+    """Draw one area on top of another; returns its upper edge."""
     heights = [sizes[index] / divisor for index in ends[:-1]]
     heights += heights[-1:] or [0.0]
     top = [low + height for low, height in zip(bottom, heights, strict=True)]

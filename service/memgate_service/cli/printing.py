@@ -21,7 +21,7 @@ _COLOURS = {
 
 
 def show_estimate(answer: Estimate, *, as_json: bool, server: str = "") -> None:
-    """Print an answer for a program, or for a person; ``server`` is the one that gave it."""
+    """Print an answer for a program, or for a person; ``server`` is where it came from."""
     if as_json:
         typer.echo(answer.model_dump_json())
     else:
@@ -59,7 +59,7 @@ def _breakdown(answer: Estimate) -> Table:
 
 
 def print_fit(fit: Fit, *, server: str = "") -> None:
-    """Print every GPU, why nothing is known of some, and the headline."""
+    """Print every GPU, why nothing is known about some, and the headline."""
     console = _console()
     table = Table("gpu", "has", "decision", "needs")
     for entry in fit.gpus:
@@ -102,7 +102,7 @@ def _mark(decision: Decision) -> str:
 
 
 def _print_page(console: Console, page: str | None, server: str) -> None:
-    """Say where the answer can be looked at; a path is one on the server."""
+    """Say where the answer can be seen; a path is on the server."""
     if page is not None:
         address = f"{server.rstrip('/')}{page}" if page.startswith("/") else page
         console.print(f"page: {address}", markup=False)

@@ -1,4 +1,4 @@
-"""How far a script has come, for the person who waits for it."""
+"""The progress of a script, for the person waiting for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 @contextmanager
 def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Callable[[int], None]]:
-    """Yield what to call with the number of optimizer steps; a script may load data for a while."""
+    """Yield a function to call with the number of steps; a script may load data for a while."""
     console = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=silent) as shown:

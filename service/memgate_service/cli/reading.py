@@ -19,7 +19,7 @@ def read_spec(path: Path) -> JobSpec:
     """Read a job spec, JSON or YAML, from a file or (``-``) from standard input.
 
     Raises:
-        InputError: if there is none, with the field and the rule.
+        InputError: if it is missing or wrong, with the field and the rule.
         UnsupportedJobError: if it describes a job that memgate cannot run yet.
     """
     with _naming(path):
@@ -33,7 +33,7 @@ def read_spec(path: Path) -> JobSpec:
 
 @contextmanager
 def open_trace(path: Path) -> Iterator[BinaryIO]:
-    """Open a trace; what is wrong with it is said with the name of the file.
+    """Open a trace; errors about it name the file.
 
     Raises:
         InputError: if it cannot be read, or is not a trace.
@@ -44,7 +44,7 @@ def open_trace(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Have errors about a file say which."""
+    """Add the file's name to errors about it."""
     try:
         yield
     except OSError as error:
@@ -54,7 +54,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def read_gpu(text: str) -> Any:
-    """Read a GPU as it is given on the command line: a name, or JSON.
+    """Read a GPU as given on the command line: a name, or JSON.
 
     Raises:
         InputError: if it begins like JSON and is not.

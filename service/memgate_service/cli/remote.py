@@ -1,4 +1,4 @@
-"""``--server``: the same question, put to a server instead of an engine of our own."""
+"""``--server``: the same question, asked of a server instead of an engine of our own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NUM_TRIES = 3
 
 @contextmanager
 def connect(server: str, api_key: str | None, *, silent: bool = False) -> Iterator[Client]:
-    """Open a client, and show that it waits.
+    """Open a client, and show that it is waiting.
 
     Raises:
         MissingExtraError: if the client's packages are not installed.
     """
-    from memgate import Client  # an extra: the command line does without
+    from memgate import Client  # an extra: the rest of the command line does without it
 
     console = Console(stderr=True, quiet=silent)
     with (
@@ -46,14 +46,14 @@ def engine_name(text: str) -> EngineName:
     """Check the name of an engine.
 
     Raises:
-        InputError: with the names there are.
+        InputError: with the known names.
     """
     check_engine(text)
     return cast(EngineName, text)
 
 
 def refuse(server: str, **given: bool) -> None:
-    """Refuse options that a server cannot heed.
+    """Refuse options that a server cannot follow.
 
     Raises:
         InputError: with the first that was given, and how to stay on this machine.
@@ -62,6 +62,6 @@ def refuse(server: str, **given: bool) -> None:
         if is_given:
             name = option if option == "a script" else f"--{option}"
             raise InputError(
-                f"{name} works on this machine only, and {server} was to be asked; leave out"
+                f"{name} works on this machine only, but --server asks {server}; leave out"
                 " --server (with MEMGATE_URL set: --server '')"
             )

@@ -1,4 +1,4 @@
-"""Keeps a few programs running: starts them, starts them again when they die, ends them together.
+"""Keeps a few programs running: starts them, restarts them when they die, ends them together.
 
 For ``memgate up``. On a cluster, an init system or Kubernetes does this.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from memgate_worker.lifeline import die_with_parent
 
-#: a program that dies at once is started again after a while, not in a frenzy
+#: a program that keeps dying is restarted after a while, not in a tight loop
 _FIRST_DELAY_SECONDS = 0.2
 _MAX_DELAY_SECONDS = 5.0
 _STABLE_SECONDS = 10.0
@@ -29,7 +29,7 @@ class Program:
     name: str
     command: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: what needs others is of a higher level than they are, and is ended before
+    #: a program that needs others has a higher level than they do, and is ended before them
     level: int = 0
     #: how long it may take to end
     grace_seconds: float = 10.0
@@ -44,7 +44,7 @@ class Program:
 def safe_command(module: str) -> list[str]:
     """Return the command that runs a module of ours; nothing in the working directory is imported.
 
-    With a plain ``-m`` Python would look there first, and a user's ``queue.py`` is not ours.
+    With a plain ``-m`` Python would look there first and find a user's ``queue.py``.
     """
     return [sys.executable, "-P", "-m", module]
 
@@ -70,7 +70,7 @@ class Supervisor:
                 stdout=log,
                 stderr=log,
                 pass_fds=program.inherited,
-                # of its own group: Ctrl-C is ours to hear, and theirs to be told in order
+                # in its own process group: we handle Ctrl-C, and end the programs in order
                 start_new_session=True,
                 preexec_fn=_die_with(os.getpid()),
             )
@@ -90,7 +90,7 @@ class Supervisor:
                 self._start(program)
 
     def run(self, is_over: Callable[[], bool], meanwhile: Callable[[], None]) -> None:
-        """Look after the programs until it is over; ``meanwhile`` is called again and again."""
+        """Look after the programs until told to stop; ``meanwhile`` is called again and again."""
         while not is_over():
             self.look()
             meanwhile()

@@ -1,1 +1,1 @@
-"""The pages at ``/``: what is asked, what was refused and why, whether we are right and quick."""
+"""The pages at ``/``: what is asked, what was refused and why, and how accurate and fast we are."""

@@ -18,10 +18,10 @@ from memgate_worker.queue.client import MeasuredOutcome
 
 accuracy_page = APIRouter(include_in_schema=False, prefix="/ui/accuracy")
 
-#: more show nothing more
+#: more would show nothing more
 _MAX_POINTS = 4000
 
-#: what the figures are made of: the newest
+#: how many outcomes the figures are made from: the newest
 _MAX_OUTCOMES = 20_000
 
 #: rows of a table
@@ -30,7 +30,7 @@ _MAX_GROUPS = 40
 
 @accuracy_page.get("")
 def read_page(request: Request, deps: Deps, viewer: PageViewer) -> Response:
-    """Return how right we were."""
+    """Return how accurate we were."""
     outcomes = deps.queue.outcomes(_MAX_OUTCOMES)
     return render(
         request,

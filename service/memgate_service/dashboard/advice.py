@@ -1,7 +1,7 @@
 """A job -> other questions whose answers say what would make it fit; and those answers, in words.
 
 Nothing is guessed: each is a question like any other, answered by a worker. An id is a digest of
-its question, so what somebody asked before is found without asking again.
+its question, so an answer that exists is found without asking again.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from memgate.report import Estimate, Fit
 from memgate_service.dashboard.rendering import write_seconds, write_size
 from memgate_worker.queue.client import JobOutcome, QueueClient
 
-#: from this generation on there is bfloat16 in hardware
+#: from this generation on, GPUs have bfloat16 in hardware
 _FIRST_WITH_BF16 = 8
 
 _EXPANDABLE = "expandable_segments:True"
 
-#: optimizers that keep nothing for a parameter, unless they are told to
+#: optimizers that keep no state for a parameter unless told to
 _STATELESS = {"SGD"}
 
 
@@ -38,7 +38,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalAdvice:
-    """What is known of a proposal."""
+    """What is known about a proposal."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ def propose(record: JobRecord) -> list[Proposal]:
     work = record.work
     if record.kind is not WorkKind.ESTIMATE or work.gpu is None:
         return []
-    if work.job is None:  # of a trace only the device and its allocator can be others
+    if work.job is None:  # for a trace, only the device and its allocator can change
         other = work.model_copy(update={"allocator": _EXPANDABLE})
         known = [Proposal(name="allocator", title="Expandable segments", work=other)]
         return [] if _EXPANDABLE in work.allocator else known
@@ -92,13 +92,13 @@ def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
 
 
 def ask_all(queue: QueueClient, record: JobRecord) -> None:
-    """Put every proposal to the workers, behind everybody else's questions."""
+    """Ask the workers about every proposal, behind everybody else's questions."""
     for proposal in propose(record):
         queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD)
 
 
 def read_advice(queue: QueueClient, record: JobRecord) -> list[ProposalAdvice]:
-    """Return what is known of each proposal."""
+    """Return what is known about each proposal."""
     proposals = propose(record)
     found = queue.read_many([proposal.work.id() for proposal in proposals])
     records = {other.id: other for other in found}
@@ -106,7 +106,7 @@ def read_advice(queue: QueueClient, record: JobRecord) -> list[ProposalAdvice]:
 
 
 def find_fit(queue: QueueClient, record: JobRecord) -> Fit | None:
-    """Return the answer for all GPUs, if somebody has asked and it is there."""
+    """Return the answer for all GPUs, if somebody asked and there is one."""
     for proposal in propose(record):
         if proposal.work.kind is WorkKind.FIT:
             found = queue.read_many([proposal.work.id()])

@@ -1,7 +1,7 @@
-"""The files in ``static/`` -> answers that browsers may keep for good.
+"""The files in ``static/`` -> responses that browsers may cache forever.
 
-Their address holds a digest of all of them, so that a changed file has another address, and the
-modules, which name each other by relative paths, are always of one version.
+Their URL holds a digest of all of them, so that a changed file gets a new URL, and the modules,
+which import each other by relative paths, are always of the same version.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Asset(NamedTuple):
 
 
 class Assets(NamedTuple):
-    """All files, and the digest of them."""
+    """All files, and their digest."""
 
     version: str
     by_path: dict[str, Asset]
 
     def url(self, path: str) -> str:
-        """Return where a file is; a page never names one that is not there."""
+        """Return the URL of a file; a page never names one that does not exist."""
         assert path in self.by_path, path
         return f"{_PREFIX}/{self.version}/{path}"
 

@@ -1,4 +1,4 @@
-"""Outcomes -> whether the bound holds what it promises, and what was saved. Pure."""
+"""Outcomes -> whether the bound keeps its promise, and what was saved. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from memgate.schemas import AccuracyGroup
 from memgate_service.http.calibration import compare_outcomes
 from memgate_worker.queue.client import MeasuredOutcome
 
-#: what share of jobs must be able to live below the bound (docs/accuracy.md, "The bound"): an
-#: admitted job has at least that much
+#: the share of jobs that must survive within the bound (docs/accuracy.md, "The bound"): an admitted
+#: job has at least that much memory
 PROMISED = 0.99
 
 #: of a normal distribution, for an interval that holds 95 times of 100
@@ -30,35 +30,35 @@ class Coverage:
     """How often jobs did as the bound says."""
 
     num_admitted: int
-    #: of those, that did not run out of memory
+    #: of those, how many did not run out of memory
     num_lived: int
     num_rejected: int
-    #: of those, that were run nonetheless and did
+    #: of those, how many were run anyway and ran out of memory
     num_died: int
-    #: between which shares that of admitted jobs that live lies, 95 times of 100 (Wilson's)
+    #: the 95 % interval of the share of admitted jobs that survive (Wilson's)
     low: float
     high: float
-    #: measured over predicted peaks: the share of jobs, and the ratio that so many stay below
+    #: measured over predicted peaks: a share of jobs, and the ratio that this share stays below
     ratios: tuple[tuple[float, float], ...]
 
     @property
     def lived_share(self) -> float | None:
-        """Admitted jobs that lived, as a share of those that were reported."""
+        """Admitted jobs that survived, as a share of those that were reported."""
         return self.num_lived / self.num_admitted if self.num_admitted else None
 
     @property
     def died_share(self) -> float | None:
-        """Rejected jobs that died, as a share of those that were run nonetheless."""
+        """Rejected jobs that died, as a share of those that were run anyway."""
         return self.num_died / self.num_rejected if self.num_rejected else None
 
     @property
     def holds(self) -> bool:
-        """So many deaths are no more than chance: it would do it once in twenty times."""
+        """So many deaths may be chance: more than one time in twenty."""
         return _chance(self.num_admitted - self.num_lived, self.num_admitted) >= _LEAST_CHANCE
 
 
 def measure_coverage(outcomes: Sequence[MeasuredOutcome]) -> Coverage | None:
-    """Hold verdicts and peaks against what was reported; None if nothing was."""
+    """Compare verdicts and peaks with what was reported; None if nothing was."""
     if not outcomes:
         return None
     admitted = [outcome for outcome in outcomes if outcome.decision is Decision.ADMIT]
@@ -84,7 +84,7 @@ def measure_coverage(outcomes: Sequence[MeasuredOutcome]) -> Coverage | None:
 
 
 def _chance(deaths: int, total: int) -> float:
-    """Return how likely that many deaths, or more, are if the bound holds what it promises."""
+    """Return how likely that many deaths, or more, are if the bound keeps its promise."""
     fewer, exactly = 0.0, PROMISED**total
     for number in range(deaths):
         fewer += exactly
@@ -104,7 +104,7 @@ def _wilson(successes: int, total: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """How right we were about some jobs, and what that saved."""
+    """How accurate we were about some jobs, and what that saved."""
 
     name: str
     figures: AccuracyGroup

@@ -1,4 +1,4 @@
-"""The log of decisions -> the page of it that somebody asked for."""
+"""The log of decisions -> the page of it that was asked for."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ PAGE_SIZE = 25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What somebody looks for; empty fields let everything through."""
+    """What to search for; empty fields match everything."""
 
     outcome: str = ""
     kind: str = ""
     gpu: str = ""
     text: str = ""
-    #: also what pages asked by themselves
+    #: include what pages asked on their own
     with_advice: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is looked for: the newest are shown."""
+        """Nothing is searched for: the newest are shown."""
         return self == Query()
 
     def matches(self, decision: HistoryEntry) -> bool:
-        """Tell whether a decision is looked for."""
+        """Say whether a decision matches the search."""
         if decision.is_advice and not self.with_advice:
             return False
         wanted = ((self.outcome, decision.outcome), (self.kind, decision.kind))
@@ -39,7 +39,7 @@ class Query:
         return all(word in _words(decision) for word in self.text.lower().split())
 
     def link(self, offset: int) -> str:
-        """Return the address of a page of it."""
+        """Return the link to a page of the results."""
         given = {
             "outcome": self.outcome,
             "kind": self.kind,
@@ -61,11 +61,11 @@ def _words(decision: HistoryEntry) -> str:
 def find_decisions(
     history: Iterable[HistoryEntry], query: Query, offset: int = 0
 ) -> tuple[list[HistoryEntry], bool]:
-    """Return a page of what is looked for, the newest first, and whether there is more.
+    """Return a page of the matches, the newest first, and whether there are more.
 
-    No more of the history is read than that takes.
+    Only as much of the history is read as necessary.
     """
-    # By what they are: the log may grow, and move on, between two reads.
+    # Compared by content: the log may grow, and shift, between two reads.
     found: dict[tuple[str, float], HistoryEntry] = {}
     for one in history:
         if query.matches(one):

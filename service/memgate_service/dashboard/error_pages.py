@@ -1,4 +1,4 @@
-"""Errors -> pages, where a person's browser asked for one; programs get problem documents as ever.
+"""Errors -> pages, if a person's browser asked for one; programs still get problem documents.
 
 Nothing is decided here: the handlers of ``http.errors`` say what is wrong, and this shows it.
 """
@@ -25,14 +25,14 @@ _KINDS = (MemgateError, ProblemError, RequestValidationError, HTTPException, Que
 Handler = Callable[[Request, Exception], Response]
 
 _TITLES = {
-    404: "This is not here",
-    429: "Too much is asked",
-    503: "Not to be had at the moment",
+    404: "Not found",
+    429: "Too many requests",
+    503: "Not available at the moment",
 }
 
 
 def add_error_pages(app: FastAPI) -> None:
-    """Have errors shown as pages; to be called when all handlers are there."""
+    """Show errors as pages; call this when all handlers are registered."""
     for kind in _KINDS:
         known: Any = app.exception_handlers[kind]
         app.add_exception_handler(kind, _shown(known))
@@ -47,7 +47,7 @@ def _shown(handler: Handler) -> Handler:
 
 
 def _is_persons(request: Request, error: Exception) -> bool:
-    """Tell whether somebody followed a link to a page, or to where there is nothing at all."""
+    """Say whether somebody followed a link to a page, or to a path that does not exist."""
     if request.method != "GET" or "text/html" not in request.headers.get("accept", ""):
         return False
     is_page = request.url.path == "/" or request.url.path.startswith("/ui/")

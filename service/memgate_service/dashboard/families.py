@@ -1,7 +1,7 @@
-"""The name of a model -> the family that it belongs to, as people name them. Pure.
+"""A model's name -> the family it belongs to, as people name it. Pure.
 
 Names say how large a model is, or what it is used for: ``resnet50``, ``vit_b_16``,
-``openai-community/gpt2-medium``, ``GPT2LMHeadModel``. What is left without that is the family.
+``openai-community/gpt2-medium``, ``GPT2LMHeadModel``. What remains without that is the family.
 Where a number is part of a name (``gpt2``, ``t5``, ``qwen3``) it stays: sizes have two digits, or a
 point.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 
-#: what transformers adds to the name of a model for what it is used for
+#: what transformers adds to a model's name for its task
 _USE = re.compile(r"(For[A-Z]\w*|LMHead\w*|DoubleHeads\w*|Model)$")
 
-#: a size: resnet50, or mnasnet1_0 with a point that is written as a line
+#: a size: resnet50, or mnasnet1_0, whose point is written as an underscore
 _SIZE = re.compile(r"^([a-z]+?)(\d{2,}|\d(?=_\d(_|$)))")
 
 #: names of two words

@@ -12,7 +12,7 @@ from memgate_worker.queue.client import JobOutcome, step_seconds
 #: minute since the epoch -> what was counted in it
 Minutes = Mapping[int, Mapping[str, int]]
 
-#: decisions as the chart stacks them, from the bottom up; above them what has no answer
+#: decisions as the chart stacks them, from the bottom up; above them jobs without an answer
 CHARTED = (JobOutcome.ADMIT, JobOutcome.UNCERTAIN, JobOutcome.REJECT)
 
 
@@ -34,7 +34,7 @@ class Figures:
     saved_bytes: int
     #: where answers were found: in memory, in the store, nowhere
     cache: Mapping[str, int]
-    #: runs that were there already, or had to be made
+    #: runs that already existed, or had to be made
     runs: Mapping[str, int]
     engines: tuple[EngineTimes, ...]
 
@@ -45,12 +45,12 @@ class Figures:
 
     @property
     def saved_mean_bytes(self) -> int | None:
-        """Saved by a verdict on average: the figure that the paper gives."""
+        """Saved per verdict on average: the figure that the paper gives."""
         return round(self.saved_bytes / self.num_verdicts) if self.num_verdicts else None
 
     @property
     def hit_share(self) -> float | None:
-        """Questions whose answer was known, as a share of all."""
+        """Questions whose answer was already known, as a share of all."""
         asked = sum(self.cache.values())
         return 1 - self.cache.get("nowhere", 0) / asked if asked else None
 

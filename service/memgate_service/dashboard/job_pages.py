@@ -33,7 +33,7 @@ from memgate_service.http.routes.jobs import JobId
 
 job_pages = APIRouter(include_in_schema=False, prefix="/ui/jobs")
 
-#: about one for each column of a wide screen's chart
+#: about one for each column of a chart on a wide screen
 _POINTS = 2000
 
 Event = Annotated[int, Query(ge=0, le=1 << 40)]
@@ -41,7 +41,7 @@ Event = Annotated[int, Query(ge=0, le=1 << 40)]
 
 @job_pages.get("/{job_id}")
 def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -> Response:
-    """Return the page of a job, as far as it has come."""
+    """Return the page of a job in its current state."""
     request.state.job = job_id
     try:
         record = deps.queue.read(job_id)
@@ -86,7 +86,7 @@ def _estimate_context(deps: Dependencies, record: JobRecord, said: Estimate) -> 
 
 
 def _load_view(deps: Dependencies, job_id: str) -> TimelineView | None:
-    """Return the curve of a job, if it is there and in this version's layout."""
+    """Return the curve of a job, if it exists in this version's layout."""
     packed = deps.queue.load_view(job_id)
     try:
         return None if packed is None else TimelineView.model_validate_json(packed)
@@ -103,7 +103,7 @@ def read_curve(
     end: Event | None = None,
     points: Annotated[int, Query(ge=16, le=20_000)] = _POINTS,
 ) -> Response:
-    """Return the part of a memory curve that is looked at, with as many points as there is room."""
+    """Return the visible part of a memory curve, with as many points as there is room for."""
     record, said = _answered(deps, job_id)
     view = _load_view(deps, job_id)
     if view is None:
@@ -122,13 +122,13 @@ def read_curve(
 
 @job_pages.get("/{job_id}/advice")
 def read_proposals(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
-    """Return what is known of what would make a job fit."""
+    """Return what is known about what would make a job fit."""
     return _advice(deps, *_answered(deps, job_id), viewer)
 
 
 @job_pages.post("/{job_id}/advice")
 def ask_proposals(job_id: JobId, deps: Deps, viewer: Submitter) -> Response:
-    """Have workers find out what would make a job fit; what is known is not asked again."""
+    """Have workers find out what would make a job fit; known answers are not asked for again."""
     record, said = _answered(deps, job_id)
     ask_all(deps.queue, record)
     return _advice(deps, record, said, viewer)
@@ -151,7 +151,7 @@ def _advice(deps: Dependencies, record: JobRecord, said: Estimate, viewer: Viewe
 
 @job_pages.get("/{job_id}/state")
 def read_state(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
-    """Return how far a job is, as its page shows it."""
+    """Return a job's progress, as its page shows it."""
     record = deps.queue.read(job_id)
     return HTMLResponse(render_part("parts/progress.html", record=record))
 

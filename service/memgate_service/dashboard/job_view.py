@@ -133,7 +133,7 @@ def prune_layers(layer: Layer, total: int | None = None, depth: int = 0) -> Laye
     ]
     if sum(small):
         shown.append(Layer(name=f"{len(small)} smaller", size_bytes=sum(small)))
-    if depth == 0:  # of a layer, what is in none of those below is its own; here it is nobody's
+    if depth == 0:  # of a layer, what is in none of those below is its own; at the root, nobody's
         nobodys = layer.size_bytes - sum(child.size_bytes for child in children)
         if nobodys >= least:
             shown.append(Layer(name=NO_LAYER, size_bytes=nobodys))
@@ -159,9 +159,9 @@ def list_layers(layer: Layer, depth: int = 0) -> Iterator[LayerRow]:
 def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
     """Return every GPU of the catalogue, the smallest first.
 
-    From the answer about all of them where there is one, otherwise as far as this one goes. A trace
-    is the same on all GPUs; a run is, on those of its generation, and of the others nothing is
-    known.
+    From the answer about all of them if there is one, otherwise from this one as far as it goes. A
+    trace is the same on all GPUs; a run only on those of its generation, and nothing is known about
+    the others.
     """
     asked = record.work.gpu.name if record.work.gpu else None
     if fit is not None:
@@ -186,12 +186,12 @@ def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
 
 
 def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell:
-    """Judge a job on a GPU that was not asked about, by what it needs on the one that was."""
+    """Decide about a job on a GPU that was not asked about, by its needs on the one that was."""
     assert record.work.gpu is not None
     asked = record.work.target.gpu
     is_asked = gpu.name == record.work.gpu.name
     decision: Decision | None
-    if is_asked:  # other processes on it, and doubts, have been counted in
+    if is_asked:  # this already includes doubts and other processes on the GPU
         decision, why = said.decision, said.explanation.headline
     elif record.work.job is not None and gpu.generation != asked.generation:
         decision, why = None, "another generation, which runs other kernels: not asked yet"
@@ -212,11 +212,11 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
 
 
 def _is_doubted(said: Estimate) -> bool:
-    """Return whether what was run or traced is in doubt: then it is admitted nowhere."""
+    """Return whether the run or trace is in doubt: then the job is admitted nowhere."""
     sizes = Sizes(said.needs_bytes, said.least_bytes, said.available_bytes)
     return decide_by_sizes(sizes) is Decision.ADMIT and said.decision is not Decision.ADMIT
 
 
 def capacity_line(record: JobRecord) -> int:
-    """Return what the allocator can take of the GPU: where the chart draws its line."""
+    """Return how much of the GPU the allocator can take: where the chart draws its line."""
     return left_for_segments(record.work.target)

@@ -1,8 +1,9 @@
-"""Live pages: one task looks at the store once a second, and tells each browser what changed.
+"""Live pages: one task reads the store once a second, and sends each browser what changed.
 
-Two kinds of streams: of the overview, and of some jobs that a page waits for. Nobody looks while
-nobody watches. A browser that reads too slowly is let go; it comes back by itself, and then gets
-everything anew. So does one whose stream has become old: its session is checked again.
+Two kinds of streams: for the overview, and for some jobs that a page waits for. Nothing is read
+while nobody watches. A browser that reads too slowly is disconnected; it reconnects by itself, and
+then gets everything again. The same happens when a stream gets old, so that its session is checked
+again.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _LOOK_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 15.0
 _STREAM_SECONDS = 300.0
 
-#: what a browser may be behind
+#: how far a browser may be behind
 _MAX_BEHIND = 64
 
-#: as EventSource reads it: come back after two seconds
+#: as EventSource reads it: reconnect after two seconds
 GREETING = b"retry: 2000\n\n"
 _HEARTBEAT = b": still here\n\n"
 
@@ -41,14 +42,14 @@ class Stream:
     """What one browser is sent."""
 
     def __init__(self, jobs: frozenset[str]) -> None:
-        #: those that it waits for; if none, it watches the overview
+        #: the jobs that it waits for; if none, it watches the overview
         self.jobs = jobs
         self.told: dict[str, str] = {}
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BEHIND)
         self.is_over = False
 
     def tell(self, name: str, data: str) -> None:
-        """Send an event, unless it was the last that was said under that name."""
+        """Send an event, unless it equals the last one of that name."""
         if self.told.get(name) == data or self.is_over:
             return
         self.told[name] = data
@@ -58,14 +59,14 @@ class Stream:
             self.end()
 
     def end(self) -> None:
-        """Say nothing more."""
+        """Send nothing more."""
         self.is_over = True
         if self._pieces.full():
             self._pieces.get_nowait()
         self._pieces.put_nowait(None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Return what is said, and a sign of life when nothing is."""
+        """Yield what is sent, and a heartbeat when nothing is."""
         yield GREETING
         deadline = asyncio.get_running_loop().time() + _STREAM_SECONDS
         while asyncio.get_running_loop().time() < deadline:
@@ -80,7 +81,7 @@ class Stream:
 
 
 class Hub:
-    """All who watch."""
+    """All streams."""
 
     def __init__(
         self,
@@ -98,20 +99,20 @@ class Hub:
 
     @property
     def num_streams(self) -> int:
-        """How many watch."""
+        """How many browsers watch."""
         return len(self._streams)
 
     @contextmanager
     def stream(self, jobs: frozenset[str] = frozenset()) -> Iterator[Stream]:
-        """Let a browser watch.
+        """Open a stream for a browser.
 
         Raises:
-            ProblemError: 503 if too many watch already, or the service ends.
+            ProblemError: 503 if there are too many already, or the service is stopping.
         """
         if self._is_over or len(self._streams) >= self._max_streams:
             raise ProblemError(
                 503,
-                f"{self._max_streams} pages are live already; this one shows what was there when"
+                f"{self._max_streams} pages are already live; this one shows what was there when"
                 " it was loaded",
                 code="TOO_MANY_VIEWERS",
                 headers={"Retry-After": "30"},
@@ -127,7 +128,7 @@ class Hub:
                 self._somebody.clear()
 
     async def run(self) -> None:
-        """Look once a second while somebody watches, as long as the service runs."""
+        """Read once a second while somebody watches, until the service stops."""
         self._loop = asyncio.get_running_loop()
         while True:
             await self._somebody.wait()
@@ -159,7 +160,7 @@ class Hub:
                 stream.tell("here", "true")
 
     def stop(self) -> None:
-        """Let all streams end; called when the program hears a signal."""
+        """End all streams; called when the program gets a signal."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end)
 

@@ -13,7 +13,7 @@ from memgate.gpus import find_gpu
 from memgate.mistakes import Mistake
 from memgate.validation import explain_errors
 
-#: what a job without an answer is called, and what to do about it, by whose fault that is
+#: what a job without an answer is called, and what to do about it, by whose fault it is
 _FAULTS = {
     Fault.CALLER: (
         "Invalid question",
@@ -25,7 +25,7 @@ _FAULTS = {
     ),
     Fault.UNSUPPORTED: (
         "Not supported by memgate yet",
-        "This is a limit of memgate's, and says nothing about the job. Where there is a way around"
+        "This is a limit of memgate, and says nothing about the job. If there is a way around"
         " it, the message names it.",
     ),
     Fault.OPERATOR: (
@@ -41,7 +41,7 @@ _FAULTS = {
 
 
 def whose_mistake(fault: Fault) -> str:
-    """Name a job without an answer by whose fault that is."""
+    """Name a job without an answer by whose fault it is."""
     return _FAULTS[fault][0]
 
 
@@ -57,7 +57,7 @@ def explain(errors: Iterable[Any], model: type[BaseModel], *, inside: str = "") 
 
 
 def find_wrong_gpu(name: str) -> list[Mistake]:
-    """Return what is wrong with the name of a GPU: nothing, if it is understood."""
+    """Return what is wrong with the name of a GPU; nothing if it is known."""
     try:
         find_gpu(name)
     except UnknownGpuError as error:

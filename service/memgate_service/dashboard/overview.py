@@ -1,4 +1,4 @@
-"""The store -> what the overview shows, read at most once a second however many look."""
+"""The store -> what the overview shows, read at most once a second however many watch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from memgate_worker.queue.client import (
 
 _MAX_AGE_SECONDS = 1.0
 
-#: over which latencies are shown
+#: the period over which latencies are shown
 _LATENCY_MINUTES = 60
 
 
@@ -38,20 +38,20 @@ class WorkerRow:
     """A worker, and what it is doing."""
 
     worker: WorkerSeen
-    #: what it is at, in words
+    #: what it is doing, in words
     doing: str
     busy_since: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What is shown: words by the name of their place, rows of the chart, and parts of the page."""
+    """What is shown: texts by the name of their place, rows of the chart, and parts of the page."""
 
     texts: dict[str, str]
     rows: list[list[int]]
     now_minute: int
     parts: dict[str, str]
-    #: there are more decisions than the newest that are shown
+    #: there are more decisions than the newest ones that are shown
     has_more: bool
 
     def sections(self) -> dict[str, str]:
@@ -66,7 +66,7 @@ class Overview:
 
 
 class OverviewReader:
-    """Reads the store; remembers what cannot change any more."""
+    """Reads the store; remembers what can no longer change."""
 
     def __init__(self, queue: QueueClient, clock: Callable[[], float] = time.time) -> None:
         self._queue = queue
@@ -79,7 +79,7 @@ class OverviewReader:
         self.num_reads = 0
 
     def read(self) -> Overview:
-        """Return what there is to see; what is younger than a second is not read again."""
+        """Return what to show; it is read again only if it is older than a second."""
         with self._lock:
             now = self._clock()
             if self._seen is None or now - self._seen_at >= _MAX_AGE_SECONDS:
@@ -110,7 +110,7 @@ class OverviewReader:
         )
 
     def _read_minutes(self, minute: int) -> None:
-        """Read the minutes since the last time; of the last one, what came late as well."""
+        """Read the minutes since the last time, and the last one again for what came late."""
         first = max(minute - MINUTES_KEPT + 1, self._read_until - 1)
         wanted = range(first, minute + 1)
         for at, counts in zip(wanted, self._queue.minutes(wanted), strict=True):

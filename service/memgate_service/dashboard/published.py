@@ -1,7 +1,7 @@
-"""The figures of published estimators beside ours, as docs/accuracy.md has them.
+"""The figures of published estimators next to ours, as docs/accuracy.md has them.
 
-They are no measurements of this installation: 169 jobs that the authors of xMem ran on real GPUs.
-A test holds them against that page.
+They are not measurements of this installation: 169 jobs that the authors of xMem ran on real GPUs.
+A test compares them with that page.
 """
 
 from __future__ import annotations

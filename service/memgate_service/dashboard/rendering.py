@@ -1,7 +1,7 @@
-"""Values -> pages: the templates, what they are told of every request, and how figures are written.
+"""Values -> pages: the templates, what every page is given, and how figures are written.
 
-Everything that a template prints is escaped. Nothing inline runs or styles, so that a policy can
-forbid it: ``POLICY``.
+Everything that a template prints is escaped. There are no inline scripts or styles, so that a
+policy can forbid them: ``POLICY``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ POLICY = (
     " img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-#: a form that is sent without any referrer says nothing of its origin, either, and is refused
+#: a form that is sent without any referrer does not give its origin either, and is refused
 _HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
 _TIB = 1024 * GIB
 
-#: what outcomes are called, and the mark that tells them apart without colour
+#: what outcomes are called, and the symbol that tells them apart without colour
 OUTCOMES: dict[str, tuple[str, str]] = {
     Decision.ADMIT: ("admit", "✓"),
     Decision.UNCERTAIN: ("uncertain", "?"),
@@ -89,7 +89,7 @@ def _environment() -> Environment:
 def render(
     request: Request, template: str, viewer: Viewer | None, *, status: int = 200, **context: Any
 ) -> HTMLResponse:
-    """Make a page; ``viewer`` is None where nobody has signed in yet."""
+    """Make a page; ``viewer`` is None if nobody has signed in yet."""
     html = render_part(template, viewer=viewer, path=request.url.path, **context)
     return HTMLResponse(html, status, headers=_HEADERS)
 
@@ -100,7 +100,7 @@ def render_part(template: str, **context: Any) -> str:
 
 
 def write_size(size_bytes: int | None) -> str:
-    """Write a size for a person; a minus where there is less than nothing."""
+    """Write a size for a person; it may be negative."""
     if size_bytes is None:
         return "-"
     sign = "-" if size_bytes < 0 else ""
@@ -120,7 +120,7 @@ def write_percent(share: float | None, digits: int = 1) -> str:
 
 
 def write_seconds(seconds: float | None) -> str:
-    """Write a time as short as it is."""
+    """Write a duration in the unit that suits it."""
     if seconds is None:
         return "-"
     if seconds < 1:
@@ -133,7 +133,7 @@ def write_seconds(seconds: float | None) -> str:
 
 
 def write_moment(moment: datetime | float) -> str:
-    """Write a moment as HTML has it; scripts show it in the reader's own time."""
+    """Write a time as an HTML element; scripts show it in the reader's time zone."""
     if not isinstance(moment, datetime):
         moment = datetime.fromtimestamp(moment, UTC)
     return moment.isoformat(timespec="seconds")

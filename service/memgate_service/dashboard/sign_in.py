@@ -1,4 +1,4 @@
-"""``/ui/sign-in`` and ``/ui/sign-out``: a key for a session, and the end of it."""
+"""``/ui/sign-in`` and ``/ui/sign-out``: a session in exchange for a key, and its end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from memgate_service.dashboard.viewers import COOKIE, SESSION_SECONDS, Viewers, 
 
 sign_in = APIRouter(include_in_schema=False)
 
-#: where to go once the key is shown
+#: where to go after signing in
 Next = Annotated[str, Query(max_length=2000)]
 
 
 @sign_in.get("/ui/sign-in")
 async def read_sign_in(request: Request, next: Next = "/") -> Response:
-    """Ask for a key; nobody is asked where none is needed."""
+    """Ask for a key, unless none is needed."""
     viewers: Viewers = request.app.state.viewers
     if await viewers.find(request) is not None:
         return RedirectResponse(_local(next), 303)
@@ -28,7 +28,7 @@ async def read_sign_in(request: Request, next: Next = "/") -> Response:
 
 @sign_in.post("/ui/sign-in")
 async def create_session(request: Request) -> Response:
-    """Take a key, and give a cookie for it."""
+    """Take a key, and give a cookie in return."""
     refuse_other_origins(request)
     viewers: Viewers = request.app.state.viewers
     async with request.form(max_files=0, max_fields=2) as form:
@@ -50,7 +50,7 @@ async def create_session(request: Request) -> Response:
 
 @sign_in.get("/ui/session")
 async def read_session(request: Request) -> Response:
-    """Tell the page above whether there is a session after all."""
+    """Return whether there is a session; the sign-in page asks for it."""
     viewers: Viewers = request.app.state.viewers
     return JSONResponse({"is_signed_in": await viewers.find(request) is not None})
 
@@ -68,6 +68,6 @@ async def end_session(request: Request) -> Response:
 
 
 def _local(path: str) -> str:
-    """Return a path of ours; the front page instead of anything that leads elsewhere."""
+    """Return a path on this server; the overview instead of anything that leads elsewhere."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\"))
     return path if is_ours and path.isprintable() else "/"

@@ -22,7 +22,7 @@ from memgate_service.http.dependencies import Deps
 
 try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
 
-#: uploads that are in memory at a time
+#: uploads that are in memory at the same time
 _uploads = anyio.CapacityLimiter(2)
 
 _MAX_SPEC = 1 << 20
@@ -71,7 +71,7 @@ def read_page(
 
 
 def write_question(work: Work) -> str:
-    """Write a question as it may be asked again: the job, with a GPU that no list has."""
+    """Write a question so that it can be asked again: the job, and a GPU no list offers."""
     if work.job is None:
         return _EXAMPLE
     document = work.job.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -121,9 +121,9 @@ async def ask_trace(
 
 
 def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[Mistake]]:
-    """Turn what somebody has typed into a question, or into what is wrong with it.
+    """Turn what somebody typed into a question, or into what is wrong with it.
 
-    It is a job spec, or all that ``POST /estimate`` takes; then its own GPU counts.
+    It is a job spec, or the whole body of ``POST /estimate``, whose own GPU then counts.
     """
     document, mistakes = _read_text(text)
     if mistakes:
@@ -142,7 +142,7 @@ def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[M
 
 def _read_text(text: str) -> tuple[dict[str, Any], list[Mistake]]:
     if not text.strip():
-        return {}, [_wrong_text("empty", "there has to be one", "paste one, or drop it here")]
+        return {}, [_wrong_text("empty", "there must be one", "paste one, or drop it here")]
     try:
         document = read_text(text)
     except SpecTextError as error:

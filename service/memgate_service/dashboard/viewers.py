@@ -1,8 +1,8 @@
 """Who looks at a page, and what they may do.
 
 A browser cannot send a key when somebody follows a link. So a person shows a key once, and the
-browser gets a cookie: a random token that stands for the key, and that the store knows a digest of.
-A key that is revoked takes its sessions along. Where no keys are needed, everybody may do all.
+browser gets a cookie: a random token that stands for the key; the store has only its digest.
+Revoking a key ends its sessions. Where no keys are needed, everybody may do everything.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from memgate_worker.queue.keys import ApiKey, Role
 
 COOKIE = "memgate_session"
 
-#: a working day; then the key has to be shown again
+#: a working day; then the key must be given again
 SESSION_SECONDS = 12 * 3600
 
-#: how long a session whose key was revoked may still be good
+#: how long a session may outlive its revoked key
 _REMEMBERED_SECONDS = 10.0
 
 
@@ -47,7 +47,7 @@ class Viewer(NamedTuple):
 
 
 class SignInNeededError(Exception):
-    """A page was asked for by nobody we know."""
+    """A page was requested without a session."""
 
 
 class Viewers:
@@ -63,11 +63,11 @@ class Viewers:
 
     @property
     def anybody(self) -> Viewer | None:
-        """Who asks where no keys are needed."""
+        """The viewer if no keys are needed."""
         return None if self._needs_keys else Viewer(Role.ADMIN)
 
     async def find(self, request: Request) -> Viewer | None:
-        """Return who asks, None if it is nobody we know."""
+        """Return who asks, None without a session."""
         if not self._needs_keys:
             return Viewer(Role.ADMIN)
         token = request.cookies.get(COOKIE, "")
@@ -88,7 +88,7 @@ class Viewers:
         return None if key_id is None else self._queue.keys.find(key_id)
 
     def open(self, shown: str) -> str | None:
-        """Open a session with a key; return its token, None if that is no key."""
+        """Open a session with a key; return its token, None if the key is not valid."""
         key = self._queue.keys.check(shown.strip())
         if key is None:
             return None
@@ -126,7 +126,7 @@ def _data(role: Role) -> Callable[[Request], Awaitable[Viewer]]:
         viewers = _viewers(request)
         viewer = await viewers.find(request)
         if viewer is None:
-            raise ProblemError(401, "sign in again: the session is over")
+            raise ProblemError(401, "sign in again: the session has ended")
         if viewer.key is not None:
             viewers.gatekeeper.let_in(request, viewer.key, role)
         return viewer
@@ -140,7 +140,7 @@ async def _submits(request: Request) -> Viewer:
 
 
 def refuse_other_origins(request: Request) -> None:
-    """Refuse what a page of somebody else's has a browser send.
+    """Refuse requests that another site's page makes a browser send.
 
     Raises:
         ProblemError: 403 unless the browser says that one of our own pages sent it.
@@ -151,16 +151,16 @@ def refuse_other_origins(request: Request) -> None:
         raise ProblemError(403, detail, code="OTHER_ORIGIN")
 
 
-#: whoever may see a page; others are asked for a key
+#: anybody who may see a page; others are asked for a key
 PageViewer = Annotated[Viewer, Depends(_page)]
 #: the same for what pages fetch: others are refused
 DataViewer = Annotated[Viewer, Depends(_data(Role.READ))]
-#: whoever may ask questions, from a page of ours
+#: anybody who may ask questions, from one of our pages
 Submitter = Annotated[Viewer, Depends(_submits)]
 
 
 def add_sign_in(app: FastAPI) -> None:
-    """Send those whom nobody knows to where they can show a key."""
+    """Redirect viewers without a session to the sign-in page."""
 
     def ask_for_key(request: Request, _: Exception) -> Response:
         asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")

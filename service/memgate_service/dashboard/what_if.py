@@ -79,7 +79,7 @@ def ask(
     allocator: Text = "",
     checkpointing: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Ask about the job with something changed; tell whether that needs a run."""
+    """Ask about the job with something changed; say whether that needs a run."""
     record = deps.queue.read(job_id)
     change: dict[str, Any] = {
         "batch_size": int(batch_size) if batch_size.strip().isdecimal() else batch_size,
@@ -110,7 +110,7 @@ def change_work(work: Work, gpu: str, change: dict[str, Any]) -> tuple[Work | No
         used = work.gpu.already_used_bytes if work.gpu else 0
         target = GpuRequest(name=gpu, already_used_bytes=used)
     asked = {"kind": WorkKind.ESTIMATE, "gpu": target}
-    if work.job is None:  # a trace is what it is, on any GPU
+    if work.job is None:  # a trace is the same on any GPU
         try:
             TraceEstimateCreate.model_validate({"gpu": target, "allocator": change["allocator"]})
         except ValidationError as error:
@@ -127,7 +127,7 @@ def change_work(work: Work, gpu: str, change: dict[str, Any]) -> tuple[Work | No
 
 
 def _optimizer(job: JobSpec, name: str) -> dict[str, Any]:
-    """Return another optimizer; what it is given stays only with the one it was meant for."""
+    """Return another optimizer; its arguments are kept only if it is the same one."""
     if name == job.optimizer.name:
         return job.optimizer.model_dump()
     return {"name": name}
@@ -140,20 +140,20 @@ def read_compared(
     deps: Deps,
     viewer: DataViewer,
 ) -> Response:
-    """Return a row that holds one job against another."""
+    """Return a row that compares one job with another."""
     row = _compared(deps.queue.read(job_id), deps.queue.read(base))
     return HTMLResponse(render_part("parts/compared.html", row=row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRow:
-    """A job beside the one that it was made from."""
+    """A job next to the one that it was made from."""
 
     record: JobRecord
     changes: list[str]
     #: whether it took a run or a replay, or will
     how: str
-    #: than the other one needs; None where either is not known
+    #: than the other one needs; None if either is not known
     more_bytes: int | None
     next_step: str
 

@@ -16,7 +16,7 @@ from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import ApiKey, KeyRing, Role
 
-#: how long a key that was revoked may still be good
+#: how long a revoked key may still be accepted
 _REMEMBERED_SECONDS = 10.0
 
 
@@ -31,7 +31,7 @@ class Gatekeeper:
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
 
     def admits_at_once(self, request: Request, role: Role) -> bool:
-        """Let a request in if its key is remembered; if it is not let in, ``admit`` says why."""
+        """Let a request in if its key is remembered; otherwise ``admit`` decides, and says why."""
         if not self._needs_keys:
             return True
         key = self._known.get(digest_of(_shown_key(request)))
@@ -44,7 +44,7 @@ class Gatekeeper:
         """Let a request in, or refuse it.
 
         Raises:
-            ProblemError: 401 without a key, 403 with one that may not, 429 if it asks too often.
+            ProblemError: 401 without a key, 403 if its role may not, 429 if it asks too often.
         """
         if not self._needs_keys:
             return
@@ -52,7 +52,7 @@ class Gatekeeper:
         if key is None:
             raise ProblemError(
                 401,
-                "show a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
+                "send a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         self.let_in(request, key, role)
@@ -61,7 +61,7 @@ class Gatekeeper:
         """Let a request in whose key is known, or refuse it.
 
         Raises:
-            ProblemError: 403 if the key may not, 429 if it asks too often.
+            ProblemError: 403 if its role may not, 429 if it asks too often.
         """
         request.state.key = key.key_id
         if key.role < role:
@@ -82,13 +82,13 @@ class Gatekeeper:
         key = self._known.get(digest)
         if key is None:
             key = await anyio.to_thread.run_sync(self._keys.check, shown)
-            if key is not None:  # and only now: each use would else put its end off
+            if key is not None:  # set once: otherwise every use would extend its TTL
                 self._known[digest] = key
         return key
 
 
 def digest_of(shown: str) -> bytes:
-    """Return what a key is remembered under: not the key."""
+    """Return the name under which a key is remembered: not the key itself."""
     return hashlib.sha256(shown.encode()).digest()
 
 
@@ -100,7 +100,7 @@ def _shown_key(request: Request) -> str:
 
 
 def needs(role: Role) -> Callable[[Request], object]:
-    """Make a dependency that lets only a role in."""
+    """Make a dependency that admits only a role."""
 
     async def check(request: Request) -> None:
         gatekeeper: Gatekeeper = request.app.state.dependencies.gatekeeper

@@ -36,8 +36,8 @@ from memgate_worker.queue.client import Listener, QueueClient
 #: answers kept in this process; one is about a kilobyte
 _NUM_ANSWERS = 20_000
 
-#: a new question takes milliseconds of computing in a thread: with more of them at a time, answers
-#: that are known would wait for Python's lock behind them all
+#: a new question takes milliseconds of computing in a thread: with more of them at once, known
+#: answers would wait for Python's lock behind them all
 _MAX_SUBMITTING = 4
 
 

@@ -1,7 +1,7 @@
-"""The bytes of a request -> a checked document; and refusals of what is not one.
+"""The bytes of a request -> a checked document, or a refusal.
 
-Every body is read here, not by the framework: its limits are answered with their own status, and
-what is stored later is what was checked.
+Every body is read here, not by the framework: each limit has its own status, and what is stored
+later is exactly what was checked.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def content_type(request: Request) -> str:
-    """Return what a body is said to be.
+    """Return the declared content type of a body.
 
     Raises:
-        ProblemError: 415 if it is packed, or not in UTF-8.
+        ProblemError: 415 if it is compressed, or not in UTF-8.
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise ProblemError(415, "a request may not be packed; a trace in it may, as .json.gz")
+        raise ProblemError(415, "a request may not be compressed; a trace in it may, as .json.gz")
     kind, _, rest = request.headers.get("content-type", "").partition(";")
     name, _, charset = rest.partition("=")
     if name.strip().lower() == "charset" and charset.strip(' "').lower() not in ("utf-8", "utf8"):
@@ -36,10 +36,10 @@ def content_type(request: Request) -> str:
 
 
 async def json_body(request: Request) -> bytes:
-    """Return the body of a request that must be JSON; not looked at yet.
+    """Return the body of a request that must be JSON, not parsed yet.
 
     Raises:
-        ProblemError: 415 if it is said to be something else.
+        ProblemError: 415 if it is declared as something else.
     """
     if content_type(request) != JSON:
         raise ProblemError(415, f"send a request as {JSON}")
@@ -50,10 +50,10 @@ def read_json(model: type[_Model], body: bytes | str) -> _Model:
     """Check a body.
 
     Raises:
-        ProblemError: 422 if it is not JSON, or another document; names each field.
+        ProblemError: 422 if it is not JSON, or not this document; names each field.
     """
     try:
-        # pydantic alone takes NaN and 1e999 for numbers, and stores them as null
+        # pydantic alone would accept NaN and 1e999 as numbers, and store them as null
         msgspec.json.decode(body, type=dict)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise wrong_body(f"is not a JSON object: {error}") from None

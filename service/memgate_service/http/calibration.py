@@ -1,4 +1,4 @@
-"""Outcomes -> how right we were, over all, by GPU and by model."""
+"""Outcomes -> how accurate we were, overall, by GPU and by model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memgate_worker.queue.client import MeasuredOutcome, QueueClient
 
 
 def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
-    """Make the figures; jobs that ran out of memory tell nothing about their peak."""
+    """Make the figures; jobs that ran out of memory say nothing about their peak."""
     return AccuracyRead(
         all=_group(outcomes),
         by_gpu=_groups(outcomes, lambda outcome: outcome.gpu),
@@ -20,7 +20,7 @@ def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
 
 
 def count_outcome(queue: QueueClient, outcome: MeasuredOutcome, decision: Decision) -> None:
-    """Have Prometheus see an outcome; admitted jobs that ran out of memory are what hurts."""
+    """Count an outcome for Prometheus; admitted jobs that ran out of memory are what hurts."""
     if outcome.ran_out:
         queue.count("outcomes", f"{decision}:ran_out")
         return

@@ -19,18 +19,18 @@ from memgate_worker.queue.client import QueueClient
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """All that a handler may need."""
+    """Everything that a handler may need."""
 
     settings: ServiceSettings
     queue: QueueClient
     waiters: Waiters
     gatekeeper: Gatekeeper
     metrics: Metrics
-    #: answers by the digest of the very bytes that asked
+    #: answers by the digest of the exact bytes of the request
     answers: ResponseCache
-    #: how many new questions are put to the queue at a time
+    #: how many new questions are put on the queue at the same time
     submitting: CapacityLimiter
-    #: where Kubernetes' objects may have their job specs
+    #: where Kubernetes objects may keep their job specs
     config_maps: ConfigMaps
 
 

@@ -30,8 +30,8 @@ _STATUS_OF_FAULT = {
     Fault.PASSING: 503,
 }
 
-#: where there is a more exact status. The last two pass, too, but no program should ask again by
-#: itself: somebody ended the job on purpose, or there is a bug of ours
+#: codes with a more exact status. The last two also pass, but no program should retry by itself:
+#: somebody ended the job on purpose, or it is a bug of ours
 _STATUS_OF_CODE = {
     UnknownJobError.code: 404,
     QueueFullError.code: 429,
@@ -39,10 +39,10 @@ _STATUS_OF_CODE = {
     INTERNAL: 500,
 }
 
-#: when to ask again, where nobody knows better
+#: when to ask again, unless a better time is known
 _RETRY_SECONDS = 5
 
-#: of what is refused for no reason of its own
+#: the code of a refusal that has none of its own
 CODE_OF_STATUS = {
     400: "BAD_REQUEST",
     401: "NO_KEY",
@@ -64,7 +64,7 @@ ERRORS_PATH = "/docs/errors"
 
 
 def type_of(code: str) -> str:
-    """Return what a problem document has as its type: where its code is explained."""
+    """Return the type of a problem document: where its code is explained."""
     return f"{ERRORS_PATH}#{code.lower()}"
 
 
@@ -91,7 +91,7 @@ class ProblemError(Exception):
 
 
 def _fault_of_status(status: int) -> Fault:
-    """Say whose fault a refusal is that does not say it itself."""
+    """Say whose fault a refusal is if it does not say so itself."""
     return Fault.PASSING if status >= 500 or status == 429 else Fault.CALLER
 
 
@@ -109,7 +109,7 @@ def problem(
     headers: dict[str, str] | None = None,
     **more: Any,
 ) -> Response:
-    """Make a problem document; what passes by itself, and nothing else, says when to ask again."""
+    """Make a problem document; only a passing problem says when to ask again."""
     fault = fault or _fault_of_status(status)
     headers = headers or {}
     if fault is Fault.PASSING and status in (429, 503):
@@ -128,7 +128,7 @@ def problem(
 
 
 def problem_of_job(job_id: str, error: Failure) -> Response:
-    """Tell why a job has no answer."""
+    """Say why a job has no answer."""
     status = status_of(error.code, error.fault)
     headers = {"Location": f"/jobs/{job_id}"}
     more: dict[str, Any] = {"job": job_id} | _with_mistakes(error.mistakes)
@@ -136,14 +136,14 @@ def problem_of_job(job_id: str, error: Failure) -> Response:
 
 
 def wrong_fields(found: Iterable[Any], model: type[BaseModel] | None = None) -> ProblemError:
-    """Make a refusal of what pydantic found in a request, or in a part of it."""
+    """Turn what pydantic found in a request, or in a part of it, into a refusal."""
     named = ({**one, "loc": _without_place(one["loc"])} for one in found)
     mistakes = explain_errors(named, model)
     return ProblemError(422, describe(mistakes), **_with_mistakes(mistakes))
 
 
 def wrong_body(rule: str) -> ProblemError:
-    """Make a refusal of a body as a whole."""
+    """Refuse a body as a whole."""
     mistake = Mistake(field="", value="", rule=rule)
     return ProblemError(422, f"the request {rule}", **_with_mistakes([mistake]))
 
@@ -153,13 +153,13 @@ def _with_mistakes(mistakes: Sequence[Mistake]) -> dict[str, Any]:
 
 
 def unknown_problem(error: Exception) -> Response:
-    """Answer for what we did not foresee; the log has it all."""
+    """Answer for an unforeseen error; the log has the details."""
     _log.error("failed", error=type(error).__name__, exc_info=error)
     return problem(500, INTERNAL, "memgate failed; the log of the service says why")
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Have every error answered as a problem document; ``Envelope`` sees to those unforeseen."""
+    """Answer every error with a problem document; ``Envelope`` handles unforeseen ones."""
     app.add_exception_handler(MemgateError, _memgate)
     app.add_exception_handler(ProblemError, _problem)
     app.add_exception_handler(RequestValidationError, _validation)
@@ -204,5 +204,5 @@ def _http(_: Request, error: Exception) -> Response:
 
 def _redis(_: Request, error: Exception) -> Response:
     name = type(error).__name__
-    detail = f"the queue cannot be reached ({name}); ask again: no question is asked twice"
+    detail = f"the queue cannot be reached ({name}); ask again: no question runs twice"
     return problem(503, "QUEUE_UNREACHABLE", detail, headers={"Retry-After": "2"})

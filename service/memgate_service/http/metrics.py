@@ -1,6 +1,6 @@
-"""What Prometheus sees: counts of this process, and what the store counts for all of them.
+"""What Prometheus sees: counts of this process, and counts in the store for all processes.
 
-Every name is explained in docs/operations.md. Figures of the store are the same whichever service
+Every name is explained in docs/operations.md. Figures from the store are the same whichever service
 is asked: a query takes their maximum over the services, not their sum.
 """
 
@@ -33,24 +33,24 @@ from memgate_worker.queue.client import QueueClient, QueueError
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
-#: counters that all programs keep in the store: name there, name here, labels, what it counts
+#: counters that all programs keep in the store: name there, name here, labels, meaning
 _COUNTERS = {
     "jobs": (
         "memgate_jobs",
         ("kind", "outcome"),
-        "Jobs that are over: done, or whose fault it is that there is no answer.",
+        "Jobs that have ended: done, or whose fault it is that there is no answer.",
     ),
     "failures": ("memgate_job_failures", ("code",), "Jobs without an answer, by the error's code."),
     "verdicts": ("memgate_verdicts", ("decision", "gpu"), "Estimates, by decision and GPU."),
     "lost": (
         "memgate_workers_lost",
         ("what",),
-        "Deaths over jobs: of a worker, or of the process in which it ran the job.",
+        "Deaths during a job: of a worker, or of the process in which it ran the job.",
     ),
     "timelines": (
         "memgate_timeline_lookups",
         ("found",),
-        "Runs looked up before they are made: yes if an earlier one is there.",
+        "Runs looked up before they are made: yes if there is an earlier one.",
     ),
     "outcomes": (
         "memgate_outcomes",
@@ -59,13 +59,13 @@ _COUNTERS = {
     ),
 }
 
-#: shown from the start, with a count of 0: an alarm cannot see the first of what begins at 1
+#: shown from the start, with a count of 0: an alarm cannot see an increase that starts at 1
 _SHOWN_AT_ZERO = {
     "jobs": [f"{kind}:{outcome}" for kind in WorkKind for outcome in ("done", *Fault)],
     "failures": [INTERNAL, SimulationError.code],
 }
 
-#: the same for pairs of a sum and a count: names there, name here, labels, what it measures
+#: the same for pairs of a sum and a count: names there, name here, labels, meaning
 _SUMMARIES = {
     ("stage_seconds", "stage_jobs"): (
         "memgate_stage_duration_seconds",
@@ -106,7 +106,7 @@ class Metrics:
         )
         self.admissions = Counter(
             "memgate_admissions",
-            "Kubernetes objects with our annotation: what is known of them, whether they got in.",
+            "Kubernetes objects with our annotation: what is known, and whether they got in.",
             ("outcome", "allowed"),
             registry=self.registry,
         )
@@ -142,7 +142,7 @@ class _StoreCollector:
         self._queue = queue
 
     def collect(self) -> Iterator[Metric]:
-        """Return what is known now; that the store is away is a figure, too."""
+        """Return what is known now; an unreachable store is a figure, too."""
         up = GaugeMetricFamily("memgate_queue_up", "Whether the queue can be reached.")
         try:
             found = [*self._gauges(), *_counted(self._queue.counters())]
@@ -160,11 +160,11 @@ class _StoreCollector:
             depth.add_metric([name], count)
         yield depth
         yield GaugeMetricFamily(
-            "memgate_open_jobs", "Jobs that are not over.", self._queue.num_open()
+            "memgate_open_jobs", "Jobs that have not ended.", self._queue.num_open()
         )
         yield GaugeMetricFamily(
             "memgate_queue_oldest_age_seconds",
-            "For how long the oldest job that is not over has waited.",
+            "How long the oldest job that has not ended has waited.",
             self._queue.oldest_age_seconds(),
         )
         yield GaugeMetricFamily(

@@ -1,6 +1,6 @@
-"""Around every request: an id, limits on its body, a log line, figures, and sober headers.
+"""Around every request: an id, limits on its body, a log line, metrics, and conservative headers.
 
-Plain ASGI: it is on the way of each answer from the cache, and must cost next to nothing.
+Plain ASGI: every answer from the cache passes through it, so it must cost next to nothing.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from memgate_service.http.rate_limits import LimitedBody, declared_length, drain
 from memgate_service.settings import ServiceSettings
 from memgate_worker.logs import write_line
 
-#: of every answer that does not say otherwise
+#: for every response that does not set its own
 _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"referrer-policy", b"no-referrer"),
 )
-#: of pages, unless they say otherwise: nothing from elsewhere, nothing inline, in nobody's frame
+#: for pages that do not set their own: nothing external, nothing inline, no framing
 PAGE_POLICY = (
     b"default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self';"
     b" frame-ancestors 'none'"
 )
-#: asked for by machines all day long: counted, not logged
+#: requested by machines all day long: counted, not logged
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 
-#: in logs and figures: the client went before it had sent all (as nginx calls it)
+#: in logs and metrics: the client left before it had sent everything (nginx's code)
 _GONE = 499
 
-#: an API server takes 3 MiB, and of a change it tells what was and what shall be. A review that is
-#: not taken counts as no answer: with the policy Fail, nobody could change a large object any more
+#: an API server accepts 3 MiB, and sends both the old and the new object of a change. A review that
+#: is refused counts as no answer: with the policy Fail, nobody could change a large object any more
 _MAX_REVIEW_BYTES = 8 * MIB
 _REVIEWS = "/webhooks/"
 
@@ -58,7 +58,7 @@ class Envelope:
         self._app = app
         self._settings = settings
         self._metrics = metrics
-        #: nobody shows a key, so nobody may come by any name
+        #: nobody sends a key, so only known host names are allowed
         self._is_open = settings.serve == "all" and not settings.needs_keys
         self._hosts = frozenset(split(settings.allowed_hosts.lower()))
 
@@ -81,14 +81,14 @@ class Envelope:
             if method == "OPTIONS":
                 await _options(scope)(scope, receive, answer.send)
                 return
-            if method == "HEAD":  # as GET, without the body
+            if method == "HEAD":  # like GET, without the body
                 scope["method"] = "GET"
             await self._limited(scope, headers, receive, answer.send)
         except ClientDisconnect:
-            answer.status = _GONE  # nobody is left to be answered
+            answer.status = _GONE  # there is nobody left to answer
         except Exception as error:
             if answer.has_begun:
-                raise  # the server breaks the connection: half an answer must not look whole
+                raise  # the server breaks the connection: half a response must not look complete
             await unknown_problem(error)(scope, receive, answer.send)
         finally:
             self._note(scope, method, request_id, answer.status, time.perf_counter() - start)
@@ -102,7 +102,7 @@ class Envelope:
         if scope["path"].startswith(_REVIEWS):
             most = max(most, _MAX_REVIEW_BYTES)
         if declared_length(headers) > most:
-            if b"expect" not in headers:  # else it waits for our word, and sends nothing
+            if b"expect" not in headers:  # otherwise it waits for our go-ahead, and sends nothing
                 await drain(receive, most)
             error = too_large(most)
             refusal = problem(error.status, error.code, error.detail, headers=error.headers)
@@ -134,7 +134,7 @@ class Envelope:
 
 
 class _Answer:
-    """An answer on its way out."""
+    """A response on its way out."""
 
     def __init__(self, send: Send, request_id: str, *, has_body: bool) -> None:
         self._send = send
@@ -162,7 +162,7 @@ class _Answer:
 
 def _wrong_host(name: str) -> Response:
     detail = (
-        f"asked for as {name[:100]!r}, while no keys are needed: use 127.0.0.1 or localhost, have"
+        f"the host name is {name[:100]!r}, and no keys are needed: use 127.0.0.1 or localhost, have"
         " MEMGATE_ALLOWED_HOSTS name it, or set MEMGATE_API_KEYS=required"
     )
     return problem(421, "WRONG_HOST", detail)
@@ -174,10 +174,10 @@ def _host_name(headers: dict[bytes, bytes]) -> str:
 
 
 def _is_public(name: str) -> bool:
-    """Say whether anybody could have given a machine this name, ours too: no address, with a dot.
+    """Say whether anybody could own this name and point it at us: not an address, with a dot.
 
-    A page from evil.example may have that name mean 127.0.0.1 a moment later. To the browser we are
-    then the page's own server, and it may read all that we say.
+    A page from evil.example may make that name resolve to 127.0.0.1 a moment later. To the browser
+    we are then the page's own server, and the page may read all our responses.
     """
     return "." in name and not name.endswith(".localhost") and not _is_address(name)
 
@@ -191,7 +191,7 @@ def _is_address(name: str) -> bool:
 
 
 def _options(scope: Scope) -> Response:
-    """Say what may be done with a path. Nothing about other origins: pages of theirs may not."""
+    """Say which methods a path allows. Nothing about other origins: their pages may not call us."""
     routes = scope["app"].routes
     allowed = {
         method
@@ -206,5 +206,5 @@ def _options(scope: Scope) -> Response:
 
 
 def _clean(shown: bytes | None) -> str | None:
-    """Take a caller's id if it is one: it goes into logs."""
+    """Accept a caller's request id if it is well-formed: it goes into logs."""
     return shown.decode("ascii") if shown and _REQUEST_ID.fullmatch(shown) else None

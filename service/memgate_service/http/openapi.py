@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds out by itself, and the bodies that handlers read."""
+"""The OpenAPI document: what FastAPI finds out itself, and the bodies that handlers read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from memgate_service.settings import ServiceSettings
 
 Responses = dict[int | str, dict[str, Any]]
 
-#: bodies that handlers read by themselves
+#: bodies that handlers read themselves
 _BODIES: tuple[type[BaseModel], ...] = (
     EstimateCreate,
     FitCreate,
@@ -63,25 +63,25 @@ def _problems(texts: dict[int, str]) -> Responses:
     return {status: {"model": Problem, "description": text} for status, text in texts.items()}
 
 
-#: what any request may be answered with
+#: the errors that any request may get
 PROBLEMS = _problems(
     {
-        401: "No key, or none that is in force.",
-        403: "A key whose role may not do this.",
+        401: "No key, or not a valid one.",
+        403: "The key's role may not do this.",
         408: "The request took too long to come in.",
         413: "The request is too long.",
         422: "Something in the question is wrong (`caller`; the problem names the field, the value"
         " and the rule), the job itself fails (`job`), or memgate cannot run this kind of job"
         " (`unsupported`): `fault` says which.",
-        429: "Too many requests, or too many jobs wait; `Retry-After` says when to come back.",
+        429: "Too many requests, or too many waiting jobs; `Retry-After` says when to retry.",
         500: "memgate failed: our fault.",
         503: "With `Retry-After`, ask again (`passing`): the queue cannot be reached, workers were"
         " lost, or too many clients wait. Without it, the operator must install or configure"
         " something (`operator`).",
     }
 )
-NOT_FOUND = _problems({404: "There is no such job, or it is long over."})
-WRONG_TYPE = _problems({415: "A content type that is not taken here, or a packed request."})
+NOT_FOUND = _problems({404: "There is no such job, or it ended long ago."})
+WRONG_TYPE = _problems({415: "A content type that is not accepted here, or a compressed request."})
 CANCELED = _problems({409: "Somebody canceled the job that would have answered."})
 
 _LOCATION = {
@@ -89,7 +89,7 @@ _LOCATION = {
 }
 _ADVICE = {
     ADVICE_HEADER: {
-        "description": "The answer stands, and a worker looks for a batch that fits, to add it:"
+        "description": "The answer stands; a worker is looking for a batch that fits, to add it:"
         " `GET` the job with `Prefer: wait=N` to wait for that.",
         "schema": {"type": "string", "enum": [PENDING]},
     }
@@ -105,7 +105,7 @@ ACCEPTED: Responses = {
 
 
 def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Describe a body that the handler reads by itself."""
+    """Describe a body that the handler reads itself."""
     content: dict[str, Any] = {JSON: {"schema": _reference(model)}}
     if upload is not None:
         content[MULTIPART] = {
@@ -127,14 +127,14 @@ def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) ->
 
 
 def review_bodies() -> dict[str, Any]:
-    """Describe an AdmissionReview, there and back."""
+    """Describe an AdmissionReview, request and response."""
     said = {JSON: {"schema": _reference(ReviewResponse)}}
     return {
         "requestBody": {
             "required": True,
             "content": {JSON: {"schema": _reference(ReviewRequest)}},
         },
-        "responses": {"200": {"description": "What becomes of the object.", "content": said}},
+        "responses": {"200": {"description": "What happens to the object.", "content": said}},
     }
 
 
@@ -143,7 +143,7 @@ def _reference(model: type[BaseModel | msgspec.Struct]) -> dict[str, str]:
 
 
 def describe(app: FastAPI, settings: ServiceSettings) -> None:
-    """Complete the document when it is first asked for."""
+    """Complete the document when it is first requested."""
     made_by_framework = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol, with bounds on what stands before a body.
+"""uvicorn's HTTP protocol, with limits on what comes before a body.
 
-Without them a client may send headers for ever, and they are kept. Also, what is no HTTP gets a
-problem document, as everything else does.
+Without them a client may send headers forever, and they are kept. Also, what is not HTTP gets a
+problem document, like everything else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection whose requests begin in time, and with few bytes."""
+    """A connection that limits the time and the size of a request's head."""
 
     #: how long the first line and the headers of a request may take
     head_seconds = 60.0
@@ -29,17 +29,17 @@ class BoundedProtocol(HttpToolsProtocol):
     _status = 400
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request, not for ever."""
+        """Wait for a request, but not forever."""
         super().connection_made(transport)
         self._expect_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no more."""
+        """Stop waiting."""
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes before a body: the parser keeps a header until it is whole."""
+        """Count what comes before a body: the parser keeps a header until it is complete."""
         was_in_head = self._is_in_head
         super().data_received(data)
         if was_in_head and self._is_in_head:
@@ -60,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         num_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if num_bytes > MAX_HEAD_BYTES:
             self._status = 431
-            raise ValueError("headers are too large")  # the parser stops, and we are told below
+            raise ValueError("headers are too large")  # the parser stops, and calls us below
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -86,13 +86,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(seconds: float) -> type[BoundedProtocol]:
-    """Make a protocol that waits so long for the head of a request."""
+    """Make a protocol that waits this long for the head of a request."""
     return type("BoundedProtocol", (BoundedProtocol,), {"head_seconds": seconds})
 
 
 def _plain_answer(status: int, head_seconds: float) -> bytes:
     detail = {
-        400: "this is no HTTP request",
+        400: "this is not an HTTP request",
         408: f"no request was sent within {head_seconds:g} s",
         431: f"the headers of a request may have {MAX_HEAD_BYTES:,} bytes",
     }[status]

@@ -1,6 +1,6 @@
 """Work -> an HTTP answer: from the store, or by waiting for a worker.
 
-What was answered before, byte for byte, does not come here: see ``response_cache``.
+Requests that were answered before, byte for byte, do not get here: see ``response_cache``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.response_cache import CachedResponse
 
-#: whole seconds (RFC 7240), and parts of them: a gate inside a scheduler counts in tenths
+#: whole seconds (RFC 7240), and fractions: a gate inside a scheduler counts in tenths
 _WAIT = re.compile(
     r"""(?:^|[,;\s])wait\s*=\s*"?([0-9]{1,6}(?:\.[0-9]{1,3})?)"?(?:$|[,;\s])""", re.IGNORECASE
 )
@@ -39,7 +39,7 @@ async def ask(
     prefer: str | None,
     key: bytes | None = None,
 ) -> Response:
-    """Put a question to the workers, or find that it was answered."""
+    """Ask the workers a question, or find that it was answered before."""
     record = await anyio.to_thread.run_sync(
         deps.queue.submit, work, priority, limiter=deps.submitting
     )
@@ -63,7 +63,7 @@ async def ask(
 async def wait_for(
     deps: Dependencies, record: JobRecord, seconds: float, *, with_advice: bool = False
 ) -> JobRecord:
-    """Return a job when it is finished, and if need be has its advice; or when time is up."""
+    """Return a job when it is finished, with its advice if needed, or when time is up."""
 
     def is_awaited(record: JobRecord) -> bool:
         return record.state.is_open or (with_advice and is_advice_pending(record))
@@ -73,7 +73,7 @@ async def wait_for(
     deadline = anyio.current_time() + seconds
     with deps.waiters.waiting(record.id) as bell, deps.metrics.waiting.track_inprogress():
         while True:
-            # Looked at after the bell was hung up: it may have finished before.
+            # Read after the bell is in place: it may have finished before.
             record = await anyio.to_thread.run_sync(deps.queue.read, record.id)
             left = deadline - anyio.current_time()
             if not is_awaited(record) or left <= 0 or deps.waiters.is_stopped:
@@ -87,18 +87,18 @@ def is_advice_pending(record: JobRecord) -> bool:
 
 
 def pending_advice(record: JobRecord) -> dict[str, str]:
-    """Say that more is to come, if it is; where to wait for it is the job's own address."""
+    """Say that more will come, if it will; the job's own URL is where to wait for it."""
     return {ADVICE_HEADER: PENDING} if is_advice_pending(record) else {}
 
 
 def wait_seconds(prefer: str | None, most: float) -> float:
-    """Read how long a caller wants to wait (RFC 7240); not at all unless it says so."""
+    """Read how long a caller wants to wait (RFC 7240); not at all by default."""
     found = _WAIT.search(prefer or "")
     return min(float(found.group(1)), most) if found else 0.0
 
 
 def applied(seconds: float) -> dict[str, str]:
-    """Say for how long a caller was ready to wait, as we understood it."""
+    """Confirm how long the caller said it would wait, as we understood it."""
     return {"Preference-Applied": f"wait={seconds:g}"} if seconds else {}
 
 

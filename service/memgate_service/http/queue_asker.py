@@ -1,4 +1,4 @@
-"""The steps of a gate's sequence, done by asking the queue, in the time that a webhook has.
+"""Performs the steps of a gate's sequence by asking the queue, in the time that a webhook has.
 
 A dry run asks nothing new: it finds what is known.
 """
@@ -35,10 +35,10 @@ from memgate_service.http.questions import is_advice_pending, wait_for
 from memgate_service.http.response_cache import CachedResponse, cache_key
 from memgate_worker.queue.client import QueueError
 
-#: of Kubernetes, for a webhook that does not set its own
+#: Kubernetes' default, for a webhook that does not set its own
 _DEFAULT_TIMEOUT = 10.0
 
-#: for how long a largest batch is waited for, and how long after it was first asked for
+#: how long to wait for a largest batch, and for how long after it was first asked for
 _BATCH_SECONDS = 10.0
 
 _SECONDS = re.compile(r"(\d{1,4}(?:\.\d{1,9})?)s")
@@ -60,7 +60,7 @@ class TimeBudget(NamedTuple):
 
 
 def read_timeout(timeout: str | None, wait: float) -> TimeBudget:
-    """Return how long there is, given how long the API server waits (``timeout=10s``).
+    """Return how much time there is, given how long the API server waits (``timeout=10s``).
 
     A little less than all of it: the answer has to get back.
     """
@@ -71,7 +71,7 @@ def read_timeout(timeout: str | None, wait: float) -> TimeBudget:
 
 
 class QueueAsker:
-    """Does the steps of one review; all of them share its time."""
+    """Performs the steps of one review, which share its time."""
 
     def __init__(self, deps: Dependencies, budget: TimeBudget, *, is_dry_run: bool) -> None:
         self._deps = deps
@@ -118,11 +118,11 @@ class QueueAsker:
             return _no_answer("memgate's queue does not answer")
         except QueueError:
             return _no_answer("memgate's queue cannot be reached")
-        except (MemgateError, ProblemError) as error:  # nothing was run: it is not the author's
+        except (MemgateError, ProblemError) as error:  # nothing was run: not the author's fault
             fault = Fault.PASSING if error.fault is Fault.CALLER else error.fault
             return MissingAnswer(fault=fault, why=str(error))
         if record is None:
-            return _no_answer("nobody has asked before, and a dry run does not")
+            return _no_answer("nobody has asked before, and a dry run does not ask")
         if record.error is not None:
             return read_failure(record.id, record.error)
         return being_made(record.id) if record.state.is_open else self._read(record)
@@ -156,7 +156,7 @@ class QueueAsker:
     async def _batch(self, question: Question, budget: TimeBudget) -> MaxBatch | None:
         """Ask for a largest batch.
 
-        Looking for one takes several runs: questions whether jobs fit come first, and one that was
+        Finding one takes several runs: questions whether jobs fit come first, and one that was
         asked for a while ago is not waited for.
         """
         key = _key(question.key, WorkKind.MAX_BATCH)
@@ -223,7 +223,7 @@ Asked = TypeVar("Asked")
 async def _side_by_side(
     asked: Mapping[str, Asked], ask: Callable[[Asked], Awaitable[T | None]]
 ) -> dict[str, T]:
-    """Ask all at the same time; what has no answer is left out."""
+    """Ask all at the same time; those without an answer are left out."""
     answers: dict[str, T] = {}
 
     async def put(key: str, one: Asked) -> None:

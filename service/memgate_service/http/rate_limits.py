@@ -10,7 +10,7 @@ from starlette.types import Message, Receive
 
 from memgate_service.http.errors import ProblemError
 
-#: how long a client that sends too much may go on, so that it reads our answer and not a reset
+#: how long a client that sends too much may go on, so that it sees our response, not a reset
 _DRAIN_SECONDS = 2.0
 
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -55,7 +55,7 @@ class LimitedBody:
 
 
 async def drain(receive: Receive, most: int) -> None:
-    """Throw away what comes: up to so many bytes, for a moment."""
+    """Discard what arrives: up to so many bytes, for a moment."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):
             while most > 0:
@@ -66,7 +66,7 @@ async def drain(receive: Receive, most: int) -> None:
 
 
 def declared_length(headers: dict[bytes, bytes]) -> int:
-    """Return how long a body is said to be; what is not a number is the server's business."""
+    """Return the declared length of a body; the server handles what is not a number."""
     text = headers.get(b"content-length", b"0")
     return int(text) if _LENGTH.fullmatch(text) else 0
 

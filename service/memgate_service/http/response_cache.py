@@ -1,10 +1,10 @@
-"""Questions whose very bytes were answered before -> that answer, before FastAPI looks at them.
+"""Requests whose exact bytes were answered before -> that answer, before FastAPI sees them.
 
-Solving a route's dependencies costs several times what such an answer does. Whatever is unusual
-about a request, the caller's key among it, goes on to the routes: they refuse, this does not.
+Resolving a route's dependencies costs several times as much as such an answer. Anything unusual
+about a request, its key included, is left to the routes: they refuse, this does not.
 
 An answer is given again only while it is known that workers could have made it: once they announce
-another identity, it is looked for in the store, and there begun anew. See ``docs/caches.md``.
+another identity, the store is asked, where the question starts over. See ``docs/caches.md``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from memgate_service.http.metrics import Metrics
 from memgate_worker.queue.client import QueueClient, QueueError
 from memgate_worker.queue.keys import Role
 
-#: how often it is asked which identities workers announce
+#: how often to ask which identities workers announce
 _LOOK_SECONDS = 1.0
 
 
 class CachedResponse(NamedTuple):
-    """What was answered, by which job, and what made it."""
+    """An answer, the job that gave it, and what made it."""
 
     job_id: str
     body: bytes
@@ -40,11 +40,11 @@ class CachedResponse(NamedTuple):
 
 
 class ResponseCache:
-    """The newest answers by the digest of what was asked, as long as they are of today's making."""
+    """The newest answers, by the digest of the request, that today's workers could have made."""
 
     def __init__(self, max_responses: int) -> None:
         self._responses: LRUCache[bytes, CachedResponse] = LRUCache(max_responses)
-        #: what workers announced last; None: nothing yet, and every answer counts
+        #: what workers announced last; None: nothing yet, so every answer counts
         self._identities: frozenset[str] | None = None
 
     def get(self, key: bytes) -> CachedResponse | None:
@@ -58,7 +58,7 @@ class ResponseCache:
         self._responses[key] = response
 
     def use_identities(self, identities: frozenset[str]) -> None:
-        """Give only answers of these from now on; while no worker is there, those of the last."""
+        """Give only answers of these identities from now on; without workers, those of the last."""
         if identities:
             self._identities = identities
 
@@ -67,7 +67,7 @@ class ResponseCache:
         self._responses.clear()
 
     async def keep_current(self, queue: QueueClient) -> None:
-        """Follow what workers announce for as long as the service runs."""
+        """Follow what workers announce while the service runs."""
         while True:
             with suppress(QueueError):  # it may be back the next time
                 self.use_identities(await anyio.to_thread.run_sync(queue.identities))
@@ -75,7 +75,7 @@ class ResponseCache:
 
 
 class _Question(NamedTuple):
-    """A route as far as this goes: what the log and the metrics want to know of it."""
+    """A stand-in for a route: what the log and the metrics need to know about it."""
 
     path: str
     kind: WorkKind
@@ -85,7 +85,7 @@ _QUESTIONS = {f"/{kind}": _Question(f"/{kind}", kind) for kind in WorkKind}
 
 
 def cache_key(kind: WorkKind, body: bytes) -> bytes:
-    """Name the very bytes of a question."""
+    """Name the exact bytes of a request."""
     return hashlib.sha256(kind.encode() + b"\0" + body).digest()
 
 
@@ -105,7 +105,7 @@ class CachedResponses:
         self._num_found = metrics.cache_lookups.labels("memory")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or have it answered."""
+        """Answer a request, or pass it on."""
         question = _QUESTIONS.get(scope["path"]) if scope["type"] == "http" else None
         if question is None or scope["method"] != "POST" or not _is_plain_json(scope):
             await self._app(scope, receive, send)
@@ -146,7 +146,7 @@ def _head(known: CachedResponse) -> Message:
 
 
 class _Body:
-    """A request's body, read here and given once more to its next reader."""
+    """A request's body, read here and given again to the next reader."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -154,7 +154,7 @@ class _Body:
         self._refusal: ProblemError | None = None
 
     async def read(self) -> bytes:
-        """Return all of it; nothing if it is refused, which its next reader will hear."""
+        """Return all of it; nothing if it is refused, as the next reader will be told."""
         goes_on = True
         while goes_on:
             try:

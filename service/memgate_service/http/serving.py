@@ -16,18 +16,18 @@ from memgate_service.http.protocol import bounded_protocol
 from memgate_service.settings import ServiceSettings
 from memgate_worker.logs import write_line
 
-#: how long a service that is told to stop waits for its open requests
+#: how long a stopping service waits for its open requests
 GRACE_SECONDS = 30
 
 
-#: a renewed certificate is seen after two seconds
+#: a renewed certificate is noticed within two seconds
 _TICKS_BETWEEN_LOOKS = 20
 
 
 def serve(
     app: ASGIApp, settings: ServiceSettings, on_stop: Callable[[], None] = lambda: None
 ) -> None:
-    """Answer requests until told to stop; that calls ``on_stop``, while requests are still open."""
+    """Answer requests until told to stop; ``on_stop`` is then called, with requests still open."""
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -54,9 +54,9 @@ def _open_socket(number: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is told to stop: the app's own end comes only after its last request.
+    """Reports when it is told to stop: the app's own shutdown comes only after its last request.
 
-    A certificate that was renewed is taken up by new connections, without a restart.
+    New connections use a renewed certificate, without a restart.
     """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
@@ -65,14 +65,14 @@ class _Server(uvicorn.Server):
         self._certificate = _stamp(config)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen, and log where: a port may have been chosen just now."""
+        """Start listening, and log where: the port may have been chosen just now."""
         await super().startup(sockets)
         if self.started:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             write_line("listening", {"url": base_url(host, port, tls=self.config.is_ssl)})
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after things; uvicorn calls this ten times a second."""
+        """Do periodic work; uvicorn calls this ten times a second."""
         if self.config.ssl is not None and counter % _TICKS_BETWEEN_LOOKS == 0:
             self._renew(self.config.ssl)
         return await super().on_tick(counter)
@@ -83,17 +83,17 @@ class _Server(uvicorn.Server):
             return
         pair = str(self.config.ssl_certfile), self.config.ssl_keyfile
         try:
-            # tried apart first: a key of another certificate leaves a context without any
+            # tried separately first: with a key that does not match, a context ends up with none
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*pair)
             context.load_cert_chain(*pair)
-        except (OSError, ssl.SSLError) as error:  # half of it is written: look again
+        except (OSError, ssl.SSLError) as error:  # only half of it is written: look again
             write_line("certificate", {"error": str(error)})
             return
         self._certificate = found
         write_line("certificate", {"renewed": True})
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Hear a signal."""
+        """Handle a signal."""
         self._on_stop()
         super().handle_exit(sig, frame)
 
@@ -104,7 +104,7 @@ def base_url(host: str, port: int, *, tls: bool) -> str:
 
 
 def _stamp(config: uvicorn.Config) -> tuple[int, ...]:
-    """Return what changes when the files of a certificate do; nothing if one is missing."""
+    """Return a value that changes with the certificate's files; empty if one is missing."""
     names = [name for name in (config.ssl_certfile, config.ssl_keyfile) if name is not None]
     try:
         return tuple(Path(name).stat().st_mtime_ns for name in names)

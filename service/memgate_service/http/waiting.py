@@ -2,8 +2,8 @@
 
 A job has news when it is finished, and again when advice was added to its answer.
 
-That message may be lost with the server's connection, so one task looks now and then for all
-waiting clients. If each looked for itself, sixty would hold up all other answers for half a second.
+That message may be lost with the server's connection, so one task checks now and then for all
+waiting clients. If each checked for itself, sixty would delay all other answers by half a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memgate_worker.queue.client import QueueClient, QueueError
 
 _LOOK_SECONDS = 2.0
 
-#: how long those who wait may still do so once the service is told to stop
+#: how long clients may still wait once the service is told to stop
 _STOP_SECONDS = 5.0
 
 
@@ -35,7 +35,7 @@ class Bell:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until it rings, or has rung since the last time; at most for so long."""
+        """Wait until it rings, or has rung since the last time; at most this long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -43,18 +43,18 @@ class Bell:
 
 
 class Waiters:
-    """Everybody who waits, by job."""
+    """All waiting clients, by job."""
 
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
         self.num_waiting = 0
-        #: no client waits any longer: the service ends
+        #: no client waits any longer: the service is stopping
         self.is_stopped = False
 
     def use_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say where those who wait live."""
+        """Set the event loop in which clients wait."""
         self._loop = loop
 
     def notify(self, job_id: str) -> None:
@@ -67,7 +67,7 @@ class Waiters:
             bell.ring()
 
     def stop(self) -> None:
-        """Let nobody wait for much longer; called when the program hears a signal."""
+        """Let waiting clients end soon; called when the program gets a signal."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._loop.call_later, _STOP_SECONDS, self._end)
 
@@ -77,26 +77,26 @@ class Waiters:
             self._wake(job_id)
 
     async def keep_looking(self, queue: QueueClient) -> None:
-        """Look now and then which jobs are finished, as long as the service runs."""
+        """Check now and then which jobs are finished, while the service runs."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if not self._waiting:
                 continue
-            with suppress(QueueError):  # it may be back when we look again
+            with suppress(QueueError):  # it may be back at the next check
                 for job_id in await anyio.to_thread.run_sync(queue.finished, list(self._waiting)):
                     self._wake(job_id)
 
     @contextmanager
     def waiting(self, job_id: str) -> Iterator[Bell]:
-        """Hang up a bell that rings when there is news of a job.
+        """Yield a bell that rings when there is news of a job.
 
         Raises:
-            ProblemError: if too many wait already.
+            ProblemError: if too many are already waiting.
         """
         if self.num_waiting >= self._max_waiting:
             raise ProblemError(
                 503,
-                f"{self._max_waiting} clients wait already; ask without 'Prefer: wait'",
+                f"{self._max_waiting} clients are already waiting; ask without 'Prefer: wait'",
                 code="TOO_MANY_WAITING",
                 headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
                 job=job_id,

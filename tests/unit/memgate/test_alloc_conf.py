@@ -92,7 +92,7 @@ def test_another_backend_is_not_supported(conf: str) -> None:
 @pytest.mark.parametrize(
     ("conf", "want_words"),
     [
-        ("max_split_size_mb:\u0664\u0660", "is no whole number (PyTorch stops with: stoull)"),
+        ("max_split_size_mb:\u0664\u0660", "is not a whole number (PyTorch stops with: stoull)"),
         ("max_split_size_mb:" + "9" * 5000, "is out of range (PyTorch stops with: stoull)"),
         ("per_process_memory_fraction:1e-400", "is out of range (PyTorch stops with: stod)"),
         ("per_process_memory_fraction:1e400", "is out of range (PyTorch stops with: stod)"),

@@ -75,7 +75,7 @@ def test_a_job_may_be_a_spec_a_dict_or_a_file(tmp_path: Path, form: str) -> None
         ((JOB, "t4"), {"host_memory_bytes": -1}, InputError, "host_memory_bytes is -1: give"),
         ((JOB | {"batch_size": 0}, "t4"), {}, InputError, "batch_size is 0"),
         ((7, "t4"), {}, InputError, "job is of type int: give a JobSpec, a dict, or the path"),
-        ((json.dumps(JOB), "t4"), {}, InputError, "job is a text: give a JobSpec, a dict, or"),
+        ((json.dumps(JOB), "t4"), {}, InputError, "job is text, not a path: give a JobSpec"),
         (("no/where.yaml", "t4"), {}, InputError, "no/where.yaml: No such file"),
         (("train.py", "t4"), {}, InputError, "memgate estimate train.py --gpu GPU"),
         ((TRACE, "t4"), {"engine": "phantom"}, InputError, "is a profiler trace: leave out engine"),

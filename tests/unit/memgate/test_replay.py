@@ -139,7 +139,7 @@ def test_rare_events_reach_the_allocator() -> None:
         ),
         pytest.param(
             [Alloc(7, 1), Alloc(7, 1)],
-            "event 1, Alloc(block_id=7, size_bytes=1, stream=0): id 7 is allocated already",
+            "event 1, Alloc(block_id=7, size_bytes=1, stream=0): id 7 is already allocated",
             id="id used twice",
         ),
         pytest.param(

@@ -192,7 +192,7 @@ def test_an_answer_that_takes_long_is_waited_for(call: Any) -> None:
 
 def test_waiting_has_an_end(call: Any) -> None:
     """The job goes on, and the error has its id."""
-    with pytest.raises(NotDoneError, match="it goes on") as raised:
+    with pytest.raises(NotDoneError, match="it is still running") as raised:
         call(Server((202, {})), "fit", JOB, wait=0)
 
     assert raised.value.job == JOB_ID

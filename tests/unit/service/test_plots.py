@@ -65,7 +65,7 @@ def test_a_job_that_dies_is_shown_whole(tmp_path: Path) -> None:
     """As on a GPU that has enough, and the picture says so."""
     said = _draw(tmp_path, mib(60))
 
-    assert "job, on gpu-1, which has too little: shown as if it had enough" in said
+    assert "job, on gpu-1, which has too little memory: shown as if it had enough" in said
     assert "reserved, peak 80.00 MiB" in said
 
 

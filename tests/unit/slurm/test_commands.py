@@ -23,7 +23,7 @@ def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ((), "no server is named"),
         (
             ("--server", "http://x", "--rejected", "release"),
-            "--rejected is 'release': it is one of",
+            "--rejected is 'release': it must be one of",
         ),
         (("--server", "http://x", "--uncertain", "no"), "one of release, cancel, hold"),
         (("--server", "http://x", "--unanswered", "cancel"), "one of wait, release, hold"),

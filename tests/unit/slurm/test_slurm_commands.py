@@ -65,7 +65,7 @@ def test_others_comments_are_none_of_ours(comment: str | None) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": 1}', '{"jobs": [1]}', '{"jobs": [{}, 1]}'])
 def test_what_is_no_queue_is_said_to_be_none(text: str) -> None:
     """One error, in words."""
-    with pytest.raises(SlurmError, match="squeue --json says something unforeseen"):
+    with pytest.raises(SlurmError, match="squeue --json printed something unexpected"):
         list(read_queue(text))
 
 

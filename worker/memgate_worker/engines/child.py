@@ -1,7 +1,7 @@
-"""A process of its own for each job, with a limit on time and on memory.
+"""A separate process for each job, with limits on time and memory.
 
-It is forked, so it starts with everything imported. When it is over, whatever it started is over
-too. No torch here.
+It is forked, so it starts with everything imported. When it ends, whatever it started ends too. No
+torch here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memgate.errors import HostMemoryError, LimitExceededError, TimeLimitError
 from memgate_worker.lifeline import die_with_parent
 from memgate_worker.limits import RunLimits
 
-#: how often limits are looked at
+#: how often limits are checked
 _LOOK_SECONDS = 0.1
 
 
@@ -30,17 +30,17 @@ def run_in_child(
     """Fork, do the work there, and wait for it.
 
     Args:
-        work: done in the child, which ends with it: with status 1 if it raises, or with the one
-            that it exits with.
+        work: done in the child, which ends when it is done: with status 1 if it raises, or with the
+            status that it exits with.
         limits: what the child, and what it starts, may take.
-        told: end of a pipe from which ``on_told`` is given what the child writes meanwhile.
-        on_told: hears it.
+        told: end of a pipe; ``on_told`` is given what the child writes to it.
+        on_told: called with it.
 
     Returns:
-        The exit status; below zero if a signal ended the child.
+        The exit status; negative if a signal ended the child.
 
     Raises:
-        LimitExceededError: if a limit was passed; the child was ended.
+        LimitExceededError: if a limit was exceeded; the child was ended.
     """
     child = os.fork()
     if child == 0:
@@ -110,5 +110,5 @@ def _memory_bytes(child: int) -> int:
 
 
 def _end_group(child: int) -> None:
-    with suppress(ProcessLookupError):  # it started nobody, or they are gone
+    with suppress(ProcessLookupError):  # it started no other process, or they have ended
         os.killpg(child, signal.SIGKILL)

@@ -1,9 +1,9 @@
-"""The process that has torch imported and forks for each job: no job pays for the import.
+"""The process that imports torch once and forks for each job: no job pays for the import.
 
-``python -m memgate_worker.engines.host``, started by ``client`` inside a runtime: a request a line
-on standard input, an answer a line on standard output, lines of progress before it. A job that
-crashes or hangs takes its own process with it and nothing else. The parent never touches CUDA and
-runs no operator: a process that has started threads cannot be forked safely.
+``python -m memgate_worker.engines.host``, started by ``host_client`` inside a runtime: one request
+per line on standard input, one answer per line on standard output, with lines of progress before
+it. A job that crashes or hangs takes only its own process with it. The parent never touches CUDA
+and runs no operator: a process that has started threads cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
 
 
 class _Job:
-    """One request: what its process says, tells and answers."""
+    """One request: what its process prints, reports and answers."""
 
     def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
         self._request = request
@@ -83,7 +83,7 @@ class _Job:
         return self._encode_failure(explain_end(code, self._last_line_said(), is_script=is_script))
 
     def _encode_failure(self, error: MemgateError) -> bytes:
-        """Write down why there is no answer; of memory, with the engine that needs less."""
+        """Record why there is no answer; for lack of memory, suggest the engine that needs less."""
         is_profile = isinstance(self._request.work, ProfileRun | ProfileScriptRun)
         if is_profile and isinstance(error, HostMemoryError):
             instead = "or use the phantom engine (memgate estimate --engine phantom)"
@@ -91,14 +91,14 @@ class _Job:
         return msgspec.json.encode(Failed.of(error))
 
     def _script(self) -> Path | None:
-        """Return the person's own script that is run; None if it is our training loop."""
+        """Return the user's own script that is run; None if it is our training loop."""
         work = self._request.work
         if isinstance(work, ProfileScriptRun):
             work = work.script
         return Path(work.path) if isinstance(work, ScriptRun) else None
 
     def _pass_on(self, told: bytes) -> None:
-        """A byte for each step; the caller hears how many there were."""
+        """One byte for each step; the caller is told how many there were."""
         self._num_steps += len(told)
         progress = Progress(num_steps=self._num_steps)
         self._answers.write(msgspec.json.encode(progress) + b"\n")
@@ -106,7 +106,7 @@ class _Job:
 
     def _work(self) -> None:
         """Done in the child: run, and write the answer."""
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the requests are not the job's to read
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # the job must not read the requests
         os.dup2(self._said.fileno(), 1)
         os.dup2(self._said.fileno(), 2)
         os.environ.update(self._request.environment)
@@ -117,7 +117,7 @@ class _Job:
             if not refused:
                 raise
             self._write(self._encode_failure(not_modelled(refused)))
-        except Exception as error:  # the job's own code: anything may come out of it
+        except Exception as error:  # the job's own code: it may raise anything
             explained = explain_exception(
                 error,
                 script=self._script(),
@@ -147,7 +147,7 @@ class _Job:
         os.write(self._tell, b".")
 
     def _finish(self, answer: RecordedRun | Profiled) -> None:
-        """End a script where it stands: nothing in it can catch this, or go on."""
+        """End a script where it is: nothing in it can catch this, or go on."""
         self._write(msgspec.json.encode(answer))
         os._exit(0)
 
@@ -182,10 +182,10 @@ def main() -> None:
     """Serve standard input."""
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Answers go out on a channel of their own: libraries print to standard output.
+    # Answers go out on a separate channel: libraries print to standard output.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    # Before anything imports torch: it then finds our libraries, whatever else is installed.
+    # Before anything imports torch, which then finds our libraries, whatever else is installed.
     cudnn = os.environ.get("MEMGATE_PHANTOM_CUDNN")
     libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
     phantom = Phantom(libraries, Path(cudnn) if cudnn else None)

@@ -1,4 +1,4 @@
-"""An engine's end of the host: starts the process, asks, and turns what it says into errors."""
+"""An engine's end of the host: starts the process, asks it, and turns failures into errors."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from memgate_worker.engines.messages import Failed, Profiled, Progress, Recorded
 from memgate_worker.engines.starter import start_process
 from memgate_worker.runtimes.runtime import Runtime, install_command
 
-#: sent by people, supervisors and a system without memory: they say nothing about a runtime
+#: sent by people, supervisors and a system out of memory: they say nothing about a runtime
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 #: how long a host may take to end
 _ENDING_SECONDS = 2.0
 
-#: how long a host may take beside what the job may; it ends the job itself, unless it hangs
+#: how long a host may take on top of the job; it ends the job itself, unless it hangs
 _SLACK_SECONDS = 120.0
 
 
@@ -35,7 +35,7 @@ _START = Path(__file__).with_name("start.py")
 
 
 def package_dirs() -> tuple[Path, Path]:
-    """Return where the two packages are that a host imports: ``memgate`` and ``memgate_worker``."""
+    """Return where the two packages that a host imports are: ``memgate`` and ``memgate_worker``."""
     return Path(memgate.__file__).parent, Path(memgate_worker.__file__).parent
 
 
@@ -46,7 +46,7 @@ class Host:
         """Start it; it imports torch when the first job comes.
 
         Raises:
-            RuntimeBrokenError: if there is nothing that could be started.
+            RuntimeBrokenError: if there is nothing to start.
         """
         self._runtime = runtime
         self._start()
@@ -69,7 +69,7 @@ class Host:
             raise self._broken(f"{self._runtime.python}: {error.strerror or error}") from None
 
     def close(self) -> None:
-        """End the process, and a job in it."""
+        """End the process, and any job in it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with suppress(BrokenPipeError):  # it died with a request half written
@@ -85,10 +85,10 @@ class Host:
     def ask(
         self, request: Request, on_step: Callable[[int], None] = lambda _: None
     ) -> RecordedRun | Profiled:
-        """Have a job run; ``on_step`` hears how many optimizer steps a script has made.
+        """Have a job run; ``on_step`` is told how many optimizer steps a script has made.
 
         Raises:
-            MemgateError: what the host says of a job without an answer, of the class it says.
+            MemgateError: the error that the host reports for a job without an answer.
             RuntimeBrokenError: if the host does not start.
             ProcessLostError: if the host was lost.
         """
@@ -123,13 +123,13 @@ class Host:
         return msgspec.json.decode(line, type=Progress | RecordedRun | Profiled | Failed)
 
     def _why_it_died(self) -> MemgateError:
-        """Tell a runtime that does not start from a host that was lost.
+        """Distinguish a runtime that does not start from a host that was lost.
 
         A host that was killed says nothing about its runtime, and one that has answered works.
         """
         try:
             status = self._process.wait(_ENDING_SECONDS)
-        except subprocess.TimeoutExpired:  # its end of the pipe is closed: of no use any more
+        except subprocess.TimeoutExpired:  # its end of the pipe is closed, so it is useless now
             self._process.kill()
             status = self._process.wait()
         self._said.seek(0)
@@ -149,7 +149,7 @@ class Host:
 
 
 def host_environment(runtime: Runtime) -> dict[str, str]:
-    """Return what a process of a runtime is started with: little of ours, and our libraries."""
+    """Return the environment of a runtime's process: little of ours, and our libraries."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     if runtime.has_cudnn:
         kept["MEMGATE_PHANTOM_CUDNN"] = str(runtime.cudnn_dir)

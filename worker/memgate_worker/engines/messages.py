@@ -18,7 +18,7 @@ class JobRun(Struct, frozen=True, kw_only=True, tag="job"):
 
 
 class ScriptRun(Struct, frozen=True, kw_only=True, tag="script"):
-    """Run a person's own script until its optimizer has made some steps."""
+    """Run a user's own script until its optimizer has made some steps."""
 
     path: str
     arguments: tuple[str, ...]
@@ -32,25 +32,25 @@ class ProfileRun(Struct, frozen=True, kw_only=True, tag="profile"):
 
     #: a ``JobSpec`` as JSON
     spec: str
-    #: where the trace is to be written
+    #: where to write the trace
     trace_path: str
     #: take little of this machine's memory, and more time
     frugal: bool = False
 
 
 class ProfileScriptRun(Struct, frozen=True, kw_only=True, tag="profile_script"):
-    """Run a person's own script on the CPU, under the profiler, for some optimizer steps."""
+    """Run a user's own script on the CPU, under the profiler, for some optimizer steps."""
 
     script: ScriptRun
-    #: where the trace is to be written
+    #: where to write the trace
     trace_path: str
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """Run this, in a process of its own."""
+    """Run this, in a separate process."""
 
     work: JobRun | ScriptRun | ProfileRun | ProfileScriptRun
-    #: what describes the device and the allocator's settings, for that process alone
+    #: environment variables that describe the device and the allocator's settings to that process
     environment: dict[str, str]
     limits: RunLimits
 
@@ -76,7 +76,7 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     alloc_conf: str
     num_parameters: int
     num_steps: int
-    #: results whose size depends on data, which is not there: nonzero, unique, boolean masks
+    #: results whose size depends on data, which does not exist here: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for
@@ -96,7 +96,7 @@ class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """There is no answer: the error that was raised, as far as it can travel."""
+    """There is no answer: the error that was raised, as far as it can be sent."""
 
     code: str
     message: str
@@ -105,11 +105,11 @@ class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
 
     @classmethod
     def of(cls, error: MemgateError) -> Failed:
-        """Keep of an error what can travel."""
+        """Keep the parts of an error that can be sent."""
         return cls(
             code=error.code, message=error.message, fault=error.fault, mistakes=error.mistakes
         )
 
     def error(self) -> MemgateError:
-        """Return the error again, of its own class."""
+        """Rebuild the error, with its own class."""
         return restore_error(self.code, self.message, self.fault, self.mistakes)

@@ -1,4 +1,4 @@
-"""Engines by name. No torch is imported here: engines run jobs in processes of their own."""
+"""Engines by name. No torch is imported here: engines run jobs in separate processes."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Engine(Protocol):
 
 
 class AutoEngine:
-    """The phantom engine, and for a job that it refuses the profile engine. A context manager.
+    """The phantom engine, and the profile engine for jobs that it refuses. A context manager.
 
     The phantom refuses a job that calls one of NVIDIA's libraries for which it has no stand-in, and
-    a CPU does without them. There is no other ground to fall back on: both engines run jobs in the
-    same runtimes, so where the one cannot be had the other cannot.
+    a CPU does without them. There is no other reason to fall back: both engines run jobs in the
+    same runtimes, so where one is not available the other is not either.
     """
 
     name = "auto"
@@ -70,7 +70,7 @@ class AutoEngine:
         *,
         limits: RunLimits = DEFAULT_LIMITS,
     ) -> TracedJob:
-        """Run a job; the answer says by which engine, and why if not by the phantom.
+        """Run a job; the answer says by which engine, and if not the phantom, why.
 
         Raises what the ``trace`` of those engines raises.
         """
@@ -107,10 +107,10 @@ def start_engine(name: str, runtime: Runtime) -> Engine:
 
 
 def check_engine(name: str) -> None:
-    """Refuse a name that no engine has.
+    """Refuse an unknown engine name.
 
     Raises:
-        InputError: with the names there are.
+        InputError: with the known names.
     """
     if name not in _ENGINES:
         mistake = unknown_name("engine", name, _ENGINES, rule="there is no such engine")

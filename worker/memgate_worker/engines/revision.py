@@ -1,6 +1,6 @@
 """The number of the engines: the same number, the same events for the same job.
 
-It is part of every ``RunKey``, so raising it makes each cache forget what the old engines did.
+It is part of every ``RunKey``, so raising it invalidates every cache of what the old engines did.
 ``tests/unit/worker/test_revision.py`` fails when a source that decides events has changed since the
 number was last considered, and says what to do.
 """

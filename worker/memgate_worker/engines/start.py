@@ -1,8 +1,8 @@
 """Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR MEMGATE_WORKER_DIR``.
 
 A runtime has its own packages, and sees exactly two of ours: nothing else that happens to be
-installed beside memgate, and nothing in the working directory. Run by path, so it imports nothing
-of memgate before it has said where memgate is.
+installed next to memgate, and nothing in the working directory. Run by path, so it imports nothing
+from memgate before it knows where memgate is.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 
 class TwoPackages(MetaPathFinder):
-    """Finds the packages it was given by name, and nothing beside them."""
+    """Finds the packages it was given by name, and nothing else."""
 
     def __init__(self, *directories: Path) -> None:
         self._parents = {directory.name: str(directory.parent) for directory in directories}
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """Find a package; what is inside it is found by the usual way."""
+        """Find a package; what is inside it is found in the usual way."""
         parent = self._parents.get(name)
         return None if parent is None else PathFinder.find_spec(name, [parent])
 

@@ -1,7 +1,7 @@
 """Starts processes from a thread that lives as long as this process.
 
-A host asks Linux to be killed when its parent dies (``lifeline``), and Linux takes the thread that
-forked for the parent. A host that a short-lived thread started would die with that thread.
+A host asks Linux to be killed when its parent dies (``lifeline``), and Linux regards the thread
+that forked as the parent. A host that a short-lived thread started would die with that thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Wanted = tuple[_Start, Future[subprocess.Popen[bytes]]]
 
 
 class _Starter:
-    """A daemon thread that starts what it is given."""
+    """A daemon thread that starts the processes it is given."""
 
     def __init__(self) -> None:
         self._wanted: SimpleQueue[_Wanted] = SimpleQueue()
@@ -47,7 +47,7 @@ _starter = _Starter()
 
 
 def _forget() -> None:
-    """A fork has no threads but its own."""
+    """A fork has only the thread that forked."""
     global _starter
     _starter = _Starter()
 
@@ -56,7 +56,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def start_process(start: _Start) -> subprocess.Popen[bytes]:
-    """Start a process so that it outlives the calling thread, and not this process."""
+    """Start a process that may outlive the calling thread, but not this process."""
     if threading.current_thread() is threading.main_thread():
         return start()
     return _starter.start(start)

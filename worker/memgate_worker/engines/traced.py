@@ -13,18 +13,18 @@ class TracedJob:
     """A job's timeline, and how it was obtained."""
 
     timeline: Timeline
-    #: that made it, as people name it
+    #: the engine that made it, as people name it
     engine: str
     runtime: str
     versions: dict[str, str]
     #: the allocator's settings in the run: a script may have set them itself
     alloc_conf: str
     num_parameters: int
-    #: what a caller should know of how far this can be trusted
+    #: what a caller should know about how far this can be trusted
     notes: tuple[Reason, ...]
-    #: why it may be far off: no job is admitted upon it
+    #: why it may be far off: no job is admitted based on it
     doubts: tuple[Reason, ...] = ()
-    #: of GPUs that its PyTorch was built for, such as ``sm_80``; none: not known
+    #: of GPUs that its PyTorch was built for, such as ``sm_80``; empty if not known
     architectures: tuple[str, ...] = ()
-    #: from asking to being told
+    #: from the question to the answer
     seconds: float

@@ -11,7 +11,7 @@ _VERSIONED = ("torch", "torchvision", "transformers", "timm")
 
 
 def library_versions(site_packages: Path | None = None) -> dict[str, str]:
-    """Return the version of each library that jobs use, or that it is absent.
+    """Return the version of each library that jobs use, or that it is missing.
 
     Args:
         site_packages: where to look; None: where this process imports from.

@@ -1,4 +1,4 @@
-"""Engines of this process that stay: the second question does not wait for torch to be imported.
+"""Engines that this process keeps: the second question does not wait for torch to be imported.
 
 An engine is started when it is first used and ends with this process, or by ``close_engines``. It
 answers one question at a time: threads wait for each other. A fork starts engines of its own.
@@ -20,16 +20,16 @@ from memgate_worker.runtimes.runtime import Runtime
 
 
 class _Place:
-    """Where an engine is, once it is started."""
+    """A place for an engine, once it is started."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.engine: Engine | None = None
-        #: of the runtime as it was when the engine was started
+        #: identity of the runtime when the engine was started
         self.made_by: EngineIdentity | None = None
 
     def start(self, name: str, runtime: Runtime) -> Engine:
-        """Return an engine of the runtime as it is now; the caller holds the lock."""
+        """Return an engine for the runtime as it is now; the caller holds the lock."""
         made_by = identify_engine(runtime)
         if made_by != self.made_by:  # libraries, or cuDNN, were installed since it was started
             self.close()
@@ -63,7 +63,7 @@ class _WarmEngines:
                 if isinstance(error, ProcessLostError):
                     place.close()
                 raise
-            except BaseException:  # interrupted: the answer may still come, to the next question
+            except BaseException:  # interrupted: the next question would get this answer
                 place.close()
                 raise
 
@@ -82,7 +82,7 @@ class _WarmEngines:
 
 _engines = _WarmEngines()
 
-#: engines of a parent process: not ours to use or to end, and an error if they were collected
+#: engines of a parent process: not ours to use or end, and collecting them would be an error
 _inherited: list[_WarmEngines] = []
 
 
@@ -97,7 +97,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextmanager
 def use_engine(name: str, runtime: Runtime) -> Iterator[Engine]:
-    """Yield a warm engine; no other thread uses it meanwhile.
+    """Yield a warm engine; no other thread uses it in the meantime.
 
     Raises:
         InputError: if there is no such engine.

@@ -1,9 +1,9 @@
-"""A constructor -> the keyword arguments that it makes use of.
+"""A constructor -> the keyword arguments that it uses.
 
-Signatures do not say it: builders of torchvision and timm hand ``**kwargs`` on to a class,
+Signatures do not say which: builders of torchvision and timm hand ``**kwargs`` on to a class,
 configurations of transformers take what they know out of them, and some classes take any argument
 and ignore it. So the source is read: what a function declares, what it looks up in its
-``**kwargs``, and the same of the functions that it hands them on to. What cannot be followed is
+``**kwargs``, and the same for the functions that it hands them on to. What cannot be followed is
 left out.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, get_args, get_type_hints
 #: methods of dictionaries whose first argument is a name that is looked up
 _LOOKUPS = frozenset({"get", "pop", "setdefault"})
 
-#: functions that return what they are handed, changed
+#: functions that return a changed copy of what they are given
 _COPIES = frozenset({"dict", "replace", "copy", "deepcopy"})
 
 #: methods that make an object
@@ -29,7 +29,7 @@ _CONSTRUCTORS = ("__init__", "__post_init__")
 
 
 def declared_arguments(constructor: Callable[..., Any]) -> frozenset[str]:
-    """Return what a function, or a class with those above it, declares: quick, and not all."""
+    """Return what a function, or a class and its bases, declares: quick, but incomplete."""
     if not inspect.isclass(constructor):
         return _declared(_unwrap(constructor))
     found = (_unwrap(vars(owner)["__init__"]) for owner in constructor.__mro__ if _has_init(owner))
@@ -38,7 +38,7 @@ def declared_arguments(constructor: Callable[..., Any]) -> frozenset[str]:
 
 @lru_cache(maxsize=256)
 def find_arguments(constructor: Callable[..., Any]) -> frozenset[str]:
-    """Return the names of all keyword arguments that a function or a class makes use of."""
+    """Return the names of all keyword arguments that a function or a class uses."""
     reading = _Reading()
     reading.read_callable(constructor, {})
     return frozenset(reading.names)
@@ -55,7 +55,7 @@ def _unwrap(called: Any) -> Any:
 def _declared(function: Any) -> frozenset[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # of C
+    except (TypeError, ValueError):  # written in C
         return frozenset()
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return frozenset(one.name for one in parameters if one.kind in kinds) - {"self"}
@@ -65,7 +65,7 @@ def _fields_of_records(function: FunctionType) -> Iterator[str]:
     """Yield the fields of the dataclasses that a function takes."""
     try:
         hints = get_type_hints(function)
-    except Exception:  # of names that are there for type checkers only
+    except Exception:  # from names that exist only for type checkers
         hints = {}
     for hint in hints.values():
         for one in (hint, *get_args(hint)):
@@ -91,16 +91,16 @@ def _body(function: FunctionType) -> ast.AST | None:
     return _functions(code.co_filename).get(code.co_firstlineno)
 
 
-#: what a function is given that can be called itself: what a parameter may be
+#: the callables that a function is given: what a parameter may be
 _Given = dict[str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A function, and what is known of how it is called."""
+    """A function, and what is known about how it is called."""
 
     function: FunctionType
-    #: variables that hold arguments which it does not declare, or some of them
+    #: variables that hold all or some of the arguments it does not declare
     holders: frozenset[str]
     #: functions and classes that it is given, by parameter
     given: _Given
@@ -117,7 +117,7 @@ class _Reading:
     seen: set[Any] = field(default_factory=set)
 
     def read_callable(self, called: Any, given: _Given) -> None:
-        """Read what is handed arguments by name: a function or a class."""
+        """Read a function or a class that is given arguments by name."""
         if isinstance(called, partial):
             called = called.func
         if not inspect.isclass(called):
@@ -129,7 +129,7 @@ class _Reading:
             self.read_method(method, called, None, given)
 
     def read_method(self, name: str, made: type, below: type | None, given: _Given) -> None:
-        """Read a method of a class, or (``below`` a class that has it) the next one above that."""
+        """Read a method of a class, or (``below`` a class that has it) the next one up."""
         order = made.__mro__
         for owner in order if below is None else order[order.index(below) + 1 :]:
             if name in vars(owner):
@@ -144,12 +144,12 @@ class _Reading:
         self.names |= _declared(function)
         parameters = inspect.signature(function).parameters.values()
         holders = frozenset(one.name for one in parameters if one.kind is one.VAR_KEYWORD)
-        if holders:  # which may be laid over a record that it takes as well
+        if holders:  # which may be merged into a record that it also takes
             self.names |= set(_fields_of_records(function))
         self.read_frame(_Frame(function, holders, given, made, owner))
 
     def read_frame(self, frame: _Frame) -> None:
-        """Read the body of a function for what it makes of arguments that it does not declare."""
+        """Read what a function's body does with arguments that it does not declare."""
         key = (frame.function, frame.made, frame.holders, *sorted(frame.given))
         body = _body(frame.function)
         if frame.holders and body is not None and key not in self.seen:
@@ -180,7 +180,7 @@ class _Body:
                     yield from [target.id] if self._is_handed_on(node) else []
 
     def read(self) -> None:
-        """Find what is looked up, and to whom the arguments are handed on."""
+        """Find what is looked up, and where the arguments are handed on to."""
         for node in self._nodes:
             if isinstance(node, ast.Call):
                 self._read_call(node)
@@ -190,7 +190,7 @@ class _Body:
                 self._note(node.left)
 
     def _holds(self, node: ast.AST | None) -> bool:
-        """Tell whether an expression is the arguments, or a copy with them in it."""
+        """Say whether an expression is the arguments, or a copy that contains them."""
         if isinstance(node, ast.Name):
             return node.id in self._holders
         if isinstance(node, ast.Dict):
@@ -237,7 +237,7 @@ class _Body:
         if self._is_spread(call):
             self._reading.read_callable(called, given)
         function = _unwrap(called)
-        if isinstance(function, FunctionType):  # which may be handed them as a dictionary
+        if isinstance(function, FunctionType):  # which may be given them as a dictionary
             parameters = list(inspect.signature(function).parameters)
             pairs = zip(parameters, call.args, strict=False)
             holders = frozenset(name for name, one in pairs if self._holds(one))

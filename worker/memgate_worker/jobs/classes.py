@@ -1,4 +1,4 @@
-"""The name of a class of transformers -> the class, if it is a model that can be trained."""
+"""The name of a transformers class -> the class, if it is a model that can be trained."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from memgate.errors import InputError
 from memgate.mistakes import Mistake, show_value, suggest, unknown_name
 
-#: how classes are called, and modules are not
+#: how classes are named, unlike modules
 _CLASS = re.compile("[A-Z][A-Za-z0-9_]*")
 
-#: choose a class by a configuration
+#: these choose a class by a configuration
 _AUTO = re.compile("Auto(Model|Backbone)")
 
 #: classes with a head, of PyTorch
@@ -25,7 +25,7 @@ def find_class(name: str) -> Any:
     """Return a class of transformers that can be trained.
 
     Raises:
-        InputError: if there is none of this name, with the names that are near.
+        InputError: if there is none of this name, with similar names.
     """
     import transformers
 
@@ -46,7 +46,7 @@ def find_class(name: str) -> Any:
 
 
 def _has_loss(name: str, model_class: Any) -> bool:
-    """Tell whether a model computes a loss: bare models and base classes do not."""
+    """Say whether a model computes a loss: bare models and base classes do not."""
     if not name.endswith("Model") or name.endswith("HeadModel"):
         return True
     parameters = inspect.signature(model_class.forward).parameters

@@ -1,4 +1,4 @@
-"""Keys of configurations of transformers that are known whatever the model. Nothing but names."""
+"""Keys of transformers configurations that are known for every model. Only names."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LEFT_OUT = frozenset(
     }
 )
 
-#: of the weights as they were stored; a job says its own as ``precision``
+#: of the weights as they were stored; a job has its own in ``precision``
 DTYPES = frozenset({"torch_dtype", "dtype"})
 
 #: one of these is in every config.json that was published
 PUBLISHED = frozenset({"model_type", "architectures", "transformers_version"})
 
-#: how many, how wide: under a name that a published configuration does not use, a mistake
+#: how many, how wide: an unknown key among these is taken for a misspelt one
 SIZES = frozenset(
     {
         *("n_layer", "n_layers", "num_layers", "num_hidden_layers", "n_embd", "d_model"),
@@ -27,7 +27,7 @@ SIZES = frozenset(
     }
 )
 
-#: in configurations that were published, and read by no version of transformers any more
+#: in published configurations, but no longer read by any version of transformers
 _OF_OLD = frozenset(
     {
         *("n_ctx", "n_special", "predict_special_tokens", "output_past", "directionality"),
@@ -64,5 +64,5 @@ COMMON = (
 
 
 def is_token(name: str) -> bool:
-    """Tell whether a key is the number of a token: that changes no sizes."""
+    """Say whether a key is the number of a token, which changes no sizes."""
     return name.endswith(("_token_id", "_token_ids", "_token_index"))

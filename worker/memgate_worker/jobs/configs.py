@@ -1,8 +1,8 @@
 """Models of transformers: by class and configuration, or by a public name. Never a download.
 
-A configuration takes any key and ignores those that it does not know, so keys are checked here. A
-``config.json`` as it was published carries keys that no version of transformers reads any more:
-where a configuration is recognised as one, only keys that look like misspelt ones are refused.
+A configuration accepts any key and ignores those that it does not know, so keys are checked here. A
+published ``config.json`` has keys that no version of transformers reads any more: if a
+configuration is recognised as one, only keys that look misspelt are refused.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
 
 _FIELD = "model.config"
 
-#: how alike, of 1, an unknown key is to a known one if that was meant
+#: how similar, up to 1, an unknown key must be to a known one that was meant
 _MISSPELT = 0.9
 
-#: keys that may name a model of timm, and no path and no model of the hub
+#: keys that may name a model of timm, but not a path or a model on the hub
 _NAMES = ("backbone", "architecture", "attn_implementation")
 
 #: what models call their configuration
@@ -63,7 +63,7 @@ def build_transformers(spec: ModelSpec) -> nn.Module:
 
 
 def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
-    """Return the class of a transformers model and what its configuration is given.
+    """Return the class of a transformers model and the arguments of its configuration.
 
     A public model may be named without its owner, as ``gpt2``.
 
@@ -101,7 +101,7 @@ def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
     if mistakes:
         raise InputError.from_mistakes(*mistakes)
     given = _cleaned(settings, LEFT_OUT | {_LOADED, "attn_implementation"})
-    if _LOADED in declared_arguments(config_class):  # it is loaded unless that is said
+    if _LOADED in declared_arguments(config_class):  # it is loaded unless told otherwise
         given[_LOADED] = False
     config = config_class(**given)
     mistakes = list(_find_unknown_below(_FIELD, config, settings))
@@ -111,7 +111,7 @@ def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
 
 
 def _check_kind(config_class: Any, settings: Mapping[str, Any]) -> None:
-    """Refuse a configuration of another kind of model, and one of quantized weights."""
+    """Refuse a configuration of another kind of model, or of quantized weights."""
     kind = settings.get("model_type", config_class.model_type)
     if kind != config_class.model_type:
         raise InputError.from_mistakes(
@@ -136,9 +136,9 @@ def _check_kind(config_class: Any, settings: Mapping[str, Any]) -> None:
 
 
 def _cleaned(settings: Mapping[str, Any], left_out: frozenset[str]) -> dict[str, Any]:
-    """Leave out some keys, and everywhere the type in which weights were stored.
+    """Leave out some keys, and at every level the type in which weights were stored.
 
-    Which type the job's weights have, its ``precision`` says.
+    The job's ``precision`` says which type its weights have.
     """
     return {
         name: _cleaned(value, frozenset()) if isinstance(value, dict) else value
@@ -148,7 +148,7 @@ def _cleaned(settings: Mapping[str, Any], left_out: frozenset[str]) -> dict[str,
 
 
 def _find_paths(settings: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield what names a file, or a model on a server, where a model of a library is meant."""
+    """Yield what names a file, or a model on a server, where a library's model is expected."""
     for name in _NAMES:
         value = settings.get(name)
         if isinstance(value, str) and re.search(r"[:/\\]", value):
@@ -163,21 +163,21 @@ def _find_paths(settings: Mapping[str, Any]) -> Iterator[Mistake]:
 
 
 def _find_unknown_of(model_class: Any, settings: Mapping[str, Any]) -> Iterator[Mistake]:
-    """Yield the keys that neither a configuration nor its model makes use of."""
+    """Yield the keys that neither a configuration nor its model uses."""
     config_class = model_class.config_class
     quick = declared_arguments(config_class) | set(config_class.attribute_map) | COMMON
     if settings.keys() - quick or settings.get("gradient_checkpointing"):
         known = _known_keys(config_class)
-        if not getattr(config_class, "sub_configs", None):  # of which the model reads its parts
+        if not getattr(config_class, "sub_configs", None):  # the model reads the parts of those
             known |= _keys_read_by(model_class)
         yield from _find_unknown(_FIELD, settings, known, is_published=_is_published(settings))
 
 
 def _known_keys(config_class: Any) -> frozenset[str]:
-    """Return every key that a configuration makes use of."""
+    """Return every key that a configuration uses."""
     try:
         own = frozenset(vars(config_class()))
-    except Exception:  # some cannot be made of nothing
+    except Exception:  # some cannot be made without arguments
         own = frozenset()
     settable = {
         name
@@ -212,7 +212,7 @@ def _is_published(settings: Mapping[str, Any]) -> bool:
 def _find_unknown(
     field: str, settings: Mapping[str, Any], known: frozenset[str], *, is_published: bool
 ) -> Iterator[Mistake]:
-    """Yield the keys that are not known; of a published configuration only those that matter."""
+    """Yield the unknown keys; for a published configuration only those that matter."""
     visible = sorted(name for name in known - COMMON if not name.startswith("_"))
     for name, value in settings.items():
         if name == "gradient_checkpointing" and value:
@@ -230,7 +230,7 @@ def _find_unknown(
 
 
 def _is_meant(name: str, near: tuple[str, ...]) -> bool:
-    """Tell whether one of some known keys was meant by one that is not known."""
+    """Say whether an unknown key was meant to be one of some known keys."""
     return bool(near) and (name in SIZES or name in find_near(near[0], [name], likeness=_MISSPELT))
 
 

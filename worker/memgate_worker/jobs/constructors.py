@@ -1,6 +1,6 @@
 """Models of torchvision and timm: by name, with the arguments that their constructors use.
 
-Weights are never loaded. An argument that a constructor would ignore in silence is refused: the
+Weights are never loaded. An argument that a constructor would silently ignore is refused: the
 answer would be for another model.
 """
 
@@ -20,7 +20,7 @@ from memgate.near_names import find_near
 from memgate_worker.jobs.arguments import declared_arguments, find_arguments
 from memgate_worker.jobs.seal import sealed
 
-#: arguments that load weights, or say from where
+#: arguments that load weights, or say where from
 _WEIGHTS = frozenset(
     {
         *("weights", "weights_backbone", "pretrained", "pretrained_backbone"),
@@ -49,7 +49,7 @@ def build_torchvision(spec: ModelSpec) -> nn.Module:
         mistake = unknown_name("model.name", spec.name, known, rule="torchvision has no such model")
         raise InputError.from_mistakes(mistake)
     builder = torchvision.models.get_model_builder(name)
-    # That of a backbone is loaded unless it is said not to be.
+    # A backbone's weights are loaded unless told otherwise.
     weights = {"weights", "weights_backbone"} & declared_arguments(builder)
     return _construct(spec, builder, partial(builder, **dict.fromkeys(weights)))
 
@@ -87,7 +87,7 @@ def _unknown_timm_model(name: str, known: list[str]) -> Mistake:
 def _construct(
     spec: ModelSpec, builder: Callable[..., Any], make: Callable[..., nn.Module]
 ) -> nn.Module:
-    """Build a model, and refuse arguments that its constructor does not make use of."""
+    """Build a model, and refuse arguments that its constructor does not use."""
     kwargs = _without_weights(spec.kwargs)
     try:
         with sealed():
@@ -107,10 +107,10 @@ def _construct(
 
 
 def _without_weights(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what says that no weights are to be loaded; refuse what says which.
+    """Leave out arguments that say to load no weights; refuse those that name some.
 
     Raises:
-        InputError: if weights are to be loaded.
+        InputError: if weights would be loaded.
     """
     mistakes = [
         Mistake(
@@ -130,7 +130,7 @@ def _without_weights(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _ignores_arguments(
     make: Callable[..., nn.Module], kwargs: Mapping[str, Any], doubtful: list[str]
 ) -> bool:
-    """Tell whether a constructor takes any argument at all, and so does not check its own."""
+    """Say whether a constructor accepts any argument at all, and so does not check its own."""
     others = {name: value for name, value in kwargs.items() if name not in doubtful}
     try:
         with sealed():

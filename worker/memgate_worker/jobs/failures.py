@@ -1,8 +1,8 @@
-"""An exception out of a job's run -> the error that says whose fault it is. No torch here.
+"""An exception from a job's run -> the error that says whose fault it is. No torch here.
 
-Two kinds of code are run, and they fail for different reasons. A script is a person's own: what it
-raises, it would raise on a GPU. The training loop of a job spec is memgate's: where it fails, it is
-not known how that model is trained, and nothing is known about the job.
+Two kinds of code are run, and they fail for different reasons. A script is the user's own: what it
+raises, it would raise on a GPU. The training loop of a job spec is memgate's: if it fails, we do
+not know how to train that model, and nothing is known about the job.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from memgate.errors import (
     UnsupportedJobError,
 )
 
-#: how torch begins to say that there is no memory for a tensor on the CPU
+#: how torch's message begins if there is no memory for a tensor on the CPU
 _NO_HOST_MEMORY = "DefaultCPUAllocator: "
 
-#: in what CUDA says of a GPU that a program was not built for
+#: part of CUDA's message about a GPU that a program was not built for
 _NO_KERNELS = "no kernel image is available"
 
-#: of torch, for the memory of a GPU; named, since torch is not imported here
+#: torch's, for GPU memory; given by name, since torch is not imported here
 _OUT_OF_GPU_MEMORY = "OutOfMemoryError"
 
 _WAY_OUT = (
@@ -36,7 +36,7 @@ _WAY_OUT = (
     " profiler trace of it"
 )
 
-#: sent by people, supervisors and a system without memory, never by the process itself
+#: sent by people, supervisors and a system out of memory, never by the process itself
 _FROM_OUTSIDE = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 )
@@ -49,17 +49,17 @@ def explain_exception(
 
     Args:
         error: what came out of the run.
-        script: the person's own script that was run; None if it was our training loop.
+        script: the user's own script that was run; None if it was our training loop.
         refused: calls of NVIDIA's libraries that the phantom refused before.
         allowed_memory: the limit on this machine's memory, in words.
     """
-    if isinstance(error, MemgateError):  # said where it was known best
+    if isinstance(error, MemgateError):  # raised where most was known about it
         return error
     said = f"{type(error).__name__}: {error}".splitlines()[0]
     if refused:
         return not_modelled(refused)
     if is_out_of_host_memory(error):
-        _, _, asked = said.rpartition(_NO_HOST_MEMORY)  # before it is a line of torch's source
+        _, _, asked = said.rpartition(_NO_HOST_MEMORY)  # before it: a line of torch's source
         return HostMemoryError(
             f"this machine has no memory for the job's run ({asked}); it may take {allowed_memory}"
         )
@@ -80,8 +80,8 @@ def explain_exception(
 def explain_end(code: int, last_line: str, *, is_script: bool) -> MemgateError:
     """Say whose fault it is that a job's process ended with an exit status, or by a signal (< 0).
 
-    A process that dies of a fault in native code dies of code that stands in for a GPU's, or for a
-    CPU's: on a real GPU other code would run, so that says nothing about the job.
+    A process that crashes in native code crashes in a stand-in for GPU code, or in CPU code: on a
+    real GPU other code would run, so that says nothing about the job.
     """
     if code < 0:
         name = signal.Signals(-code).name
@@ -128,7 +128,7 @@ def nothing_trained(script: str, *, used_cuda: bool = True) -> UnsupportedJobErr
 
 
 def is_out_of_host_memory(error: Exception) -> bool:
-    """Tell whether there was no memory of this machine for something, as far as can be told."""
+    """Say whether this machine ran out of memory, as far as can be known."""
     return isinstance(error, MemoryError) or _NO_HOST_MEMORY in str(error)
 
 

@@ -1,8 +1,7 @@
 """JobSpec, model -> the training loop, run iteration by iteration.
 
-It is the plain loop that the truth was measured with: a batch is copied to the device at the start
-of each iteration, and what a script's variables hold (outputs, loss) lives until they are set
-again.
+It is the plain loop that the measured runs used: a batch is copied to the device at the start of
+each iteration, and what a script's variables hold (outputs, loss) lives until they are set again.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
         optimizer: torch.optim.Optimizer = chosen(model.parameters(), **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
         if _takes(chosen, kwargs, model):
-            raise  # it is this model's parameters that it does not take: our loop gives it all
+            raise  # it rejects this model's parameters: our loop gives it all of them
         given = show_value(spec.optimizer.kwargs)
         mistake = Mistake(field="optimizer.kwargs", value=given, rule=str(error))
         raise InputError.from_mistakes(mistake) from error
@@ -152,7 +151,7 @@ def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _takes(optimizer: Any, kwargs: dict[str, Any], model: nn.Module) -> bool:
-    """Tell whether an optimizer takes some arguments, for a parameter that any optimizer takes."""
+    """Say whether an optimizer accepts some arguments, given a parameter that any accepts."""
     like = next(model.parameters(), torch.zeros(1))
     try:
         optimizer([nn.Parameter(like.new_zeros(2, 2))], **kwargs)
@@ -162,7 +161,7 @@ def _takes(optimizer: Any, kwargs: dict[str, Any], model: nn.Module) -> bool:
 
 
 def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
-    """Make a batch on the host; what is in it does not matter, so its pages are never touched."""
+    """Make a batch on the host; its content does not matter, so its pages are never touched."""
     size = spec.batch_size
     if spec.input.shape is not None:
         dtype = getattr(torch, spec.input.dtype)
@@ -175,7 +174,7 @@ def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
     shape = (size, spec.input.sequence_length)
     tokens = torch.zeros(shape, dtype=torch.int64)
     mask = torch.ones_like(tokens)
-    # Batches of text are padded, and transformers looks: for a full mask it makes none of its own.
+    # Batches of text are padded, and transformers checks: for a full mask it makes none of its own.
     mask[:, -1] = 0
     return {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
 

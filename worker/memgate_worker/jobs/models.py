@@ -2,8 +2,8 @@
 
 The model is built on the CPU and then moved, as a script that says ``model.to("cuda")`` does: that
 is the order in which parameters are allocated. Constructors may compute with small tensors (widths
-of a RegNet) and get right answers; the filling of weights is left out, so that their pages are
-never touched and a model of any size needs no memory on the host.
+of a RegNet) and get correct results; filling weights is left out, so that their pages are never
+touched and a model of any size needs no memory on the host.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _FILLING = frozenset(
 )
 
 
-#: questions about values: initialisers draw again until all of them lie in some range
+#: questions about values: initialisers redraw until all of them are in some range
 _COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
 
 
 class _WithoutFilling(TorchDispatchMode):
     """Leaves the contents of large CPU tensors as they are, whatever their type becomes.
 
-    Nothing is wrong with any of them, whoever asks.
+    Any check of their values passes.
     """
 
     def __torch_dispatch__(
@@ -105,7 +105,7 @@ def build_model(spec: ModelSpec) -> nn.Module:
 
 
 def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:
-    """Say that a library refuses to build a model, in its own words."""
+    """Say that a library refuses to build a model, in the library's own words."""
     given = spec.config if spec.source is ModelSource.TRANSFORMERS else spec.kwargs
     said = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, SealedError):
@@ -119,7 +119,7 @@ def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:
 
 
 def own_input_shape(model: nn.Module) -> tuple[int, ...]:
-    """Return the shape of a sample that timm trains a model of its own with."""
+    """Return the shape of a sample with which timm trains one of its models."""
     import timm
 
     return tuple(timm.data.resolve_model_data_config(model)["input_size"])

@@ -1,7 +1,7 @@
-"""Runs a person's training script in this process, as ``python script arguments`` would.
+"""Runs a user's training script in this process, as ``python script arguments`` would.
 
-What it may see and when it is stopped is its engine's business; whose fault it is if it fails is
-said by ``failures``.
+What it may see and when it is stopped is up to its engine; ``failures`` says whose fault it is if
+it fails.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ def run_as_main(path: Path, arguments: Sequence[str], directory: Path) -> None:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as exited:
         if exited.code not in (None, 0):
-            raise  # what it said last says why
+            raise  # its last output says why

@@ -1,9 +1,9 @@
-"""No file and no network while a model is built: nothing of it may come from a path or a server.
+"""No files and no network while a model is built: no part of it may come from a path or a server.
 
 Libraries know many ways to a file or a download: names of models with a prefix, paths in a
 configuration, weights of a backbone. Those that we know are refused by name, with the field; this
-sees to the rest. What a library consists of (modules that it imports when they are needed, tables
-that it ships) stays open.
+module handles the rest. What a library consists of (modules that it imports when they are needed,
+tables that it ships) stays open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import memgate
 import memgate_worker
 
-#: where the interpreter, its libraries and memgate are, beside where modules are looked for
+#: where the interpreter, its libraries and memgate are, besides the module search path
 _OWN = (
     sys.prefix,
     sys.base_prefix,
@@ -26,11 +26,11 @@ _OWN = (
     str(Path(memgate_worker.__file__).parent),
 )
 
-#: what the system says about itself, asked for by libraries when they are imported
+#: what the system says about itself, which libraries read when they are imported
 _OF_THE_SYSTEM = ("/proc/", "/sys/", "/dev/null", "/dev/urandom", "/usr/share/zoneinfo/")
 
 
-#: what Python says before it touches a file or a folder; the first argument is its path
+#: audit events before Python touches a file or a folder; the first argument is its path
 _ON_FILES = frozenset(
     {"open", "os.listdir", "os.scandir", "os.mkdir", "os.remove", "os.rename", "os.link"}
 )
@@ -52,7 +52,7 @@ class _Seal:
         self.tried: str | None = None
 
     def check(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Hear of everything that Python opens; audit hooks cannot be taken away again."""
+        """Check everything that Python opens; audit hooks cannot be removed again."""
         if not self.is_closed:
             return
         if event in _ON_FILES and not self._is_own(arguments[0]):
@@ -61,7 +61,7 @@ class _Seal:
             self._refuse("the network")
 
     def _is_own(self, path: object) -> bool:
-        if not isinstance(path, str | bytes | os.PathLike):  # opened already
+        if not isinstance(path, str | bytes | os.PathLike):  # already open
             return True
         real = os.path.realpath(os.fsdecode(path))
         is_inside = any(real == one or real.startswith(f"{one}{os.sep}") for one in self.own)
@@ -77,10 +77,10 @@ _seal = _Seal()
 
 @contextmanager
 def sealed() -> Iterator[None]:
-    """Let nothing be opened in here but what belongs to the libraries.
+    """Allow nothing to be opened in this block except what belongs to the libraries.
 
     Raises:
-        SealedError: if something was tried and the block failed over it.
+        SealedError: if something else was tried and the block failed because of it.
     """
     if not _seal.is_installed:
         sys.addaudithook(_seal.check)

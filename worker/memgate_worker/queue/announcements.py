@@ -1,8 +1,8 @@
 """What workers can run, announced with each report: which stored answers still count.
 
-A worker writes its announcement into its entry in rq's register of workers, so it is gone when the
-worker signs off, or with the entry when the worker is lost. The service never looks at a runtime:
-it believes the announcements.
+A worker writes its announcement into its entry in rq's register of workers, so it goes when the
+worker signs off, or expires with the entry when the worker is lost. The service never looks at a
+runtime: it trusts the announcements.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Announcement:
 
     #: of each runtime, and of the analysis of traces
     engines: tuple[EngineIdentity, ...]
-    #: the runtime of jobs that name none
+    #: the runtime for jobs that name none
     default_runtime: str
     limits: RunLimits
 
@@ -35,7 +35,7 @@ def write_announcement(announcement: Announcement) -> bytes:
 
 
 def read_announcement(written: bytes | None) -> Announcement | None:
-    """Read an announcement; None if there is none, or another version's that cannot be read."""
+    """Read an announcement; None if there is none, or only an unreadable one of another version."""
     try:
         return msgspec.json.decode(written or b"", type=Announcement)
     except msgspec.DecodeError:
@@ -43,9 +43,9 @@ def read_announcement(written: bytes | None) -> Announcement | None:
 
 
 class Served(NamedTuple):
-    """What there is to answer a question: a stored end counts only if it was made by such."""
+    """What can answer a question now: a stored result counts only if one of these made it."""
 
-    #: none: no worker is there, and whatever is stored counts
+    #: empty: there are no workers, and whatever is stored counts
     engines: tuple[EngineIdentity, ...] = ()
     #: the highest of all workers' limits
     limits: RunLimits = RunLimits(memory_bytes=0, seconds=0)
@@ -61,7 +61,7 @@ class Serving:
 
     def __init__(self, announcements: Iterable[Announcement] = ()) -> None:
         self._announcements = tuple(announcements)
-        #: digests of all that can be run
+        #: digests of everything that can be run
         self.identities = frozenset(
             engine.digest() for known in self._announcements for engine in known.engines
         )

@@ -1,7 +1,7 @@
-"""Bytes that are kept between service and workers: timelines of runs, memory curves, traces.
+"""Bytes kept for service and workers: timelines of runs, memory curves, traces.
 
-Timelines and curves share a cache of bounded size; traces expire. What is in them is not looked at
-here: ``timelines`` turns a run into bytes and back.
+Timelines and curves share a cache of bounded size; traces expire. Their content is not read here:
+``timelines`` turns a run into bytes and back.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BlobStore:
     # --- timelines
 
     def save_timeline(self, name: str, packed: bytes) -> None:
-        """Keep a timeline; the ones that were not used for longest go if there are too many."""
+        """Keep a timeline; the least recently used ones are dropped if there are too many."""
         settings = self._settings
         ttl, most = settings.result_ttl_seconds, settings.max_timelines_bytes
         args: list[Any] = [name, packed, time.time(), ttl, most, redis_key("timeline", "")]
@@ -48,11 +48,11 @@ class BlobStore:
         except ResponseError as error:
             if not _is_damaged(error):
                 raise
-            self.redis.delete(*_TIMELINES)  # begin a new index; what is in no index expires
+            self.redis.delete(*_TIMELINES)  # start a new index; what is in no index expires
             self._cache(keys=_TIMELINES, args=args)
 
     def load_timeline(self, name: str) -> bytes | None:
-        """Return a timeline, if it is there."""
+        """Return a timeline, if it is stored."""
         args: list[Any] = [name, time.time(), redis_key("timeline", "")]
         try:
             packed = self._look_up(keys=_TIMELINES, args=args)
@@ -63,7 +63,7 @@ class BlobStore:
         return None if packed is None else bytes(packed)
 
     def has_timeline(self, name: str) -> bool:
-        """Return whether a timeline is there."""
+        """Return whether a timeline is stored."""
         return bool(self.redis.exists(redis_key("timeline", name)))
 
     # --- traces
@@ -75,14 +75,14 @@ class BlobStore:
         return name
 
     def load_trace(self, name: str) -> bytes | None:
-        """Return an uploaded trace, if it is still there."""
+        """Return an uploaded trace, if it is still stored."""
         data = self.redis.get(redis_key("trace", name))
         return None if data is None else bytes(data)
 
     # --- memory curves
 
     def save_view(self, job_id: str, view: str) -> None:
-        """Keep a job's memory curve, JSON, as long as there is room."""
+        """Keep a job's memory curve, JSON, while there is room."""
         self.save_timeline(f"view:{job_id}", zlib.compress(view.encode(), 1))
 
     def load_view(self, job_id: str) -> bytes | None:
@@ -95,5 +95,5 @@ class BlobStore:
 
 
 def _is_damaged(error: ResponseError) -> bool:
-    """Tell whether the index of timelines is of a wrong type, or does not hold numbers."""
+    """Say whether the index of timelines has the wrong type, or does not hold numbers."""
     return any(words in str(error) for words in ("WRONGTYPE", "not an integer"))

@@ -1,7 +1,7 @@
 """The queue's door: what the service may ask of it, and the types of the answers.
 
-Imports no torch and runs no job. Nothing else of this package is imported by the service, but
-``keys`` (who may ask) and ``settings``.
+Imports no torch and runs no job. Apart from this, the service imports only ``keys`` (who may ask)
+and ``settings`` from this package.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ __all__ = [
 #: what every call may raise: the queue cannot be reached
 QueueError = RedisError
 
-#: short: whoever asks waits for the answer. Long enough for a server that is started again
+#: short, since the caller is waiting; long enough for a server that is being restarted
 _TIMEOUT_SECONDS = 2.0
 _NUM_RETRIES = 4
 
-#: for how long what workers announce is not read again
+#: how long what workers announce is cached
 _SERVING_SECONDS = 1.0
 
-#: how many records are looked at to fill a page of a filtered list
+#: how many records are read to fill a page of a filtered list
 _MAX_SCANNED = 5_000
 
 
@@ -91,11 +91,11 @@ class QueueClient:
         self._known_serving = (Serving(), -math.inf)
 
     def make_watchdog(self) -> Watchdog:
-        """Make a thread that looks for orphaned jobs, once it is started."""
+        """Make a thread that looks for orphaned jobs once it is started."""
         return Watchdog(self.store, self._settings)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._redis.close()
 
     def unreachable_because(self) -> str | None:
@@ -112,10 +112,10 @@ class QueueClient:
         priority: Priority = Priority.NORMAL,
         asked_by: Asker = Asker.CALLER,
     ) -> JobRecord:
-        """Ask a question; one that was asked before is joined, or answered already.
+        """Ask a question; one that was asked before is joined, or already answered.
 
-        What is stored counts only if it was made by what workers announce now, or if no worker is
-        there: known answers are given while workers are away.
+        What is stored counts only if it was made by what workers announce now, or if there are no
+        workers: known answers are given while workers are away.
 
         Raises:
             QueueFullError: if too much is waiting.
@@ -140,15 +140,15 @@ class QueueClient:
         return self.store.save_trace(data)
 
     def needs_run(self, work: Work) -> bool:
-        """Return whether a question has to wait for a run, or a known one is replayed."""
+        """Return whether a question must wait for a run; otherwise a known run is replayed."""
         return self._speed(work) is Speed.SLOW
 
     def identities(self) -> frozenset[str]:
-        """Return the digests of everything that workers announce; none if no worker is there."""
+        """Return the digests of everything that workers announce; none if there are no workers."""
         return self._serving().identities
 
     def _serving(self) -> Serving:
-        """Return what workers announce, as of a moment ago."""
+        """Return what workers announced a moment ago."""
         now = time.monotonic()
         serving, read_at = self._known_serving
         if now - read_at >= _SERVING_SECONDS:
@@ -157,7 +157,7 @@ class QueueClient:
         return serving
 
     def _speed(self, work: Work) -> Speed:
-        """Fast is what needs no run: its timeline is there."""
+        """Work is fast if it needs no run: its timeline is stored."""
         if work.kind is not WorkKind.ESTIMATE or work.job is None:
             return Speed.SLOW
         gpu = work.target.gpu
@@ -173,7 +173,7 @@ class QueueClient:
         return self.store.read(job_id)
 
     def finished(self, job_ids: Sequence[str]) -> builtins.list[str]:
-        """Return those of these jobs that are finished, or no longer there."""
+        """Return which of these jobs are finished, or no longer exist."""
         states = self.store.states(job_ids)
         pairs = zip(job_ids, states, strict=True)
         return [job_id for job_id, state in pairs if state is None or not state.is_open]
@@ -192,7 +192,7 @@ class QueueClient:
         state: JobState | None = None,
         kind: WorkKind | None = None,
     ) -> list[JobRecord]:
-        """Return jobs, the newest first; with filters, of the newest few thousand."""
+        """Return jobs, the newest first; with filters, only of the newest few thousand."""
         if state is None and kind is None:
             return self.store.read_many(self.store.newest(offset, count))
         found = [
@@ -207,13 +207,13 @@ class QueueClient:
         return queue_depths(self._redis)
 
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
-        """Return how many workers that do such work have reported in lately."""
+        """Return how many workers for this kind of work have reported in lately."""
         names = set(queue_names([speed]))
         workers = SimpleWorker.all(connection=self._redis, serializer=JSONSerializer)
         return sum(bool(names & set(worker.queue_names())) for worker in workers)
 
     def oldest_age_seconds(self) -> float:
-        """Return for how long the oldest open job has waited."""
+        """Return how long the oldest open job has waited."""
         oldest = self.store.oldest_open()
         return 0.0 if oldest is None else max(0.0, datetime.now(UTC).timestamp() - oldest)
 
@@ -222,11 +222,11 @@ class QueueClient:
         return read_roster(self._redis)
 
     def read_many(self, job_ids: Sequence[str]) -> builtins.list[JobRecord]:
-        """Return those of these jobs that there are."""
+        """Return those of these jobs that exist."""
         return self.store.read_many(job_ids)
 
     def states(self, job_ids: Sequence[str]) -> builtins.list[JobState | None]:
-        """Return how far jobs have come; None for those that there are not."""
+        """Return the states of jobs; None for those that do not exist."""
         return self.store.states(job_ids)
 
     def num_jobs(self) -> int:
@@ -260,7 +260,7 @@ class QueueClient:
         return self.store.counters()
 
     def count_now(self, counts: Mapping[str, int]) -> None:
-        """Add to what is counted in this minute."""
+        """Add to the counts of this minute."""
         self.store.note(counts)
 
     def minutes(self, minutes: Sequence[int]) -> builtins.list[dict[str, int]]:
@@ -271,10 +271,10 @@ class QueueClient:
         """Yield finished jobs, the newest first."""
         return read_history(self.store)
 
-    # --- sessions of people who have shown a key to a page
+    # --- sessions of people who have signed in with a key
 
     def save_session(self, digest: str, key_id: str, seconds: int) -> None:
-        """Remember whose a session is; its token is known to the browser alone."""
+        """Remember whose session it is; only the browser knows its token."""
         self.store.save_session(digest, key_id, seconds)
 
     def load_session(self, digest: str) -> str | None:
@@ -287,7 +287,7 @@ class QueueClient:
 
 
 class Listener:
-    """Hears when jobs are finished, on a thread of its own."""
+    """Listens for finished jobs, on a separate thread."""
 
     def __init__(self, settings: QueueSettings, on_finished: Callable[[str], None]) -> None:
         self._url = settings.redis_url
@@ -300,18 +300,18 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._stopped.set()
         self._thread.join()
 
     def _listen(self) -> None:
         while not self._stopped.is_set():
-            with suppress(RedisError):  # the server is away: waiting callers look for themselves
+            with suppress(RedisError):  # the server is away: waiting callers check for themselves
                 self._hear()
             self._stopped.wait(0.5)
 
     def _hear(self) -> None:
-        # No retries: we come back ourselves, and stop() waits for us.
+        # No retries: we reconnect ourselves, and stop() waits for us.
         no_retry = Retry(NoBackoff(), 0)
         with (
             Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,

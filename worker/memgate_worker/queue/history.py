@@ -1,7 +1,8 @@
 """Finished jobs -> what the dashboard shows: counts by the minute, and a log of decisions.
 
-Both are bounded and outlive every program; a job costs a handful of increments and a line. What
-pages and refusals ask by themselves, to find out what would make a job fit, is not counted.
+Both are bounded and outlive every program; a job costs a handful of increments and a line.
+Questions that pages and refusals ask on their own, to find out what would make a job fit, are not
+counted.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from memgate.savings import memory_saved
 from memgate.units import format_size
 from memgate_worker.queue.store import JobStore
 
-#: how many lines are read at a time: few at first, then many
+#: how many lines are read at once: few at first, then many
 _CHUNKS = (100, 5_000)
 
-#: of a message in the log
+#: the longest message in the log
 _MAX_MESSAGE = 200
 
-#: steps of the scale on which times are counted, for each doubling
+#: steps per doubling of the scale on which durations are counted
 _STEPS = 4
 
 
 class JobOutcome(StrEnum):
-    """What came of a job: what was decided, or whose fault it is that nothing was."""
+    """The outcome of a job: what was decided, or whose fault it is that nothing was."""
 
     ADMIT = "admit"
     UNCERTAIN = "uncertain"
@@ -60,7 +61,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str = ""
     needs_bytes: int = 0
     available_bytes: int = 0
-    """What the job had of the GPU; 0 in what an older version wrote."""
+    """How much of the GPU the job had; 0 in what an older version wrote."""
     capacity_bytes: int = 0
     seconds: float = 0.0
     """From asking to the answer."""
@@ -83,7 +84,7 @@ def note_answer(store: JobStore, record: JobRecord, result: Result) -> None:
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
-    """Remember that a job has no answer, and count it by whose fault that is."""
+    """Remember that a job has no answer, and count it by whose fault it is."""
     store.count("jobs", f"{record.kind}:{error.fault}")
     store.count("failures", error.code)
     outcome = JobOutcome(error.fault.value)
@@ -160,10 +161,10 @@ def count_entry(entry: HistoryEntry) -> dict[str, int]:
 
 
 def time_step(seconds: float) -> int:
-    """Return where a time lies on the scale of times, each step a fifth above the one before."""
+    """Return a duration's step on the scale, on which each step is a fifth above the last."""
     return max(0, ceil(_STEPS * log2(max(seconds, 0.001) / 0.001)))
 
 
 def step_seconds(step: int) -> float:
-    """Return the longest time that lies on a step."""
+    """Return the longest duration of a step."""
     return 0.001 * exp2(step / _STEPS)

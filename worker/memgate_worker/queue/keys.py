@@ -18,7 +18,7 @@ _PREFIX = "mg"
 
 
 class Role(IntEnum):
-    """What a key is good for; a higher role may do all that a lower one may."""
+    """What a key allows; a higher role may do everything that a lower one may."""
 
     READ = 1
     SUBMIT = 2
@@ -35,7 +35,7 @@ class ApiKey(NamedTuple):
 
 
 class KeyRing:
-    """The keys that are in force."""
+    """The valid keys."""
 
     def __init__(self, store: JobStore) -> None:
         self._redis: Any = store.redis
@@ -47,7 +47,7 @@ class KeyRing:
             "name": name,
             "role": role.name,
             "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            # A random key of 256 bits needs no slow hash: there is nothing to guess.
+            # A random key of 256 bits needs no slow hash: it cannot be guessed.
             "digest": _digest(secret),
         }
         self._redis.hset(_KEYS, key_id, json.dumps(document))
@@ -59,7 +59,7 @@ class KeyRing:
         return [_key(key_id.decode(), json.loads(text)) for key_id, text in sorted(found.items())]
 
     def revoke(self, key_id: str) -> None:
-        """Put a key out of force.
+        """Revoke a key.
 
         Raises:
             InputError: if there is none.
@@ -68,12 +68,12 @@ class KeyRing:
             raise InputError(f"there is no key {key_id!r}; see: memgate keys list")
 
     def find(self, key_id: str) -> ApiKey | None:
-        """Return a key by its id, None if it is not in force."""
+        """Return a key by its id, None if it is not valid."""
         text = self._redis.hget(_KEYS, key_id)
         return _key(key_id, json.loads(text)) if text else None
 
     def check(self, shown: str) -> ApiKey | None:
-        """Return the key that a caller has shown, None if it is none."""
+        """Return the key that a caller sent, None if it is not valid."""
         prefix, _, rest = shown.partition("_")
         key_id, _, secret = rest.partition("_")
         text = self._redis.hget(_KEYS, key_id) if prefix == _PREFIX and key_id else None

@@ -1,7 +1,7 @@
-"""A worker's lease on the job it works on: renewed by a thread, and the work stopped if it is lost.
+"""A worker's lease on its job: a thread renews it, and the work is stopped if it is lost.
 
-A lease that is not renewed runs out; ``watchdog`` then gives the job to another worker. What may
-hold a job, and for how long, is decided in ``scripts``.
+A lease that is not renewed expires; ``watchdog`` then gives the job to another worker. Who may hold
+a job, and for how long, is decided in ``scripts``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class LeaseLostError(BaseException):
 class Lease:
     """Holds a job while a block runs, and interrupts the block if the job is no longer ours.
 
-    The thread that renews the lease sends the main thread a signal, which is heard inside the block
-    only. A context manager, to be entered in the main thread.
+    The thread that renews the lease sends the main thread a signal, which is handled only inside
+    the block. A context manager, to be entered in the main thread.
     """
 
     def __init__(self, store: JobStore, job_id: str, worker: str, seconds: float) -> None:
@@ -48,7 +48,7 @@ class Lease:
         while not self._ended.wait(self._seconds / 4):
             try:
                 is_ours = self._store.hold(self._job_id, self._worker)
-            except RedisError:  # the server is away: it says later whether the job is ours
+            except RedisError:  # the server is away: it will say later whether the job is ours
                 continue
             if not is_ours:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)

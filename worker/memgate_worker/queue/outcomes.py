@@ -8,7 +8,7 @@ from memgate.decision import Decision
 
 
 class MeasuredOutcome(BaseModel):
-    """What a finished job really took, beside what was predicted."""
+    """What a finished job really took, next to what was predicted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,14 +22,14 @@ class MeasuredOutcome(BaseModel):
     peak_bound_bytes: int | None = None
     """The most that the measured figure should be; None in what an older version stored."""
     decision: Decision | None = None
-    """What was said of the job, None if it ran on another GPU than that was said of."""
+    """What was decided about the job, None if it ran on a different GPU."""
     capacity_bytes: int | None = None
 
     @property
     def is_within(self) -> bool:
         """It took no more than it should have.
 
-        ``upper_bound_bytes`` is about the least memory in which a job runs. With more to be had
-        the allocator keeps more, and that does not make the bound wrong.
+        ``upper_bound_bytes`` is about the least memory in which a job runs. With more memory
+        available the allocator keeps more, and that does not make the bound wrong.
         """
         return self.measured_peak_bytes <= (self.peak_bound_bytes or self.upper_bound_bytes)

@@ -18,7 +18,7 @@ from memgate.contract import Priority
 #: what rq calls, by name: the service never imports it
 _TASK = "memgate_worker.tasks.run"
 
-#: rq's own limit on a task: only for what our own limits cannot reach
+#: rq's own limit on a task: only for what our own limits do not cover
 TASK_TIMEOUT_SECONDS = 24 * 3600
 
 
@@ -44,11 +44,11 @@ def make_queue(name: str, connection: Redis) -> Queue:
 
 
 def enqueue(connection: Redis, job_id: str, speed: Speed, priority: Priority) -> None:
-    """Have a worker look at a job. It may be told twice: the second finds nothing to do."""
+    """Have a worker take a job. Doing so twice is harmless: the second finds nothing to do."""
     make_queue(_name(speed, priority), connection).enqueue(
         _TASK,
         job_id,
-        # Unlike ours, an id of rq's is of one use. Ours is read off it, see scripts.ORPHANED.
+        # Unlike ours, rq's ids are used once. They begin with ours, see scripts.ORPHANED.
         job_id=f"{job_id}-{uuid4().hex}",
         job_timeout=TASK_TIMEOUT_SECONDS,
         result_ttl=0,

@@ -1,4 +1,4 @@
-"""Stored fields -> records. What cannot be read, or only in part, is absent and never an error.
+"""Stored fields -> records. What cannot be read completely counts as absent, never as an error.
 
 An older version may have written it, or another program that shares the server.
 """
@@ -17,7 +17,7 @@ from memgate_worker.queue.outcomes import MeasuredOutcome
 
 
 def read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
-    """Read a job; None if there is nothing, or what an older version left and we cannot read."""
+    """Read a job; None if there is none, or an older version's that we cannot read."""
     if not fields:
         return None
     try:
@@ -37,7 +37,7 @@ def read_record(job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
 
 
 def read_state(state: bytes | None) -> JobState | None:
-    """Read how far a job has come."""
+    """Read the state of a job."""
     try:
         return None if state is None else JobState(state.decode())
     except ValueError:

@@ -1,4 +1,4 @@
-"""rq's register of workers -> which are there, what each is doing, and what each can run.
+"""rq's register of workers -> which there are, what each is doing, and what each can run.
 
 Two reads, however many workers there are.
 """
@@ -13,7 +13,7 @@ from rq.worker_registration import REDIS_WORKER_KEYS
 
 from memgate_worker.queue.announcements import Serving, read_announcement
 
-#: of our ids, with which those of rq's tasks begin
+#: of our ids, with which the ids of rq's tasks begin
 _ID_LENGTH = 32
 
 #: our own field of rq's entry for a worker
@@ -31,7 +31,7 @@ class WorkerSeen(NamedTuple):
     #: ``fast``, ``slow`` or both
     speeds: tuple[str, ...]
     is_busy: bool
-    #: id of the job it is at
+    #: id of the job it is working on
     job: str | None
     num_done: int
     born_at: str

@@ -1,14 +1,14 @@
-"""What the store does in one step, in Lua: no reader sees, and no crash leaves, half of it.
+"""What the store does atomically, in Lua: no reader sees, and no crash leaves, half of it.
 
-A server that dies with its answer unsent has it asked again (redis-py does), so each script may be
-run twice with the same arguments: the second time changes nothing that matters.
+If a server dies before it answers, redis-py asks again, so each script may run twice with the same
+arguments: the second time changes nothing that matters.
 """
 
 from __future__ import annotations
 
-#: create unless it is there; 1 if it was created, -1 if too many are open. What has ended is begun
-#: anew unless its end still counts: an answer, or a failure that would come again, made by what is
-#: there now (or by anything, if no worker is there) and under no lower limit.
+#: create unless it exists; 1 if it was created, -1 if too many are open. A job that has ended
+#: starts over unless its result still counts: an answer, or a failure that would repeat, made by
+#: what is available now (or by anything, if there are no workers) and under no lower limit.
 #: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most,
 #: asked_by, identities with commas, memory_bytes, seconds
 CREATE = """
@@ -41,7 +41,7 @@ redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
 return 1
 """
 
-#: the first end counts; 1 if this is it.
+#: only the first end counts; 1 if this is it.
 #: KEYS: job, open, channel. ARGV: id, state, finished_at, ttl, then fields and their values
 END = """
 local state = redis.call('HGET', KEYS[1], 'state')
@@ -53,8 +53,8 @@ redis.call('PUBLISH', KEYS[3], ARGV[1])
 return 1
 """
 
-#: replace an answer by the same one with advice, or say that none will come; 1 if it was awaited.
-#: KEYS: job, channel. ARGV: id, worker, result or ''
+#: replace an answer by the same one with advice, or record that none will come; 1 if it was
+#: awaited. KEYS: job, channel. ARGV: id, worker, result or ''
 ADD_ADVICE = """
 local found = redis.call('HMGET', KEYS[1], 'state', 'worker', 'advice_until')
 if found[1] ~= 'done' or found[2] ~= ARGV[2] or not found[3] then return 0 end
@@ -77,9 +77,9 @@ redis.call('HINCRBY', KEYS[1], 'attempts', 1)
 return 1
 """
 
-#: hold a job for longer, also if the lease ran out and no other worker took it since (the server
-#: was away); 0 if it has ended, or another worker holds it. One that is done is held while its
-#: advice is looked for. KEYS: job, lease. ARGV: worker, milliseconds, advice_until
+#: extend a lease, even if it expired and no other worker took the job since (the server was away);
+#: 0 if the job has ended, or another worker holds it. A job that is done is held while its advice
+#: is looked for. KEYS: job, lease. ARGV: worker, milliseconds, advice_until
 HOLD = """
 local found = redis.call('HMGET', KEYS[1], 'state', 'worker', 'advice_until')
 local is_advised = found[1] == 'done' and found[3]
@@ -101,8 +101,8 @@ end
 return 1
 """
 
-#: drop from the index of jobs what expired, and the oldest that have ended if there are too many; a
-#: few at a time. KEYS: jobs, open. ARGV: most, prefix of jobs
+#: drop expired jobs from the index, and the oldest that have ended if there are too many; a few at
+#: a time. KEYS: jobs, open. ARGV: most, prefix of jobs
 FORGET = """
 local excess = redis.call('ZCARD', KEYS[1]) - tonumber(ARGV[1])
 local oldest = redis.call('ZRANGE', KEYS[1], 0, math.min(math.max(excess, 0), 90) + 9)
@@ -116,7 +116,7 @@ for _, id in ipairs(oldest) do
 end
 """
 
-#: keep bytes in a cache of bounded size: what was not used for longest goes.
+#: keep bytes in a cache of bounded size: the least recently used are dropped.
 #: KEYS: index, sizes, total. ARGV: name, bytes, timestamp, ttl, most, prefix
 CACHE = """
 local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
@@ -149,8 +149,8 @@ end
 return false
 """
 
-#: find the orphaned jobs: open, in no queue, and held by no worker. What rq has in its queues
-#: begins with the id of our job. KEYS: open, queues. ARGV: prefix of leases
+#: find the orphaned jobs: open, in no queue, and held by no worker. The ids in rq's queues begin
+#: with the id of our job. KEYS: open, queues. ARGV: prefix of leases
 ORPHANED = """
 local waiting = {}
 for number = 2, #KEYS do
@@ -167,7 +167,7 @@ end
 return orphaned
 """
 
-#: be the only one for a while, or for longer; 1 if we are. KEYS: lock. ARGV: name, milliseconds
+#: become the leader for a while, or stay it; 1 if we are. KEYS: lock. ARGV: name, milliseconds
 LEAD = """
 local leader = redis.call('GET', KEYS[1])
 if leader and leader ~= ARGV[1] then return 0 end

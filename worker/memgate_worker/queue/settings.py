@@ -1,4 +1,4 @@
-"""What the operator sets for all that touches the queue: ``MEMGATE_*`` environment variables."""
+"""What the operator sets for every program that uses the queue: ``MEMGATE_*`` variables."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_environment(cls) -> Self:
-        """Read the environment, or end the program with a sentence per wrong variable.
+        """Read the environment, or end the program with a sentence for each wrong variable.
 
-        Variables that look like settings and are none are named on standard error.
+        Variables that look like settings but are not are named on standard error.
         """
         for mistake in find_unknown_variables(os.environ):
             print(f"memgate: {mistake.sentence}", file=sys.stderr)  # noqa: T201  no logs yet
@@ -71,11 +71,11 @@ class QueueSettings(Settings):
     ``MEMGATE_MAX_TIMELINES_BYTES``."""
 
     lease_seconds: Annotated[float, Field(ge=1)] = 10.0
-    """A worker that is silent for so long is lost, and its job goes to another;
+    """A worker that is silent for this long is lost, and its job goes to another;
     ``MEMGATE_LEASE_SECONDS``."""
 
     max_attempts: Annotated[int, Field(ge=1)] = 5
-    """How many workers may be lost over one job before it counts as failed;
+    """How many workers may be lost on one job before it counts as failed;
     ``MEMGATE_MAX_ATTEMPTS``."""
 
     @field_validator("public_url")

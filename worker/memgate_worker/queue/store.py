@@ -37,19 +37,19 @@ FINISHED_CHANNEL = "memgate:finished"
 #: all jobs by the time they were created, and those that are open
 _JOBS = "memgate:jobs"
 _OPEN = "memgate:open"
-#: which of the watchdogs looks
+#: which of the watchdogs is active
 _WATCHDOG = "memgate:watchdog"
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
 _DECISIONS = "memgate:decisions"
 
-#: for how long the counts of a minute are kept, and how many decisions
+#: how long the counts of a minute are kept, and how many decisions
 MINUTES_KEPT = 24 * 60
 MAX_DECISIONS = 20_000
 
 
-#: no worker is there: whatever is stored counts
+#: there are no workers: whatever is stored counts
 NOBODY = Served()
 
 
@@ -82,9 +82,9 @@ class JobStore(BlobStore):
         asked_by: Asker = Asker.CALLER,
         served: Served = NOBODY,
     ) -> bool:
-        """Store a job unless it is there already; return whether it is new.
+        """Store a job unless it exists; return whether it is new.
 
-        A job that has ended is begun anew unless its end still counts, see ``scripts.CREATE``:
+        A job that has ended starts over unless its result still counts, see ``scripts.CREATE``:
         ``served`` is what can answer it now.
 
         Raises:
@@ -108,7 +108,7 @@ class JobStore(BlobStore):
         return bool(created)
 
     def discard(self, job_id: str) -> None:
-        """Drop a job, whatever became of it: its record cannot be read."""
+        """Drop a job in any state: its record cannot be read."""
         with self.redis.pipeline() as pipeline:
             pipeline.delete(redis_key("job", job_id), redis_key("lease", job_id))
             pipeline.zrem(_OPEN, job_id)
@@ -135,7 +135,7 @@ class JobStore(BlobStore):
         return bool(self._hold(keys=keys, args=args))
 
     def release(self, job_id: str, worker: str) -> None:
-        """Give a job back before the lease runs out, unless another worker holds it by now."""
+        """Give a job back before the lease expires, unless another worker holds it by now."""
         self._release(keys=[redis_key("job", job_id), redis_key("lease", job_id)], args=[worker])
 
     def orphaned(self, queue_keys: Sequence[str]) -> list[str]:
@@ -144,7 +144,7 @@ class JobStore(BlobStore):
         return [job_id.decode() for job_id in found]
 
     def lead(self, name: str) -> bool:
-        """Return whether this watchdog is the one that looks; for a lease at a time."""
+        """Return whether this watchdog is the active one; for one lease at a time."""
         return bool(self._lead(keys=[_WATCHDOG], args=[name, self._lease_ms()]))
 
     def _lease_ms(self) -> int:
@@ -162,7 +162,7 @@ class JobStore(BlobStore):
             job_id: the job's.
             result: the answer.
             identity: digest of what made it.
-            with_advice_to_come: the worker holds the job while it looks for advice to add; when
+            with_advice_to_come: the worker holds the job while it looks for advice to add; once
                 nobody holds it, none will come.
         """
         fields = {"result": result, "identity": identity}
@@ -173,7 +173,7 @@ class JobStore(BlobStore):
     def add_advice(self, job_id: str, worker: str, result: str | None) -> bool:
         """Store an answer again, with advice; None if there is no advice. Wakes waiting clients.
 
-        False if the worker's answer is not there any more.
+        False if the worker's answer is no longer stored.
         """
         keys = [redis_key("job", job_id), FINISHED_CHANNEL]
         return bool(self._add_advice(keys=keys, args=[job_id, worker, result or ""]))
@@ -199,7 +199,7 @@ class JobStore(BlobStore):
         return self._end_job(job_id, JobState.FAILED, fields)
 
     def cancel(self, job_id: str) -> bool:
-        """End a job that nobody wants any more; False if it had ended."""
+        """End a job that nobody wants any more; False if it had already ended."""
         error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
         return self._end_job(job_id, JobState.CANCELED, {"error": error.model_dump_json()})
 
@@ -221,7 +221,7 @@ class JobStore(BlobStore):
         """
         record = self.find(job_id)
         if record is None:
-            raise UnknownJobError(f"there is no job {job_id!r}; it may have been long ago")
+            raise UnknownJobError(f"there is no job {job_id!r}; it may have expired")
         return record
 
     def find(self, job_id: str) -> JobRecord | None:
@@ -229,7 +229,7 @@ class JobStore(BlobStore):
         return self._record(job_id, self.redis.hgetall(redis_key("job", job_id)))
 
     def read_many(self, job_ids: Sequence[str]) -> list[JobRecord]:
-        """Return those jobs that there are."""
+        """Return those of these jobs that exist."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
                 pipeline.hgetall(redis_key("job", job_id))
@@ -244,7 +244,7 @@ class JobStore(BlobStore):
         return None if record is None else record.with_page(self._settings.public_url)
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
-        """Return how far jobs have come; None for each that there is not."""
+        """Return the states of jobs; None for each that does not exist."""
         with self.redis.pipeline(transaction=False) as pipeline:
             for job_id in job_ids:
                 pipeline.hget(redis_key("job", job_id), "state")
@@ -257,7 +257,7 @@ class JobStore(BlobStore):
         return [job_id.decode() for job_id in found]
 
     def num_jobs(self) -> int:
-        """Return how many are remembered."""
+        """Return how many jobs are stored."""
         return int(self.redis.zcard(_JOBS))
 
     def open_jobs(self) -> dict[str, float]:
@@ -282,7 +282,7 @@ class JobStore(BlobStore):
         """Return whether this watchdog is the first to see that a job was orphaned."""
         return bool(self.redis.set(redis_key("rescue", job_id), "1", nx=True, px=self._lease_ms()))
 
-    # --- outcomes: kept for good, the newest million
+    # --- outcomes: kept forever, the newest million
 
     def add_outcome(self, outcome: MeasuredOutcome) -> None:
         """Keep what a finished job really took."""
@@ -308,7 +308,7 @@ class JobStore(BlobStore):
     # --- what the dashboard shows: counts by the minute, and the newest decisions
 
     def note(self, counts: Mapping[str, int], decision: bytes | None = None) -> None:
-        """Add to what is counted in this minute, and a decision to the newest ones."""
+        """Add to the counts of this minute, and a decision to the newest ones."""
         key = redis_key("minute", str(int(_now().timestamp()) // 60))
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, by in counts.items():
@@ -334,10 +334,10 @@ class JobStore(BlobStore):
         found: list[bytes] = self.redis.lrange(_DECISIONS, first, first + count - 1)
         return found
 
-    # --- sessions of people who have shown a key to a page
+    # --- sessions of people who have signed in with a key
 
     def save_session(self, digest: str, key_id: str, seconds: int) -> None:
-        """Remember whose a session is; its token is known to the browser alone."""
+        """Remember whose session it is; only the browser knows its token."""
         self.redis.set(redis_key("session", digest), key_id, ex=seconds)
 
     def load_session(self, digest: str) -> str | None:

@@ -1,7 +1,7 @@
 """The names of all ``MEMGATE_*`` environment variables, so that a program can report misspelt ones.
 
-Programs share an environment: a worker must know the service's variables too, though it imports
-none of the service. A test compares this list with the settings, and with what the code reads.
+Programs share an environment: a worker must know the service's variables too, though it does not
+import the service. A test compares this list with the settings, and with what the code reads.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ SETTINGS = frozenset(
 #: read by the client, by runtimes, by compose files and by the plugins of Slurm
 OTHERS = frozenset({"api_key", "estimate_id", "job", "redis_password", "runtimes_dir", "url"})
 
-#: of our own processes, for their children
+#: set by our own processes for their children
 _OWN = re.compile("MEMGATE_PHANTOM_.*")
 
-#: what Kubernetes adds to pods beside a Service that is called memgate, or begins with that
+#: what Kubernetes adds to pods next to a Service whose name is or begins with memgate
 _SERVICE_LINK = re.compile(
     r"MEMGATE_.*(SERVICE_HOST|SERVICE_PORT.*|PORT_\d+_(TCP|UDP).*)|MEMGATE_\w+_PORT"
 )
 
 
 def find_unknown_variables(names: Iterable[str]) -> Iterator[Mistake]:
-    """Yield each variable that looks like a setting and is none, with the ones it is like."""
+    """Yield each variable that looks like a setting but is not, with similar names."""
     known = {f"{_PREFIX}{name.upper()}" for name in SETTINGS | OTHERS}
     for name in sorted(names):
         if not name.startswith(_PREFIX) or name in known:

@@ -2,8 +2,8 @@
 
 An open job is either in a queue or held by a worker. One that is neither, for longer than half a
 lease, is orphaned, whatever the reason. Every worker and every service has a watchdog, so there is
-one as long as anything runs; one of them looks, and another if that one is lost. A rescue too many
-does no harm: only one worker can hold a job.
+one while anything runs; one of them is active, and another takes over if it is lost. One rescue too
+many does no harm: only one worker can hold a job.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ _log = structlog.get_logger("memgate.watchdog")
 
 
 class Watchdog:
-    """A thread that looks again and again."""
+    """A thread that looks for orphaned jobs again and again."""
 
     def __init__(self, store: JobStore, settings: QueueSettings) -> None:
         self._store = store
         self._settings = settings
         self._name = token_hex(8)
         self._stopped = threading.Event()
-        #: jobs that were orphaned when we last looked, and since when
+        #: jobs that were orphaned at the last look, and since when
         self._orphaned: dict[str, float] = {}
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Look now and then from now on."""
+        """Start looking now and then."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._stopped.set()
         self._thread.join()
 
@@ -53,15 +53,15 @@ class Watchdog:
                     self.sweep(time.monotonic())
                 else:
                     self._orphaned.clear()
-            except RedisError as error:  # it comes back, or the probes report it
-                # Workers could not renew their leases meanwhile; they need a moment to do so.
+            except RedisError as error:  # it will come back, or the probes report it
+                # Workers could not renew their leases in the meantime; they need a moment to do so.
                 self._orphaned.clear()
                 _log.warning("watchdog", error=type(error).__name__)
 
     def sweep(self, now: float) -> int:
         """Look once; return how many jobs were queued again or failed."""
         orphaned = self._store.orphaned(queue_keys(self._store.redis))
-        # Between queue and worker a job is in neither for a moment: it must be so for a while.
+        # On its way to a worker a job is briefly in neither, so it must stay that way for a while.
         self._orphaned = {job_id: self._orphaned.get(job_id, now) for job_id in orphaned}
         lost = [
             job_id
@@ -81,7 +81,7 @@ class Watchdog:
             return False
         self._store.count("lost", "worker")
         if record.attempts >= self._settings.max_attempts:
-            message = f"{record.attempts} workers were lost over this job"
+            message = f"{record.attempts} workers were lost on this job"
             error = Failure(code="WORKERS_LOST", message=message, fault=Fault.PASSING)
             note_failure(self._store, record, error)
             return self._store.fail(job_id, error)

@@ -1,10 +1,10 @@
 """Installs and removes runtimes, for ``memgate runtimes install`` and ``remove``.
 
 An environment with PyTorch's ordinary CUDA build but none of NVIDIA's packages, and the stand-ins
-that make it run without them; on request also the real cuDNN, which is asked for the workspaces of
-convolutions. What is installed and current is not touched, so it is safe to run again. One process
-at a time works on a runtime. Each part is complete before its stamp is written; without the stamp
-it counts as absent, and is made anew. What makes a runtime usable is in ``runtime``.
+that make it run without them; on request also the real cuDNN, which knows the workspaces of
+convolutions. What is installed and current is not touched, so it is safe to run again. Only one
+process at a time works on a runtime. Each part is complete before its stamp is written; without the
+stamp it counts as absent, and is made again. What makes a runtime usable is in ``runtime``.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from memgate.units import format_size
 from memgate_worker.engines.phantom.build import BuildError, build
 from memgate_worker.runtimes.runtime import OWN_NEEDS, Runtime, why_no_runtime_can_be_built
 
-#: hears what is being done
+#: told what is being done
 Report = Callable[[str], None]
 
-#: those of cuDNN's libraries that choose engines and build plans
+#: the cuDNN libraries that choose engines and build plans
 _CUDNN_PART = re.compile(r"/libcudnn_(graph|heuristic|engines_\w+)\.so\.9$")
 
-#: programs that build the stand-ins, and Debian's packages that have them
+#: programs that build the stand-ins, and the Debian packages that provide them
 _BUILD_PROGRAMS = {"g++": "g++", "nm": "binutils", "readelf": "binutils"}
 
-#: how many lines of a program that failed are shown
+#: how many lines of a failed program's output are shown
 _NUM_LAST_LINES = 5
 
 
@@ -46,7 +46,7 @@ _NUM_LAST_LINES = 5
 class Installation:
     """What was done."""
 
-    #: False: everything was there, and current
+    #: False: everything was already there, and current
     changed: bool
     seconds: float
 
@@ -57,7 +57,7 @@ def install(
     """Install what is missing or outdated of a runtime.
 
     Raises:
-        InputError: if ``with_cudnn`` is asked for and there is none for this runtime.
+        InputError: if ``with_cudnn`` is requested and there is none for this runtime.
         RuntimeMissingError: if it cannot be installed, with the reason; nothing half-made is left.
     """
     if problem := why_no_runtime_can_be_built():
@@ -95,7 +95,7 @@ def remove(runtime: Runtime, *, report: Report = lambda _: None) -> int:
 
 
 def disk_bytes(runtime: Runtime) -> int:
-    """Return how much space a runtime takes, links not followed."""
+    """Return how much space a runtime takes, not following links."""
     return sum(
         (Path(directory) / name).lstat().st_blocks * 512
         for directory, _, names in os.walk(runtime.home)
@@ -118,7 +118,7 @@ def _alone(runtime: Runtime, report: Report) -> Iterator[None]:
 
 @contextmanager
 def _explained(runtime: Runtime) -> Iterator[None]:
-    """Turn what a program or the disk says into an error of the operator's."""
+    """Turn a failure of a program or of the disk into an error for the operator."""
     try:
         yield
     except (BuildError, OSError, subprocess.CalledProcessError) as error:
@@ -133,7 +133,7 @@ def _install_libraries(runtime: Runtime, report: Report) -> None:
     _check_for_programs()
     _check_for_space(runtime)
     runtime.packages_stamp.unlink(missing_ok=True)
-    for stale in runtime.home.glob("stand-ins-*"):  # they fit the torch that goes
+    for stale in runtime.home.glob("stand-ins-*"):  # they belong to the torch that is replaced
         shutil.rmtree(stale)
     runtime.home.mkdir(parents=True, exist_ok=True)
     try:
@@ -159,7 +159,7 @@ def _install_headers(runtime: Runtime, report: Report) -> None:
 
 
 def extract_headers(wheel: Path, destination: Path) -> None:
-    """Unpack the ``include`` folder of a wheel, wherever in it that is."""
+    """Unpack the ``include`` folder of a wheel, wherever it is in there."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             _, found, below = name.partition("/include/")
@@ -180,7 +180,7 @@ def _build_stand_ins(runtime: Runtime, report: Report) -> None:
 
 
 def _install_cudnn(runtime: Runtime, report: Report) -> None:
-    """Install the real cuDNN where nothing but the phantom's host looks."""
+    """Install the real cuDNN where only the phantom's host looks."""
     assert runtime.cudnn is not None
     report(f"installing {runtime.cudnn}, which is NVIDIA's and under its licence")
     shutil.rmtree(runtime.cudnn_dir, ignore_errors=True)
@@ -208,7 +208,7 @@ def _check_for_programs() -> None:
 def _check_for_space(runtime: Runtime) -> None:
     runtime.home.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(runtime.home).free
-    there = disk_bytes(runtime)  # is replaced
+    there = disk_bytes(runtime)  # will be replaced
     if free + there < runtime.disk_bytes:
         raise OSError(
             f"it takes {format_size(runtime.disk_bytes)}, and {runtime.home} has"
@@ -218,7 +218,7 @@ def _check_for_space(runtime: Runtime) -> None:
 
 @contextmanager
 def _downloaded(runtime: Runtime, *packages: str) -> Iterator[list[Path]]:
-    # below the runtime's home: a folder for temporary files may be too small for it
+    # below the runtime's home: the folder for temporary files may be too small
     with tempfile.TemporaryDirectory(dir=runtime.home) as directory:
         _pip(runtime, "download", "--no-deps", "--dest", directory, *packages)
         yield sorted(Path(directory).glob("*.whl"))
@@ -238,7 +238,7 @@ def _pip(runtime: Runtime, *arguments: str) -> None:
 
 
 def _write_last(stamp: Path, text: str) -> None:
-    """Write a stamp whole, or not at all."""
+    """Write a stamp completely, or not at all."""
     fresh = stamp.with_name(stamp.name + ".new")
     fresh.write_text(text)
     fresh.rename(stamp)

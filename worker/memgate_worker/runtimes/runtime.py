@@ -1,6 +1,6 @@
-"""Runtimes: the library versions that jobs run with, each an environment of its own.
+"""Runtimes: the library versions that jobs run with, each in its own environment.
 
-A runtime is a small file, in this folder or the operator's, and what ``install`` makes of it: a
+A runtime is a small file, in this folder or the operator's, and what ``install`` makes from it: a
 slim virtual environment, and our stand-ins for NVIDIA's libraries, compiled for the torch in it.
 This module knows names, places, and what is installed.
 
@@ -52,7 +52,7 @@ _PLATFORM = ("Linux", "x86_64")
 
 
 class RuntimeState(StrEnum):
-    """What there is of a runtime on this machine."""
+    """The state of a runtime on this machine."""
 
     INSTALLED = "installed"
     """It can be used."""
@@ -100,7 +100,7 @@ class Runtime:
 
     @property
     def headers_dir(self) -> Path:
-        """Headers of the CUDA runtime, needed while building only."""
+        """Headers of the CUDA runtime, needed only for building."""
         return self.home / "headers"
 
     @property
@@ -110,7 +110,7 @@ class Runtime:
 
     @property
     def cudnn_stamp(self) -> Path:
-        """There once the real cuDNN is, and says which one."""
+        """Exists once the real cuDNN is installed, and says which one."""
         return self.cudnn_dir / "installed"
 
     @property
@@ -120,18 +120,18 @@ class Runtime:
 
     @property
     def packages_stamp(self) -> Path:
-        """There once all libraries are, and says of which definition."""
+        """Exists once all libraries are installed, and says from which definition."""
         return self.home / "packages"
 
     @property
     def missing_needs(self) -> tuple[str, ...]:
-        """What memgate needs inside the runtime and is not there."""
+        """What memgate needs inside the runtime and is missing."""
         places = [str(self.site_packages)]
         return tuple(name for name in OWN_NEEDS if not any(distributions(name=name, path=places)))
 
     @property
     def state(self) -> RuntimeState:
-        """What there is of it on this machine."""
+        """Its state on this machine."""
         if not self.venv.exists():
             return RuntimeState.ABSENT
         if not (self.packages_stamp.is_file() and self.python.exists()):
@@ -156,7 +156,7 @@ class Runtime:
         return (self.stubs / STAMP_NAME).is_file()
 
     def definition_digest(self, python: tuple[int, int]) -> str:
-        """Digest what decides which libraries are installed, for a version of Python."""
+        """Digest what decides which libraries are installed, for a Python version."""
         said = repr((self.bare, self.full, self.headers, python))
         return hashlib.sha256(said.encode()).hexdigest()
 
@@ -167,7 +167,7 @@ class Runtime:
 
 
 def default_home() -> Path:
-    """Return where runtimes are: as the operator says, in a checkout, or with the user's data."""
+    """Return where runtimes are: as the operator says, in a checkout, or in the user's data."""
     if said := os.environ.get(_HOME_VARIABLE):
         return Path(said)
     checkout = Path(__file__).parents[3]
@@ -177,10 +177,10 @@ def default_home() -> Path:
 
 
 def read_runtimes(home: Path | None = None) -> dict[str, Runtime]:
-    """Return all runtimes there are files for, installed or not: ours and the operator's.
+    """Return all runtimes that have a file, installed or not: ours and the operator's.
 
     Raises:
-        OperatorError: if a file of the operator's is wrong, or has the name of one of ours.
+        OperatorError: if one of the operator's files is wrong, or has the name of one of ours.
     """
     home = home or default_home()
     ours, theirs = (sorted(place.glob("*.toml")) for place in (_DEFINITIONS, home))
@@ -191,10 +191,10 @@ def read_runtimes(home: Path | None = None) -> dict[str, Runtime]:
 
 
 def named_runtime(name: str | None, home: Path | None = None) -> Runtime:
-    """Return a runtime, installed or not; without a name the default one.
+    """Return a runtime, installed or not; without a name, the default one.
 
     Raises:
-        InputError: if there is no runtime of this name, with the names there are.
+        InputError: if there is no runtime of this name, with the known names.
     """
     runtimes = read_runtimes(home)
     wanted = name or DEFAULT_RUNTIME
@@ -208,7 +208,7 @@ def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
     """Return a runtime that is installed.
 
     Raises:
-        InputError: if there is no runtime of this name, with the names there are.
+        InputError: if there is no runtime of this name, with the known names.
         RuntimeMissingError: if it is not installed, with the command that installs it, or if none
             can be on this machine.
     """
@@ -221,7 +221,7 @@ def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
 
 
 def why_not_usable(runtime: Runtime) -> str | None:
-    """Say what is wrong with a runtime on this machine and what mends it; None if nothing is."""
+    """Say what is wrong with a runtime on this machine and how to fix it; None if nothing is."""
     said, mend = {
         RuntimeState.INSTALLED: ("", ""),
         RuntimeState.ABSENT: ("is not installed", "install it"),
@@ -242,7 +242,7 @@ def install_command(name: str, *, with_cudnn: bool = False) -> str:
 
 
 def why_no_runtime_can_be_built() -> str | None:
-    """Tell what is in the way on this machine, if anything is."""
+    """Say what prevents running jobs on this machine, if anything does."""
     here = (platform.system(), platform.machine())
     if here == _PLATFORM:
         return None

@@ -1,4 +1,4 @@
-"""Questions about jobs, and what is answered: an estimate, or whose fault it is that there is none.
+"""Questions about jobs, and their answers: an estimate, or whose fault it is that there is none.
 
 Question -> KnownAnswer      an estimate
           | MissingAnswer    none, with the ``Fault``: that alone decides what a gate does
@@ -17,7 +17,7 @@ from memgate.gpus import GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 
-#: a status of HTTP: nearly all of a long request is the description of the job
+#: an HTTP status: nearly all of a long request is the description of the job
 _TOO_LARGE = 413
 
 
@@ -28,7 +28,7 @@ class Question:
     key: str
     """Names the question: two with the same key are the same."""
     job: JobSpec | Mapping[str, Any]
-    """What runs; as a person wrote it where only the server is to read it."""
+    """What runs; as a person wrote it if only the server reads it."""
     gpu: GpuRequest
 
 
@@ -54,7 +54,7 @@ class MissingAnswer:
     fault: Fault
     why: str
     job_id: str = ""
-    """The job of memgate's that has no answer, if there is one."""
+    """The memgate job that has no answer, if there is one."""
     is_being_made: bool = False
     """There will be an answer soon."""
 
@@ -68,7 +68,7 @@ AnyAnswer = KnownAnswer | MissingAnswer
 
 
 def being_made(job_id: str) -> MissingAnswer:
-    """Say that a job is being run."""
+    """Say that the job is still running."""
     return MissingAnswer(
         fault=Fault.PASSING,
         why="the estimate is being made",
@@ -78,15 +78,15 @@ def being_made(job_id: str) -> MissingAnswer:
 
 
 def read_failure(job_id: str, failure: Failure) -> MissingAnswer:
-    """Say why a job of memgate's has no answer. It was run: a wrong question is its author's."""
+    """Say why a memgate job has no answer. It was run, so a wrong question is its author's."""
     return MissingAnswer(fault=failure.fault, why=failure.message, job_id=job_id)
 
 
 def read_error(error: ClientError) -> MissingAnswer:
     """Say why a server gave no answer.
 
-    A gate's question has two authors: what is wrong with the job is a person's to mend, but the
-    GPU's name, the key and the address are the operator's.
+    A gate's question has two authors: a mistake in the job is for the user to fix, but the GPU's
+    name, the key and the address are the operator's.
     """
     if isinstance(error, NotDoneError):
         return being_made(error.job)
@@ -99,7 +99,7 @@ def read_error(error: ClientError) -> MissingAnswer:
 
 
 def _is_about_the_job(error: AnswerError) -> bool:
-    """A job that was run, a field of it, or all of a request: its other parts are ours."""
+    """It is about a job that was run, a field of it, or the whole request: the rest is ours."""
     if error.job is not None or error.status == _TOO_LARGE:
         return True
     return any(field == "" or field.partition(".")[0] == "job" for field in error.fields)

@@ -1,4 +1,4 @@
-"""What a gate is to judge: a job, and where it may run. The doors make cases of their objects."""
+"""What a gate judges: a job, and where it may run. The doors turn their objects into cases."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class Case(ABC):
 
     @property
     def is_unplaced(self) -> bool:
-        """Nothing says on what it will run, nor how much memory it may take: nothing to check."""
+        """Nothing says where it will run or how much memory it may take: nothing to check."""
         return False
 
     @abstractmethod
     def questions(self) -> dict[str, Question]:
-        """Return what to ask, by what tells the answers apart."""
+        """Return the questions to ask, by a name that tells the answers apart."""
 
     @abstractmethod
     def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
-        """Judge each place where the job may run, by the estimates that were asked for."""
+        """Compare each place where the job may run with the estimates that were asked for."""
 
     @abstractmethod
     def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
-        """Return the estimate that is about the place with most memory, if one is."""
+        """Return the estimate for the place with the most memory, if there is one."""
 
     def how_to_declare(self, size_bytes: int) -> str:
-        """Say how to declare so much memory; empty if none is declared."""
+        """Say how to declare this much memory; empty if none is declared."""
         return ""
 
     def batch_question(self) -> Question | None:
-        """Return what to ask for the largest batch that fits where the job has most memory."""
+        """Return the question for the largest batch that fits where the job has the most memory."""
         return None
 
 
@@ -68,11 +68,11 @@ class PlacedCase(Case):
 
     @property
     def roomiest(self) -> Place:
-        """Where the job has most memory; there is a place, unless there is a doubt."""
+        """Where the job has the most memory; there is a place unless there is a doubt."""
         return max(self.places, key=lambda place: place.capacity_bytes)
 
     def questions(self) -> dict[str, Question]:
-        """Return what to ask, by the generation of the GPU.
+        """Return the questions to ask, by the generation of the GPU.
 
         One run answers for all GPUs of a generation, and for every part of them.
         """
@@ -87,22 +87,22 @@ class PlacedCase(Case):
         }
 
     def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
-        """Judge each place by the estimate of its generation."""
-        return [place.judge(estimates[place.gpu.generation]) for place in self.places]
+        """Compare each place with the estimate of its generation."""
+        return [place.compare(estimates[place.gpu.generation]) for place in self.places]
 
     def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
-        """Return the estimate that is about a whole GPU, if that is where the job runs."""
+        """Return the estimate for a whole GPU, if that is where the job runs."""
         place = self.roomiest
         estimate = estimates[place.gpu.generation]
         is_about_it = estimate.capacity_bytes == place.gpu.memory_bytes and not place.is_part
         return estimate if is_about_it else None
 
     def how_to_declare(self, size_bytes: int) -> str:
-        """Say it in the unit in which it is declared."""
+        """Write a size in the unit in which memory is declared."""
         return self.roomiest.how_to_declare(size_bytes)
 
     def batch_question(self) -> Question | None:
-        """Ask about the place with most memory, less what was not declared of it."""
+        """Ask about the place with the most memory, less the part that was not declared."""
         place = self.roomiest
         taken = place.gpu.memory_bytes - place.capacity_bytes
         return self._question(WorkKind.MAX_BATCH, _request(place.gpu, taken))

@@ -1,7 +1,7 @@
-"""What is known of jobs, and the operator's policy -> what becomes of the object they are in.
+"""What is known about jobs, and the operator's policy -> what happens to the object they are in.
 
-Pure: no clock, no queue. What is said is worked out in ``memgate.explanation`` and
-``memgate.placement``; here it is decided what is said about which part of an object.
+Pure: no clock, no queue. The sentences come from ``memgate.explanation`` and ``memgate.placement``;
+this module decides which of them apply to which part of an object.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from memgate_service.admission.core.answers import (
 from memgate_service.admission.core.cases import Case
 from memgate_service.admission.core.policy import Action, Policy, decide_fault
 
-#: parts of an object that are named before what is said of them
+#: how many parts of an object are named in front of a message about them
 _MAX_LABELS = 3
 
 #: questions for largest batches about one object: its message has room for a few
@@ -34,12 +34,12 @@ _MAX_BATCHES = 4
 
 
 class MistakeError(InputError):
-    """What a person wrote about a job is wrong: the job was asked about, and that came out."""
+    """What a person wrote about a job is wrong, as the answer about the job shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is known of one job."""
+    """What is known about one job."""
 
     decision: Decision
     explanation: Explanation
@@ -57,7 +57,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """All of it, in one line that ends with where to look."""
+        """All of it in one line, which ends with where to look."""
         return f"{self.explanation.text}; see {self.page}" if self.page else self.explanation.text
 
     @property
@@ -66,13 +66,13 @@ class Finding:
         return any(one.is_advice_pending for one in self._known().values())
 
     def own_answer(self) -> KnownAnswer | None:
-        """Return the answer that is about the place with most memory, if one is."""
+        """Return the answer about the place with the most memory, if there is one."""
         known = self._known()
         own = self.case.own_estimate(_estimates(known)) if self.case else None
         return next((one for one in known.values() if one.estimate is own), None)
 
     def batch_question(self) -> Question | None:
-        """Return what to ask for the largest batch that fits."""
+        """Return the question for the largest batch that fits."""
         return self.case.batch_question() if self.case else None
 
     def with_batch(self, batches: Mapping[str, MaxBatch], cluster: Sequence[GpuSpec]) -> Finding:
@@ -93,7 +93,7 @@ def _estimates(known: Mapping[str, KnownAnswer]) -> dict[str, Estimate]:
 
 
 def find(case: Case, answers: Mapping[str, AnyAnswer], cluster: Sequence[GpuSpec]) -> Finding:
-    """Say what the answers to a case's questions say about it.
+    """Return what the answers to a case's questions say about it.
 
     Raises:
         MistakeError: if an answer is that the description is wrong.
@@ -120,7 +120,7 @@ def find_without_case(error: MemgateError) -> Finding:
 
 
 def _find_missing(case: Case, missing: Sequence[MissingAnswer]) -> Finding:
-    """Say why there is no estimate; a mistake first, then what asking again may mend."""
+    """Say why there is no estimate; a mistake first, then what asking again may fix."""
     for one in missing:
         if one.fault is Fault.CALLER:
             where = ": ".join(filter(None, (case.label, case.source)))
@@ -141,7 +141,7 @@ def _find_known(
     cluster: Sequence[GpuSpec],
     batch: MaxBatch | None,
 ) -> Finding:
-    # What it needs differs a little from one generation to the next: the most of it counts.
+    # What it needs differs a little from one generation to the next: the most counts.
     most = max(known.values(), key=lambda one: one.estimate.needs_bytes)
     estimates = _estimates(known)
     if case.is_unplaced:
@@ -169,7 +169,7 @@ def _find_known(
 def _advise(
     case: Case, rooms: Sequence[Room], estimates: Mapping[str, Estimate], batch: MaxBatch | None
 ) -> Advice:
-    """Say what would help, as far as it is known; of several places, in the roomiest."""
+    """Say what would help, as far as is known; with several places, in the roomiest."""
     advice = Advice(name_gpu_by=case.name_gpu_by)
     if len(rooms) > 1 and combine(rooms) is not Decision.REJECT:
         return advice
@@ -193,7 +193,7 @@ def _largest_batch(own: Estimate | None, batch: MaxBatch | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What is known of an object, and what becomes of it."""
+    """What is known about an object, and what happens to it."""
 
     decision: Decision
     """The worst of its parts."""
@@ -208,7 +208,7 @@ class Judgement:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know although it is let in."""
+        """What a person should know even though it is let in."""
         doubtful = (
             one
             for one in self.findings
@@ -218,12 +218,12 @@ class Judgement:
 
     @property
     def is_advice_pending(self) -> bool:
-        """It is not let in, and what would be is being looked for."""
+        """It is not let in, and a worker is looking for what would be."""
         pending = any(one.is_advice_pending for one in self.findings)
         return pending and self.action is not Action.ADMIT
 
     def _say(self, findings: Iterable[Finding]) -> list[str]:
-        """Return each message once; with the parts it is about, unless it is about all of them."""
+        """Return each message once, with the parts it is about unless it is about all of them."""
         labels: dict[str, list[str]] = {}
         for one in findings:
             labels.setdefault(one.message, []).append(one.case.label if one.case else "")
@@ -235,7 +235,7 @@ class Judgement:
         ]
 
     def awaited_advice(self) -> list[str]:
-        """Return the ids of answers that will soon name a batch that a refusal lacks."""
+        """Return the ids of answers that will soon name a batch for a refusal."""
         return [
             one.job_id
             for finding in self._lacking()
@@ -244,13 +244,13 @@ class Judgement:
         ]
 
     def batch_questions(self) -> dict[str, Question]:
-        """Return what to ask, by key, so that a refusal can name the largest batches that fit."""
+        """Return the questions, by key, whose answers let a refusal name the largest batches."""
         asked = (one.batch_question() for one in self._lacking())
         questions = {one.key: one for one in asked if one is not None}
         return dict(islice(questions.items(), _MAX_BATCHES))
 
     def with_batches(self, batches: Mapping[str, MaxBatch]) -> Judgement:
-        """Return the same with what was answered to those questions."""
+        """Return the same with the answers to those questions."""
         lacking = self._lacking()
         findings = [
             one.with_batch(batches, self.cluster) if one in lacking else one
@@ -259,7 +259,7 @@ class Judgement:
         return replace(self, findings=findings)
 
     def _lacking(self) -> list[Finding]:
-        """Return what a refusal is for and lacks a batch."""
+        """Return the findings that a refusal is about and that lack a batch."""
         if self.action is not Action.REJECT:
             return []
         return [one for one in self.findings if one.decision is self.decision and one.lacks_batch]
@@ -272,7 +272,7 @@ def judge(
     cluster: Sequence[GpuSpec] = (),
     waited_seconds: float = 0.0,
 ) -> Judgement:
-    """Combine what is known of the parts of an object: the worst of them decides."""
+    """Combine what is known about the parts of an object: the worst of them decides."""
     worst = min(findings, key=lambda one: one.decision)
     action = policy.choose(worst.decision, worst.fault, waited_seconds)
     return Judgement(decision=worst.decision, action=action, findings=findings, cluster=cluster)

@@ -14,7 +14,7 @@ from memgate.verdict import decide
 
 
 class Unit(StrEnum):
-    """In what memory is declared."""
+    """The unit in which memory is declared."""
 
     MIB = "MiB"
     PERCENT = "percent of a GPU"
@@ -23,7 +23,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """Memory that a job may take of its GPU, however much that has."""
+    """How much of its GPU's memory a job may take, however much the GPU has."""
 
     size_bytes: int
     name: str
@@ -53,7 +53,7 @@ class Place:
         return self.capacity_bytes < self.gpu.memory_bytes
 
     def how_to_declare(self, size_bytes: int) -> str:
-        """Write a size as it is declared there: 8772 MiB, 60 %, 0.6; empty if it cannot be had."""
+        """Write a size as it is declared there: 8772 MiB, 60 %, 0.6; empty if the GPU has less."""
         if self.declared is None or not self.is_part or size_bytes > self.gpu.memory_bytes:
             return ""
         hundredths = -(-100 * size_bytes // self.gpu.memory_bytes)
@@ -63,7 +63,7 @@ class Place:
             return f"{hundredths / 100:g}"
         return f"{-(-size_bytes // MIB)} MiB"
 
-    def judge(self, estimate: Estimate) -> Room:
+    def compare(self, estimate: Estimate) -> Room:
         """Decide whether a job fits here, by its estimate for another GPU of this generation."""
         segments = estimate.required_bytes - estimate.context_bytes
         missing = self.gpu.memory_bytes - self.capacity_bytes

@@ -1,7 +1,7 @@
-"""What an operator may choose: what becomes of a job, by what is known of it.
+"""What an operator may choose: what happens to a job, by what is known about it.
 
-The defaults fail open: memgate must not be the reason why a cluster stands still. Whose fault it
-is that nothing is known decides, and nothing else does (``memgate.errors.Fault``):
+The defaults fail open: memgate must not bring a cluster to a halt. If nothing is known, whose fault
+that is decides, and nothing else does (``memgate.errors.Fault``):
 
     caller       what a person wrote about the job is wrong           ``mistaken``
     job          the job would fail on a GPU, whatever its memory     ``unmeasured``
@@ -20,22 +20,22 @@ from memgate.errors import Fault
 
 
 class Action(StrEnum):
-    """What becomes of a job. Each door has its own way to do it."""
+    """What happens to a job. Each door does it in its own way."""
 
     ADMIT = "admit"
     REJECT = "reject"
     HOLD = "hold"
-    """It stays, and does not run until a person decides, or an answer is there."""
+    """It stays, and does not run until a person decides or there is an answer."""
     WAIT = "wait"
     """It is left as it is, and memgate is asked again."""
 
 
-#: faults that asking again may mend: there is no answer yet
+#: faults that asking again may fix: there is no answer yet
 _WITHOUT_ANSWER = frozenset({Fault.OPERATOR, Fault.PASSING})
 
 
 def decide_fault(fault: Fault) -> Decision:
-    """Say what is known of a job that has no estimate; a caller's mistake is not decided here."""
+    """Say what is known about a job without an estimate; callers' mistakes are not decided here."""
     return Decision.UNKNOWN if fault in _WITHOUT_ANSWER else Decision.UNCERTAIN
 
 
@@ -54,12 +54,12 @@ class Policy:
     unknown: Action = Action.ADMIT
     """There is no answer."""
     patience_seconds: float = 0.0
-    """For how long an answer that is not there is waited for before ``unknown`` applies."""
+    """How long to wait for a missing answer before ``unknown`` applies."""
 
     def choose(
         self, decision: Decision, fault: Fault | None = None, waited_seconds: float = 0.0
     ) -> Action:
-        """Return what becomes of a job."""
+        """Return what happens to a job."""
         if decision is Decision.UNKNOWN:
             return self.unknown if waited_seconds >= self.patience_seconds else Action.WAIT
         if fault is not None:

@@ -1,8 +1,8 @@
 """The one sequence of asking and judging, for every door.
 
-A generator: it yields what to ask next, is sent the answers, and returns the judgement. How that is
-asked, and how long it may take, is not decided here: webhooks ask the queue and block nobody
-(``http/queue_asker.py``), the programs beside a cluster ask a server (``server_asker``).
+A generator: it yields what to ask next, is sent the answers, and returns the judgement. How to ask,
+and how long that may take, is not decided here: webhooks ask the queue without blocking
+(``http/queue_asker.py``), the programs that run next to a cluster ask a server (``server_asker``).
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from memgate_service.admission.core.cases import Case
 from memgate_service.admission.core.judgement import Finding, Judgement, find, judge
 from memgate_service.admission.core.policy import Policy
 
-#: about one object: its jobs, on the generations of GPUs that it may come to
+#: about one object: its jobs, on the generations of GPUs that it may get
 _MAX_QUESTIONS = 32
 
 T = TypeVar("T")
 
 
 class Step(Generic[T]):
-    """Something to ask; ``T`` is what the sequence is sent for it."""
+    """Something to ask; ``T`` is what the sequence is sent in return."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskEstimates(Step[dict[str, AnyAnswer]]):
-    """Ask questions, by key; for each there must be an answer, or why there is none."""
+    """Ask questions, by key; each must get an answer, or the reason why there is none."""
 
     questions: Mapping[str, Question]
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitAdvice(Step[dict[str, KnownAnswer]]):
-    """Wait for advice on answers, by the ids of their jobs; those that get none are left out."""
+    """Wait for advice on answers, by the ids of their jobs; those without any are left out."""
 
     job_ids: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class AskBatches(Step[dict[str, MaxBatch]]):
-    """Ask for the largest batches, by key; those that are not known in time are left out."""
+    """Ask for the largest batches, by key; those not known in time are left out."""
 
     questions: Mapping[str, Question]
 
@@ -70,7 +70,7 @@ class Rules:
     waited_seconds: float = 0.0
 
     def judge(self, findings: Sequence[Finding]) -> Judgement:
-        """Apply them to what was found."""
+        """Apply the rules to what was found."""
         return judge(
             findings, self.policy, cluster=self.cluster, waited_seconds=self.waited_seconds
         )
@@ -87,7 +87,7 @@ def judge_cases(
     # 1. Ask whether the jobs fit,
     asked, questions = _collect(cases)
     answers = yield from perform(AskEstimates(questions))
-    # 2. and judge. All that follows changes what a refusal says, never whether it is one.
+    # 2. and judge. Everything after this changes what a refusal says, never whether it is one.
     judgement = rules.judge(_find_all(cases, asked, answers, rules))
     if not is_final:
         return judgement
@@ -97,7 +97,7 @@ def judge_cases(
         advised = yield from perform(AwaitAdvice(awaited))
         answers = {key: advised.get(one.job_id, one) for key, one in answers.items()}
         judgement = rules.judge(_find_all(cases, asked, answers, rules))
-    # 4. or else ask; what is still awaited is not asked for, that would make the same runs again.
+    # 4. or ask; not for what is still awaited, which would repeat the same runs.
     batches = {} if judgement.awaited_advice() else judgement.batch_questions()
     if batches:
         judgement = judgement.with_batches((yield from perform(AskBatches(batches))))
@@ -105,7 +105,7 @@ def judge_cases(
 
 
 def _collect(cases: Sequence[Case]) -> tuple[list[dict[str, str]], dict[str, Question]]:
-    """Return the keys of each case's questions, as the case tells them apart, and all questions."""
+    """Return each case's questions as keys, under the case's own names, and all questions."""
     questions: dict[str, Question] = {}
     asked: list[dict[str, str]] = []
     for case in cases:
@@ -131,7 +131,7 @@ def _find_all(
 
 
 def run(judging: Judging[T], do: Callable[[Step[Any]], Any]) -> T:
-    """Run a sequence with something that does its steps and blocks."""
+    """Run a sequence; ``do`` performs its steps and blocks."""
     try:
         step = next(judging)
         while True:
@@ -147,7 +147,7 @@ def run(judging: Judging[T], do: Callable[[Step[Any]], Any]) -> T:
 
 
 async def run_async(judging: Judging[T], do: Callable[[Step[Any]], Awaitable[Any]]) -> T:
-    """Run a sequence with something that does its steps and blocks nobody."""
+    """Run a sequence; ``do`` performs its steps without blocking."""
     try:
         step = next(judging)
         while True:

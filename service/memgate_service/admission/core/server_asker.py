@@ -1,4 +1,4 @@
-"""The steps of the sequence, done by asking a memgate server. For programs that look again soon."""
+"""Performs the sequence's steps by asking a memgate server. For programs that soon look again."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from memgate_service.admission.core.sequence import AskBatches, AskEstimates, Aw
 #: how long to wait for a largest batch, which is named once, when something is refused
 _BATCH_SECONDS = 5.0
 
-#: when to have a run repeated that failed for a reason that may pass
+#: when to repeat a run that failed for a reason that may pass
 _RUN_AGAIN_SECONDS = 30.0
 
 
-#: faults with which the next round may find an answer
+#: faults after which the next round may find an answer
 _WITHOUT_ANSWER = (Fault.OPERATOR, Fault.PASSING)
 
 
@@ -53,7 +53,7 @@ class ServerAsker:
         self._answers = {key: run.answer for key, run in self._failed.items()}
 
     def problems(self) -> list[str]:
-        """Return why questions of this round have no answer and none is being made."""
+        """Return why questions of this round have no answer and will not get one."""
         missing = (one for one in self._answers.values() if isinstance(one, MissingAnswer))
         open_ones = (one for one in missing if one.fault in _WITHOUT_ANSWER)
         return list(dict.fromkeys(one.why for one in open_ones if not one.is_being_made))
@@ -80,7 +80,7 @@ class ServerAsker:
         except ClientError as error:
             missing = read_error(error)
             is_run = isinstance(error, AnswerError) and error.job is not None
-            if is_run and missing.fault in _WITHOUT_ANSWER:  # asking again has it run again
+            if is_run and missing.fault in _WITHOUT_ANSWER:  # asking again runs it again
                 self._failed[question.key] = _FailedRun(self._clock(), missing)
             return missing
         return KnownAnswer(
@@ -92,6 +92,6 @@ class ServerAsker:
         for key, one in questions.items():
             try:
                 found[key] = self._client.max_batch(one.job, one.gpu, wait=_BATCH_SECONDS)
-            except ClientError:  # it is advice, and others wait for their answers
+            except ClientError:  # it is only advice, and others wait for their answers
                 continue
         return found

@@ -27,7 +27,7 @@ from memgate_service.admission.kubernetes.places import (
 #: different jobs in one object: each is work for a worker
 _MAX_JOBS = 16
 
-#: NAME or NAME/KEY, as names of ConfigMaps and their keys are
+#: NAME or NAME/KEY, with the syntax of ConfigMap names and keys
 _REFERENCE = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}(/[A-Za-z0-9._-]{1,253})?")
 
 _NAME_GPU_BY = f"the node selector {PRODUCT_LABEL} or the annotation {GPU}"
@@ -41,12 +41,12 @@ class PodCase(PlacedCase):
 
 
 def is_annotated(pod: Pod) -> bool:
-    """Say whether a pod has a job for us to look at."""
+    """Say whether a pod has a job for us to check."""
     return bool({JOB, JOB_CONFIGMAP} & pod.annotations.keys())
 
 
 def references(pods: tuple[Pod, ...]) -> set[str]:
-    """Return the ConfigMaps that pods say their job is in.
+    """Return the ConfigMaps that pods name for their job.
 
     Raises:
         InputError: if one cannot be the name of a ConfigMap, or pods have too many jobs.
@@ -70,10 +70,10 @@ def references(pods: tuple[Pod, ...]) -> set[str]:
 def find_cases(
     pods: tuple[Pod, ...], texts: Mapping[str, str], cluster: tuple[GpuSpec, ...]
 ) -> tuple[PodCase, ...]:
-    """Return the pods that must be looked at; ``texts`` are the job specs in ConfigMaps.
+    """Return the pods to check; ``texts`` are the job specs in ConfigMaps.
 
-    Where the object itself has the annotation, it means the pods that want a GPU. If none does, it
-    means all: a GPU may be filled in.
+    If the object itself has the annotation, that applies to the pods that want a GPU. If none does,
+    it applies to all of them: a GPU may be filled in.
 
     Raises:
         InputError: naming the annotation, and what is wrong with it.

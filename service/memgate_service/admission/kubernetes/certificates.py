@@ -5,12 +5,12 @@ For clusters without cert-manager. The Secret holds what the webhooks serve with
 ``caBundle``. Renewing makes a new certificate and a new authority (``issuing``).
 
 However this is interrupted, and however often it runs, twice at the same time included, the API
-server trusts what the webhooks show:
+server trusts the certificate that the webhooks present:
 
-- the API server is given a new authority *before* the Secret has the certificate that it signed;
+- the API server is given a new authority *before* the Secret has the certificate it signed;
 - it keeps the authorities that it knew until they expire, since pods take a minute or two to see a
   new Secret;
-- both are changed only if they are still what was read; otherwise it starts again.
+- both are changed only if nobody else changed them since they were read; otherwise it starts over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memgate_service.admission.kubernetes.objects import as_list, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 from memgate_service.admission.kubernetes.secret import Secret, unchanged
 
-#: how often it starts again because the objects were changed meanwhile
+#: how often it starts over because the objects were changed in the meantime
 _NUM_TRIES = 5
 
 _CONFIGURATIONS = (
@@ -59,7 +59,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateTarget:
-    """Where a certificate is kept, whom it is for and who must trust it."""
+    """Where a certificate is kept, which hosts it is for, and which webhooks must trust it."""
 
     namespace: str
     secret: str
@@ -89,7 +89,7 @@ class CertificateKeeper:
 
         Args:
             force: renew in any case, and have the API server trust only the new authority: for a
-                key that somebody else has seen.
+                key that may have leaked.
 
         Raises:
             ClusterError: the API server cannot be reached, or refuses.
@@ -135,7 +135,7 @@ class _Webhooks:
         self._name = name
 
     def trust(self, authority: bytes, *, now: datetime, only: bool = False) -> tuple[str, ...]:
-        """Have all of their webhooks trust an authority; return what had to be changed."""
+        """Make all of their webhooks trust an authority; return what had to be changed."""
         return tuple(
             resource.plural
             for resource in _CONFIGURATIONS

@@ -1,6 +1,6 @@
 """The door to Kubernetes' own API: reads objects, lists them, patches them, records events.
 
-Uses the official client, and of it only what works for every kind alike: an object is JSON here.
+Uses only those parts of the official client that work for every kind: an object is JSON here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMEOUT_SECONDS = 5.0
 _PAGE = 500
 
 
-#: statuses of an API server that does not let us in: the operator must give us the right
+#: statuses of an API server that does not let us in: the operator must grant us the right
 _NOT_ALLOWED = (401, 403)
 
 
@@ -104,11 +104,11 @@ class Cluster:
         return self._find(kind)
 
     def forget_kinds(self) -> None:
-        """Discover again which kinds there are: some are installed later than we are."""
+        """Discover again which kinds there are: some are installed after we are."""
         self._find.cache_clear()
 
     def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
-        """Return the objects, of all namespaces, whose labels a selector chooses."""
+        """Return the objects, in all namespaces, whose labels match a selector."""
         found: list[JsonObject] = []
         query = {"labelSelector": selector, "limit": str(_PAGE)}
         while True:
@@ -129,7 +129,7 @@ class Cluster:
     def record_event(
         self, resource: Resource, kind: str, document: JsonObject, reason: str, message: str
     ) -> None:
-        """Record an event of an object: ``kubectl describe`` shows it."""
+        """Record an event for an object: ``kubectl describe`` shows it."""
         metadata = as_object(document.get("metadata"))
         namespace = str(metadata.get("namespace") or "default")
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

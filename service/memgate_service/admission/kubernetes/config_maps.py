@@ -1,7 +1,7 @@
 """Job specs in ConfigMaps -> their texts, for the webhooks and for the controllers.
 
-A ConfigMap, or a key in one, that is not there is a mistake of the author who named it. An API
-server that does not answer, or does not let us read, is not: then there is no answer yet.
+If a ConfigMap, or a key in it, does not exist, that is the mistake of the author who named it. If
+the API server does not answer, or does not let us read, it is not: then there is no answer yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ConfigMaps:
     """The ConfigMaps of a cluster. Threads may share it."""
 
     def __init__(self, connect: Callable[[], Cluster]) -> None:
-        """Connect when the first ConfigMap is wanted: most clusters have none for us."""
+        """Connect when the first ConfigMap is needed: most clusters have none for us."""
         self._connect = connect
         self._cluster: Cluster | None = None
         self._lock = Lock()
@@ -36,8 +36,8 @@ class ConfigMaps:
         """Return the texts that references (``NAME`` or ``NAME/KEY``) mean in a namespace.
 
         Raises:
-            InputError: if there is no such ConfigMap, or nothing in it by this key.
-            ClusterError: if the API server does not say.
+            InputError: if there is no such ConfigMap, or it has no such key.
+            ClusterError: if the API server does not answer.
         """
         return {reference: self._text(namespace, reference) for reference in references}
 

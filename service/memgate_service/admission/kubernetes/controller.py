@@ -1,7 +1,7 @@
-"""Held objects -> released when their answer is there. The program behind ``memgate controller``.
+"""Held objects -> released once there is an answer. The program behind ``memgate controller``.
 
 Every few seconds it lists what has our label and asks memgate about it (``rounds``). The webhook
-judges its patches like those of anybody else.
+judges its patches like anybody else's.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class HoldController(Rounds):
     """Releases what is held."""
 
     def _go_round(self) -> Done:
-        """Look at everything that is held; a kind that cannot be listed is left for later."""
+        """Check everything that is held; a kind that cannot be listed is left for later."""
         done = Done()
         for kind, shape in (SHAPES | self._settings.admission_paths).items():
             if shape.suspend is None and shape.templates != ("",):
-                continue  # its pods are held, not itself
+                continue  # its pods are held, not the object itself
             try:
                 resource = self._cluster.find(kind)
                 held = [] if resource is None else self._cluster.list(resource, _SELECTOR)
@@ -58,13 +58,13 @@ class HoldController(Rounds):
                 reason, done = "MemgateRefused", Done(num_refused=1)
             write_line("judged", {**name, "action": action, "message": message})
             self._cluster.record_event(resource, kind, document, reason, message)
-        except ClusterError as error:  # changed or deleted meanwhile, or the webhook refuses
+        except ClusterError as error:  # changed or deleted in the meantime, or the webhook refuses
             write_line("judged", {**name, "error": error.message})
             return Done(num_waiting=1)
         return done
 
     def _choose(self, shape: Shape, document: JsonObject) -> tuple[Action, str]:
-        """Say what becomes of an object, and why.
+        """Return what happens to an object, and why.
 
         Raises:
             InputError: if what a person wrote about a job is wrong.

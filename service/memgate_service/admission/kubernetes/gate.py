@@ -1,4 +1,4 @@
-"""A review -> what the API server is told. START READING HERE for a pod's way through the gate.
+"""A review -> the answer to the API server. START READING HERE for a pod's way through the gate.
 
 Two webhooks look at an object. ``mutate`` fills in what is missing and holds what has no answer
 yet; ``validate`` lets in or refuses. What has no annotation of ours is let through at once.
@@ -40,7 +40,7 @@ from memgate_service.admission.kubernetes.settings import AdmissionSettings, Sha
 
 _PASS = WebhookAnswer(allowed=True)
 
-#: after how long to ask again for an answer that is not there yet
+#: when to ask again for an answer that is not there yet
 _RETRY_SECONDS = 3
 
 
@@ -50,7 +50,7 @@ class WebhookGate:
 
     settings: AdmissionSettings
     do: Callable[[Step[Any]], Awaitable[Any]]
-    """Does the steps of the sequence, in the time that there is."""
+    """Performs the steps of the sequence in the time available."""
 
     async def judge(
         self, review: Review, document: JsonObject, shape: Shape, *, is_final: bool
@@ -78,7 +78,7 @@ async def validate(gate: WebhookGate, review: Review) -> WebhookAnswer:
         return WebhookAnswer(allowed=False, message=_KEEPS, outcome="wrong")
     if not _is_new(review, shape):
         return WebhookAnswer(allowed=True, warnings=_unchecked(review, shape))
-    # 2. What is known of the jobs in it?
+    # 2. What is known about the jobs in it?
     try:
         judgement = await gate.judge(review, document, shape, is_final=True)
     except InputError as error:
@@ -86,7 +86,7 @@ async def validate(gate: WebhookGate, review: Review) -> WebhookAnswer:
         return WebhookAnswer(allowed=False, message=message, outcome="wrong")
     if judgement is None:
         return _PASS
-    # 3. What the policy makes of it.
+    # 3. What does the policy say about it?
     return _answer(gate, review, document, shape, judgement)
 
 
@@ -112,7 +112,7 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
 
 
 def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:
-    """Say whether an object no longer has a job, and could still be changed."""
+    """Say whether an object no longer has a job, and can still be changed."""
     return not shape.is_fixed and not any(map(is_annotated, find_pods(document, shape)))
 
 
@@ -138,7 +138,7 @@ def _shape(gate: WebhookGate, review: Review) -> Shape | None:
 
 
 def _is_new(review: Review, shape: Shape) -> bool:
-    """Say whether anything that an answer depends on is new; edits of the rest are let through."""
+    """Say whether anything that an answer depends on has changed; other edits are let through."""
     document, old = review.object or {}, review.old_object
     pods = find_pods(document, shape)
     if not any(map(is_annotated, pods)):
@@ -156,7 +156,7 @@ def _is_being_deleted(document: JsonObject) -> bool:
 
 _KEEPS = (
     "memgate: the annotation memgate.dev/job must stay while this is held or suspended; change it,"
-    " or delete the object and make it without"
+    " or delete the object and create it without"
 )
 
 
@@ -178,7 +178,7 @@ def _loses_its_job(gate: WebhookGate, review: Review, shape: Shape) -> bool:
 
 
 def _unchecked(review: Review, shape: Shape) -> list[str]:
-    """Warn of an annotation that has no effect: on something that describes no pods."""
+    """Warn about an annotation that has no effect, on something that describes no pods."""
     document = review.object or {}
     (itself,) = find_pods(document, SHAPES["Pod"])
     if review.operation != "CREATE" or find_pods(document, shape) or not is_annotated(itself):
@@ -198,7 +198,7 @@ def _answer(
         allowed, warnings = True, [_held(judgement)]
     elif _is_release(review, shape) and _may_release(gate, review):
         allowed, warnings = True, [f"memgate: released by hand: {judgement.message}"]
-    elif review.dry_run and is_unknown:  # nor will there be an answer
+    elif review.dry_run and is_unknown:  # and there will be no answer
         allowed, warnings = True, [message]
     retry = _RETRY_SECONDS if is_unknown and not allowed else None
     return WebhookAnswer(
@@ -232,7 +232,7 @@ def _may_release(gate: WebhookGate, review: Review) -> bool:
 
 
 def _fillings(gate: WebhookGate, judgement: Judgement) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """Return what to fill in, and the annotations that say what it rests on."""
+    """Return what to fill in, and the annotations that say what it is based on."""
     known = [
         (one.case, one.known)
         for one in judgement.findings

@@ -1,7 +1,7 @@
-"""Objects that wait for their answer: held when they are created, released when it is there.
+"""Objects that wait for their answer: held when they are created, released when it arrives.
 
 A pod is held by a scheduling gate. A job is held by ``suspend``, unless Kueue uses that itself.
-What has neither (a Deployment) is created, and its pods are held: their template gets our
+An object with neither (a Deployment) is created, and its pods are held: their template gets our
 annotation.
 """
 
@@ -36,7 +36,7 @@ _KUEUE = "kueue.x-k8s.io/queue-name"
 
 
 def is_held(document: JsonObject, shape: Shape) -> bool:
-    """Say whether nothing of an object runs until it, or its pods, are released."""
+    """Say whether no part of an object runs until it, or its pods, are released."""
     if _is_pod(shape) or is_stopped(document, shape):
         return is_stopped(document, shape)
     pods_are_asked = all(pod.is_template for pod in find_pods(document, shape))
@@ -54,8 +54,8 @@ def is_stopped(document: JsonObject, shape: Shape) -> bool:
 def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool:
     """Say whether an object, new or changed from an old one, may be held.
 
-    What runs is left to run: suspending it would end its pods. A pod that exists, or has its node,
-    cannot be given a gate.
+    Running objects are left running: suspending them would end their pods. A pod that exists, or
+    has its node, cannot be given a gate.
     """
     if old is not None:
         return is_stopped(old, shape) if _is_pod(shape) or shape.suspend is not None else True
@@ -105,7 +105,7 @@ def mark(document: JsonObject, value: str) -> Patch:
 
 
 def wait_again(document: JsonObject, shape: Shape) -> Patch:
-    """Return the patch that has the controller look again at an object that it refused."""
+    """Return the patch that makes the controller check an object again that it refused."""
     is_refused = is_stopped(document, shape) and _labels(document).get(HELD) is not None
     return mark(document, "waiting") if is_refused else []
 

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: a certificate is good from a little before it was made: clocks differ
+#: a certificate is valid from a little before it was made: clocks differ
 _SKEW = timedelta(minutes=5)
 
-#: of its life, what must be left: below it is time for another
+#: the share of its lifetime that must be left; with less, it is renewed
 _DUE_SHARE = 1 / 3
 
 
@@ -76,9 +76,9 @@ def why_renew(issued: Issued, hosts: Sequence[str], *, now: datetime) -> str | N
     except ValueError:
         return "there is none, or it cannot be read"
     if key.public_key() != certificate.public_key():
-        return "its key is another's"
+        return "its key belongs to another certificate"
     if not any(_has_signed(authority, certificate) for authority in authorities):
-        return "its authority is another"
+        return "it was signed by another authority"
     if not set(_names(hosts)) <= set(_names_of(certificate)):
         return f"it is not for {', '.join(hosts)}"
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -88,9 +88,9 @@ def why_renew(issued: Issued, hosts: Sequence[str], *, now: datetime) -> str | N
 
 
 def merge_authorities(*bundles: bytes, now: datetime) -> bytes:
-    """Put authorities together, each once, in order, without those that have expired.
+    """Combine authorities, each once, in order, without those that have expired.
 
-    What cannot be read is left out: a webhook configuration may have been given anything.
+    What cannot be read is left out: a webhook configuration may contain anything.
     """
     found: dict[bytes, None] = {}
     for bundle in bundles:
@@ -129,7 +129,7 @@ def _builder(
 
 
 def _name(text: str) -> x509.Name:
-    # 64 characters is the longest a common name may be; what counts are the alternative names
+    # a common name may have at most 64 characters; only the alternative names count
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
 
 

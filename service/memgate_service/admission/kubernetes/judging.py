@@ -1,6 +1,6 @@
 """The pods of an object -> a judgement: ConfigMaps are read, then the sequence of every door runs.
 
-The same steps for the webhooks and for the controllers; only how each is done differs.
+The steps are the same for the webhooks and the controllers; only how they are done differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from memgate_service.admission.kubernetes.objects import JOB_CONFIGMAP, Pod
 
 @dataclass(frozen=True, slots=True)
 class ReadConfigMaps(Step[dict[str, str]]):
-    """Read the job specs that references mean in a namespace."""
+    """Read the job specs that references name in a namespace."""
 
     namespace: str
     references: Sequence[str]
@@ -51,7 +51,7 @@ def judge_pods(
 
 
 class PodAsker(ServerAsker):
-    """Does the steps of the sequence for a controller."""
+    """Performs the steps of the sequence for a controller."""
 
     def __init__(self, client: Client, config_maps: ConfigMaps) -> None:
         super().__init__(client)

@@ -1,6 +1,6 @@
-"""An object of Kubernetes -> the pods that it is or will create, wherever it describes them.
+"""A Kubernetes object -> the pods that it is or will create, wherever it describes them.
 
-Objects of other kinds may hold anything: what is not as expected counts as absent.
+Objects of other kinds may contain anything: what is not as expected counts as absent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRODUCT_LABELS = (
 #: what a node's GPU has, in MiB
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 
-#: whose resources are GPUs, or parts of them
+#: vendors whose resources are GPUs, or parts of them
 _RESOURCES = ("nvidia.com/", "volcano.sh/", "koordinator.sh/")
 
 _TEMPLATE = ("/spec/template",)
@@ -73,17 +73,17 @@ class Container:
 
     #: JSON pointer to its ``resources``
     pointer: str
-    #: of GPUs; other resources change no answer
+    #: of GPUs; other resources do not affect the answer
     limits: JsonObject
 
     @property
     def asked(self) -> JsonObject:
-        """Those that are more than nothing."""
+        """Those above zero."""
         return {name: value for name, value in self.limits.items() if not is_nothing(value)}
 
 
 class Rule(NamedTuple):
-    """What a label of a node must be; the label says which GPU the node has."""
+    """A requirement on a node's label that says which GPU the node has."""
 
     label: str
     #: one of these; or more than the first
@@ -103,7 +103,7 @@ class Pod:
     pointer: str
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
-    #: what its node must be: one of these must hold, and one without rules holds for every GPU
+    #: requirements on its node: one of these must hold, and one without rules holds for every GPU
     nodes: tuple[Term, ...]
     scheduler: str
     #: it is written as a pod is; otherwise only its resources are known
@@ -131,7 +131,7 @@ def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
 
 
 def is_set(document: JsonObject, pointer: str) -> bool:
-    """Say whether something is true, as ``suspend`` of a job."""
+    """Say whether something is true, such as ``suspend`` of a job."""
     return any(value is True for _, value in _matches(document, pointer))
 
 
@@ -222,7 +222,7 @@ def _containers(pointer: str, spec: JsonObject) -> tuple[Container, ...]:
 
 
 def _nodes(spec: JsonObject) -> tuple[Term, ...]:
-    """Return what a pod's node must be: all of its selector, and one term of its affinity."""
+    """Return the rules for a pod's node: all of its selector, and one term of its affinity."""
     affinity = as_object(as_object(spec.get("affinity")).get("nodeAffinity"))
     required = as_object(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
     selected = select_node(_texts(spec.get("nodeSelector")))
@@ -266,7 +266,7 @@ def _part(value: object, key: str) -> object:
 
 
 def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:
-    """Combine annotations: the nearer to the pod one is, the more it counts."""
+    """Combine annotations: those nearer to the pod win."""
     if {JOB, JOB_CONFIGMAP} & inner.keys():  # either describes the job
         outer = {name: text for name, text in outer.items() if name not in (JOB, JOB_CONFIGMAP)}
     return {**outer, **inner}

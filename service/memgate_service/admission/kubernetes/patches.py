@@ -21,7 +21,7 @@ FILLED = "memgate.dev/filled"
 ESTIMATE = "memgate.dev/estimate"
 ESTIMATE_ID = "memgate.dev/estimate-id"
 
-#: all that is ever filled in: anybody can write that annotation, and we remove what it names
+#: everything that is ever filled in: anybody can write that annotation, and we remove what it names
 _FILLABLE = re.compile(
     r"/.*/limits/(nvidia\.com~1gpumem|nvidia\.com~1mig-[^/]+|volcano\.sh~1vgpu-memory)"
     r"|/.*/nodeSelector/nvidia\.com~1gpu\.product"
@@ -54,7 +54,7 @@ def as_written(document: JsonObject) -> JsonObject:
 
 
 def take_back(document: JsonObject) -> Patch:
-    """Return the patch that removes all that we wrote into an object."""
+    """Return the patch that removes everything we wrote into an object."""
     return fill(document, {}, {})
 
 
@@ -84,7 +84,7 @@ def fill(document: JsonObject, filled: Mapping[str, Any], annotations: Mapping[s
 
 
 def put(changed: dict[str, Any], patch: Patch, pointer: str, value: Any) -> None:
-    """Add steps to a patch that set a value, and its parents; ``changed`` is changed likewise."""
+    """Add steps that set a value, and its parents, to a patch; ``changed`` changes likewise."""
     if _look_up(changed, pointer) == value:
         return
     parts = pointer[1:].split("/")

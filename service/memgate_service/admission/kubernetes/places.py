@@ -2,9 +2,9 @@
 
 A GPU is named by the first of these that says something: the name of a MIG resource, a node's
 labels in selector and affinity, our own annotation, the GPUs that the operator says the cluster
-has. Our annotation binds no scheduler: beside the others it counts only if it says less.
-Memory is declared to HAMi, Volcano, Koordinator or KAI: a job may not take more than that, however
-large the GPU.
+has. Our annotation does not bind a scheduler: next to the others it counts only if it names less
+memory. Memory is declared to HAMi, Volcano, Koordinator or KAI: a job may not take more than that,
+however large the GPU.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ _PERCENT = (
     "koordinator.sh/gpu",
 )
 
-#: on which a job is run if nothing says where its pod will; the largest if it declares more
+#: assumed for a job if nothing says where its pod will run; the largest if it declares more
 _REFERENCE = "a100-80"
 _LARGEST = max(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
 
 #: the profile of a MIG part: 1g.10gb, 1g.10gb.me; its size is the second figure
 _PROFILE = re.compile(r"\d+g\.(\d+)gb(?:\..+)?")
 
-#: the share of the memory in a node's label that a job sees: the label counts what the GPU keeps to
-#: itself. A T4 (15360 MiB) shows 14909, an RTX 4060 (8188) 7933, which is the least share we know
+#: the share of the memory in a node's label that a job sees: the label includes what the GPU keeps
+#: for itself. A T4 (15360 MiB) shows 14909, an RTX 4060 (8188) 7933, which is the least share we
+#: know
 _SEEN = Decimal("0.968")
 
 
@@ -104,16 +105,16 @@ def _named(pod: Pod) -> tuple[GpuSpec, ...]:
     own = _annotated(pod.annotations[GPU])
     try:
         required = _required(pod, own)
-    except UnknownLabelError:  # that is what the annotation is for
+    except UnknownLabelError:  # which is what the annotation is for
         required = ()
     smaller = (min(gpu, own, key=lambda one: one.memory_bytes) for gpu in required)
     return tuple(dict.fromkeys(smaller)) or (own,)
 
 
 def _required(pod: Pod, meant: GpuSpec | None = None) -> tuple[GpuSpec, ...]:
-    """Return the GPUs that a pod can come to; none if it may come to others as well.
+    """Return the GPUs that a pod can get; none if it may get others as well.
 
-    Where a label leaves open which of several it is, it is the one that is meant.
+    If a label leaves open which of several GPUs it is, ``meant`` decides.
     """
     profiles = _profiles(pod)
     if profiles:
@@ -155,7 +156,7 @@ def _products(term: Term) -> list[str]:
 
 
 def _common(allowed: list[tuple[str, ...]]) -> list[str]:
-    """Return what is in all lists; all of the first if nothing is: no node is both."""
+    """Return what is in all lists; the first list if nothing is: no node is both."""
     first, *others = allowed
     return [value for value in first if all(value in one for one in others)] or list(first)
 
@@ -188,7 +189,7 @@ def _cards(label: str) -> tuple[GpuSpec, ...]:
 
 def _slices(profile: str, products: list[str]) -> tuple[GpuSpec, ...]:
     """Return the parts of GPUs that a MIG profile may mean."""
-    profile = profile.removesuffix(".shared")  # by turns: each job sees all of it
+    profile = profile.removesuffix(".shared")  # jobs take turns: each sees all of it
     end = f"-{profile}"
     known = [gpu for gpu in CATALOGUE.values() if gpu.name.endswith(end)]
     whole = [product.partition("-MIG")[0] for product in products]
@@ -210,16 +211,16 @@ def _described(memory_bytes: int, like: GpuSpec = CATALOGUE[_REFERENCE]) -> GpuS
 
 
 def _assumed(pod: Pod) -> Place:
-    """Return a place for a pod that may run on any GPU: how much a share of it is, is not known."""
+    """Return a place for a pod that may run on any GPU: the size of a share is not known."""
     gpu = CATALOGUE[_REFERENCE]
-    list(_declared_shares(pod, gpu))  # what makes no sense is refused all the same
+    list(_declared_shares(pod, gpu))  # still refuses what makes no sense
     declared = list(_declared(pod))
     least = min((one.size_bytes for one in declared), default=0)
     return _place(gpu if least <= gpu.memory_bytes else _LARGEST, declared, is_assumed=True)
 
 
 def _place(gpu: GpuSpec, declared: list[Declared], *, is_assumed: bool) -> Place:
-    """Return a GPU, or of it the least that is declared."""
+    """Return a GPU, or the smallest part of it that is declared."""
     least = min(declared, key=lambda one: (one.size_bytes, one.name), default=None)
     return Place(gpu=gpu, declared=least, is_assumed=is_assumed)
 
@@ -237,7 +238,7 @@ def _declared(pod: Pod) -> Iterator[Declared]:
 
 
 def _declared_shares(pod: Pod, gpu: GpuSpec) -> Iterator[Declared]:
-    """Yield how much memory it is that a pod declares as a share of its GPU."""
+    """Yield how much memory a pod declares as a share of its GPU."""
     for container in pod.containers:
         for name in _PERCENT:
             if name in container.asked:

@@ -14,7 +14,7 @@ import msgspec
 
 from memgate.errors import InputError
 
-#: longest warning that every API server shows whole
+#: the longest warning that every API server shows in full
 _MAX_WARNING = 250
 
 #: an API server shows 4 KiB of them
@@ -109,7 +109,7 @@ class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     code: int = 403
     retry_seconds: int | None = None
-    """When to try again what is refused for now: clients of Kubernetes do so by themselves."""
+    """When to retry something refused for now: Kubernetes clients do so automatically."""
     warnings: Sequence[str] = ()
     patch: Sequence[dict[str, Any]] = ()
     outcome: str = ""
@@ -156,7 +156,7 @@ def _status(answer: WebhookAnswer) -> Status:
 
 
 def _parts(warning: str) -> list[str]:
-    """Make two warnings of one that is too long: what to do is at its end."""
+    """Split a warning that is too long in two: what to do is at its end."""
     flat = _short(warning, 2 * _MAX_WARNING)
     if len(flat) <= _MAX_WARNING:
         return [flat]

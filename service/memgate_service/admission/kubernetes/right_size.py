@@ -45,7 +45,7 @@ def find_missing(case: PodCase, estimate: Estimate, settings: AdmissionSettings)
 
 
 def _mib(case: PodCase, estimate: Estimate) -> str:
-    """Return what a job needs; of a GPU that may be too small, all that it has.
+    """Return what a job needs; if the GPU may be too small, all that it has.
 
     No node has room for more: a pod that was let in with a warning would never be scheduled.
     """
@@ -56,7 +56,7 @@ def _mib(case: PodCase, estimate: Estimate) -> str:
 
 
 def _memory(pod: Pod, resource: str, names: tuple[str, str], mib: str) -> dict[str, str]:
-    """Declare memory beside a number of GPUs, where nothing is declared."""
+    """Declare memory next to a number of GPUs, if none is declared."""
     return {
         f"{container.pointer}/limits/{escape(names[0])}": mib
         for container in pod.containers
@@ -65,7 +65,7 @@ def _memory(pod: Pod, resource: str, names: tuple[str, str], mib: str) -> dict[s
 
 
 def _kai(pod: Pod, mib: str) -> dict[str, str]:
-    """KAI shares GPUs by an annotation of the pod, and then wants none among the resources."""
+    """KAI shares GPUs by an annotation of the pod, and then allows none among the resources."""
     if asks_for_gpu(pod) or not pod.is_template:
         return {}
     return {f"{pod.pointer}/metadata/annotations/gpu-memory": mib}
@@ -82,7 +82,7 @@ def _mig(pod: Pod, estimate: Estimate, cluster: tuple[GpuSpec, ...]) -> dict[str
 
 
 def _node(pod: Pod, estimate: Estimate, settings: AdmissionSettings) -> dict[str, str]:
-    """Choose the nodes with the smallest GPU of the cluster that fits, if a whole one is wanted."""
+    """Choose the nodes with the cluster's smallest GPU that fits, if a whole one is wanted."""
     whole = [
         gpu for gpu in settings.gpus if " MIG " not in gpu.product and gpu.name in estimate.fits_on
     ]
@@ -105,7 +105,7 @@ class EstimateNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_note(case: PodCase, answer: KnownAnswer) -> str:
-    """Write the annotation that says what was filled in rests on."""
+    """Write the annotation that says what the values filled in are based on."""
     note = EstimateNote(
         decision=answer.estimate.decision,
         gpu=",".join(place.gpu.name for place in case.places),

@@ -1,6 +1,6 @@
-"""What the controllers have in common: they look at waiting objects, round after round.
+"""What the controllers share: they check waiting objects, round after round.
 
-They keep no state that matters: stopped and started again, or run twice, they do the same.
+They keep no state that matters: restarted, or run twice, they do the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Done(NamedTuple):
 
 
 class Rounds(ABC):
-    """Looks at objects that wait for an answer, again and again."""
+    """Checks objects that wait for an answer, again and again."""
 
     def __init__(self, cluster: Cluster, client: Client, settings: AdmissionSettings) -> None:
         self._cluster = cluster
@@ -48,7 +48,7 @@ class Rounds(ABC):
         self._discovered_at = float("-inf")
 
     def run(self, interval_seconds: float, goes_on: Callable[[float], bool]) -> None:
-        """Go round until told to stop; ``goes_on`` waits, and says whether to go on."""
+        """Do rounds until told to stop; ``goes_on`` waits, and says whether to go on."""
         while True:
             try:
                 done = self.go_round()
@@ -60,7 +60,7 @@ class Rounds(ABC):
                 return
 
     def go_round(self) -> Done:
-        """Look at everything that waits.
+        """Check everything that waits.
 
         Raises:
             ClusterError: if the API server does not list it.
@@ -73,10 +73,10 @@ class Rounds(ABC):
 
     @abstractmethod
     def _go_round(self) -> Done:
-        """Look at everything that waits."""
+        """Check everything that waits."""
 
     def _policy(self) -> Policy:
-        """Return the policy of the webhooks; a controller waits for an answer that is missing."""
+        """Return the policy of the webhooks; a controller waits for a missing answer."""
         return replace(self._settings.policy, patience_seconds=float("inf"))
 
     def _judge(

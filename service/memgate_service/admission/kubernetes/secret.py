@@ -1,4 +1,4 @@
-"""A Secret that exists -> its values, read, and changed only if it is still what was read.
+"""An existing Secret -> its values, read, and changed only if nobody changed it since.
 
 Needs ``get`` and ``patch`` on it, by name. It is never created here: the right to create Secrets
 cannot be limited to one name.

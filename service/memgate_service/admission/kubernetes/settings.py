@@ -18,7 +18,7 @@ Choice = Literal["admit", "reject", "hold"]
 #: what can be filled in for a scheduler: see ``right_size``
 FILLS = ("hami", "volcano", "kai", "mig", "node-selector")
 
-#: how labels of nodes begin, and names of the catalogue do not
+#: how node labels begin, unlike names in the catalogue
 _LABEL = re.compile("(NVIDIA|Tesla|GeForce|Quadro)-")
 
 
@@ -34,11 +34,11 @@ class Shape(BaseModel):
     trainer: str | None = None
     """For kinds without a template: what says which resources each node gets."""
     is_fixed: bool = True
-    """Its templates cannot be changed once the object is made."""
+    """Its templates cannot be changed once the object exists."""
 
 
 class AdmissionSettings(Settings):
-    """What becomes of jobs without a clear answer, and what is filled in."""
+    """What happens to jobs without a clear answer, and what is filled in."""
 
     admission_on_timeout: Choice = "admit"
     """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
@@ -47,7 +47,7 @@ class AdmissionSettings(Settings):
     """If it may not fit, or memgate cannot tell; ``MEMGATE_ADMISSION_ON_UNCERTAIN``."""
 
     admission_wait_seconds: Annotated[float, Field(ge=0, le=30)] = 25.0
-    """Longest that a webhook waits for a new answer, within its own timeout;
+    """The longest that a webhook waits for a new answer, within its own timeout;
     ``MEMGATE_ADMISSION_WAIT_SECONDS``."""
 
     admission_gpus: str = ""
@@ -72,7 +72,7 @@ class AdmissionSettings(Settings):
 
     @property
     def policy(self) -> Policy:
-        """What becomes of objects: what does not fit, or is described wrongly, is refused."""
+        """What happens to objects: what does not fit, or is described wrongly, is refused."""
         uncertain = Action(self.admission_on_uncertain)
         unknown = Action(self.admission_on_timeout)
         return Policy(uncertain=uncertain, unmeasured=uncertain, unknown=unknown)
@@ -84,7 +84,7 @@ class AdmissionSettings(Settings):
         return tuple(sorted(found, key=lambda gpu: gpu.memory_bytes))
 
     def product_label(self, gpu: GpuSpec) -> str:
-        """Return what a label calls a GPU: as the operator wrote it, for PCIe and SXM differ."""
+        """Return a GPU's label as the operator wrote it, since PCIe and SXM differ."""
         names = split(self.admission_gpus)
         labels = (name for name in names if _LABEL.match(name) and find_product(name) == gpu)
         return next(labels, gpu.product.replace(" ", "-"))
@@ -124,5 +124,5 @@ def _find_gpu(name: str) -> GpuSpec:
 
 
 def split(names: str) -> tuple[str, ...]:
-    """Return the names in a list with commas."""
+    """Return the names in a comma-separated list."""
     return tuple(name.strip() for name in names.split(",") if name.strip())

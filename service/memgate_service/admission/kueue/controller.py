@@ -1,4 +1,4 @@
-"""Workloads of Kueue that wait for an admission check of ours -> Ready, Retry or Rejected.
+"""Kueue Workloads that wait for one of our admission checks -> Ready, Retry or Rejected.
 
 An AdmissionCheck whose ``controllerName`` is ours is answered by ``memgate controller --kueue``.
 Kueue asks once it has reserved quota: by then it has chosen flavors, and their node labels say on
@@ -35,13 +35,13 @@ from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
 
-#: what an AdmissionCheck says if it is ours to answer
+#: the controller name of AdmissionChecks that are ours to answer
 CONTROLLER = "memgate.dev/admission-check"
 
 _GROUP = "kueue.x-k8s.io"
 _SHAPE = Shape(templates=("/spec/podSets/*/template",))
 
-#: when Kueue is to try again what had no answer in time; others get the quota meanwhile
+#: when Kueue should retry what had no answer in time; others get the quota until then
 _REQUEUE_SECONDS = 60
 
 _DONE = {"Ready": Done(num_released=1), "Pending": Done(num_waiting=1)}
@@ -51,7 +51,7 @@ Flavors = Mapping[str, Mapping[str, str]]
 
 
 class Reply(NamedTuple):
-    """What a check becomes, and why."""
+    """A check's new state, and why."""
 
     state: str
     message: str
@@ -110,7 +110,7 @@ class KueueController(Rounds):
         line = {"kind": f"Workload.{_GROUP}", "namespace": namespace, "name": _name(workload)}
         try:
             self._cluster.patch(resource, workload, patch, "status")
-        except ClusterError as error:  # changed or gone meanwhile
+        except ClusterError as error:  # changed or deleted in the meantime
             write_line("judged", {**line, "error": error.message})
             return Done(num_waiting=1)
         write_line("judged", {**line, "action": reply.state, "message": reply.message})
@@ -134,11 +134,11 @@ class KueueController(Rounds):
 
 
 def find_waiting(workload: JsonObject, names: set[str]) -> Iterator[int]:
-    """Yield the indexes of a Workload's checks that are to be answered now.
+    """Yield the indexes of a Workload's checks to answer now.
 
-    Not before quota is reserved. What is being evicted is left alone: an answer at that moment
-    would keep it out of the queue for ever. What runs is not stopped by a check that was added
-    later.
+    Not before quota is reserved. A Workload that is being evicted is left alone: an answer at that
+    moment would keep it out of the queue forever. A running one is not stopped by a check that was
+    added later.
     """
     conditions = as_list(as_object(workload.get("status")).get("conditions"))
     true = {one.get("type") for one in map(as_object, conditions) if one.get("status") == "True"}
@@ -168,7 +168,7 @@ def place_pods(workload: JsonObject, flavors: Flavors) -> tuple[Pod, ...]:
 
 
 def _place(pod: Pod, labels: Mapping[str, str]) -> Pod:
-    """Put a pod on nodes with these labels: of the GPUs it allows, that chooses one."""
+    """Put a pod on nodes with these labels, which choose one of the GPUs that it allows."""
     chosen = select_node(labels)
     return replace(pod, nodes=tuple(dict.fromkeys((*chosen, *term) for term in pod.nodes)))
 
@@ -182,7 +182,7 @@ _STATES = {
 
 
 def choose_state(judgement: Judgement | None) -> Reply:
-    """Say what a check becomes."""
+    """Return a check's new state."""
     if judgement is None:
         return Reply("Ready", f"memgate: not checked: no pod template has the annotation {JOB}")
     message = f"memgate: {judgement.message}"
@@ -211,7 +211,7 @@ def write_reply(workload: JsonObject, index: int, reply: Reply, now: datetime) -
 
 
 def activate(check: JsonObject, now: datetime) -> Patch:
-    """Return the patch that tells Kueue that a check is answered; empty if it knows."""
+    """Return the patch that tells Kueue that we answer a check; empty if it already knows."""
     conditions = as_list(as_object(check.get("status")).get("conditions"))
     others = [one for one in conditions if as_object(one).get("type") != "Active"]
     known = [one for one in conditions if as_object(one).get("type") == "Active"]

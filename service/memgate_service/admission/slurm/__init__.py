@@ -1,1 +1,1 @@
-"""Beside Slurm's controller: release what was held, report what jobs took. See docs/slurm.md."""
+"""Next to Slurm's controller: releases held jobs, reports what jobs took. See docs/slurm.md."""

@@ -1,4 +1,4 @@
-"""Slurm's own commands -> jobs, and back. No shell, and no text of a user's as an option."""
+"""Slurm's own commands -> jobs, and back. No shell, and no user's text as an option."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPEN_STATES = {"PENDING", "RUNNING", "SUSPENDED"}
 
 
 class SlurmError(MemgateError):
-    """A command of Slurm's failed."""
+    """A Slurm command failed."""
 
     code = "SLURM_FAILED"
 
@@ -31,7 +31,7 @@ class SlurmJob:
     submitted_at: float
     #: it does not start, whoever holds it
     is_held: bool
-    #: an administrator holds it; a hold of memgate's looks like one of its owner's
+    #: an administrator holds it; memgate's own hold looks like the owner's
     is_admin_held: bool = False
     comment: AdminComment
     #: of the first part of a heterogeneous job; 0 for other jobs
@@ -53,7 +53,7 @@ def read_queue(text: str) -> Iterator[SlurmJob]:
     """Yield the jobs of ``squeue --json`` that memgate has a record of.
 
     Raises:
-        SlurmError: if this is something else.
+        SlurmError: if the output is something else.
     """
     try:
         jobs = json.loads(text)["jobs"]
@@ -70,7 +70,7 @@ def read_queue(text: str) -> Iterator[SlurmJob]:
                     het_job_offset=_number(job.get("het_job_offset", 0)),
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SlurmError(f"squeue --json says something unforeseen: {error!r:.200}") from None
+        raise SlurmError(f"squeue --json printed something unexpected: {error!r:.200}") from None
 
 
 def _number(value: Any) -> int:
@@ -83,7 +83,7 @@ def _list(value: Any) -> list[str]:
 
 
 class SlurmCommands:
-    """Slurm, by its commands; for a user who may administer it."""
+    """Slurm, through its commands; for a user who may administer it."""
 
     def jobs(self) -> list[SlurmJob]:
         """Return the jobs that have not finished and that memgate has a record of."""
@@ -94,7 +94,7 @@ class SlurmCommands:
         run(["scontrol", "release", job.name])
 
     def cancel(self, job: SlurmJob) -> None:
-        """Cancel a job, with all its parts: Slurm cancels no part alone."""
+        """Cancel a job, with all its parts: Slurm cannot cancel one part alone."""
         run(["scancel", str(job.het_job_id or job.job_id)])
 
     def note(self, job: SlurmJob, record: Record) -> None:

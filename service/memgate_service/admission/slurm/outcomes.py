@@ -1,6 +1,6 @@
 """What Slurm's accounting measured -> ``POST /outcomes``, once for each job.
 
-``read_sacct`` reads and does nothing; ``Reporter`` asks sacct and memgate. What was reported is
+``read_sacct`` only parses; ``Reporter`` asks sacct and memgate. What was reported is
 written to a file (``Ledger``) before it is sent: each outcome counts, so one that may have arrived
 is not sent again.
 
@@ -34,14 +34,14 @@ _FIELDS = (
 _ID = re.compile("[0-9a-f]{32}")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
-#: how far back sacct is asked, beyond what was seen: it learns of a job's end a little later
+#: how far sacct is asked back beyond what was seen: it learns of a job's end a little later
 _OVERLAP_SECONDS = 3600.0
 
-#: these jobs have reached their peak; others may have ended before
+#: these jobs have reached their peak; others may have ended before it
 _STATES = "COMPLETED,TIMEOUT"
 
-#: statuses of HTTP with which an outcome was certainly not stored, and may be later: too many at
-#: once, a wrong key
+#: HTTP statuses that mean that an outcome was certainly not stored, but may be later: too many
+#: requests, a wrong key
 _NOT_NOW = {401, 403, 429, 503}
 
 
@@ -118,7 +118,7 @@ def read_sacct(text: str) -> Iterator[Finished]:
 
 
 def ask_sacct(since: float) -> str:
-    """Ask for the jobs that ended since some moment."""
+    """Ask for the jobs that have ended since a given time."""
     start = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
     return run(
         [
@@ -148,7 +148,7 @@ class Ledger:
         return job_id in self._reported
 
     def add(self, job_id: int, now: float) -> None:
-        """Record a job; it is on the disk when this returns."""
+        """Record a job; it is on disk when this returns."""
         self._reported[job_id] = now
         self._save()
 
@@ -158,7 +158,7 @@ class Ledger:
         self._save()
 
     def advance(self, now: float) -> None:
-        """Record until when all was seen; drop jobs that sacct will not list again."""
+        """Record up to when everything was seen; drop jobs that sacct will not list again."""
         self.seen_until = now
         oldest = now - 2 * _OVERLAP_SECONDS
         self._reported = {job: at for job, at in self._reported.items() if at > oldest}
@@ -175,7 +175,7 @@ class Ledger:
 
 
 class Reporter:
-    """Reports what finished jobs took, once or for ever."""
+    """Reports what finished jobs took, once or forever."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Reporter:
         """Report what is new; return how many outcomes were reported."""
         now = self._clock()
         if not self._ledger.seen_until:
-            self._ledger.advance(now)  # also if this look, the first, comes to nothing
+            self._ledger.advance(now)  # even if this first look fails
         since = self._ledger.seen_until - _OVERLAP_SECONDS
         found = [job for job in read_sacct(self._ask(since)) if job.job_id not in self._ledger]
         measured = [

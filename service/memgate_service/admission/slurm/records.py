@@ -17,7 +17,7 @@ _KEY = "memgate"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a job. Sizes are bytes."""
+    """What is known about a job. Sizes are bytes."""
 
     decision: str = ""
     """A ``Decision``; or ``pending``, ``unanswered``, ``bad_spec``, ``no_gpu``, ``unknown_gpu``."""
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminComment:
-    """All that an AdminComment says."""
+    """Everything an AdminComment says."""
 
     record: Record
     others: Mapping[str, Any]

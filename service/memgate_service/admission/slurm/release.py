@@ -1,7 +1,7 @@
 """Jobs that are held until there is an answer -> released, canceled or left, once there is one.
 
-Nothing that must not be lost is kept here: what is to be done is in the jobs' records, so the
-program may be stopped, started and run twice at any time.
+No state is kept here: what to do is in the jobs' records, so the program may be stopped, started
+and run twice at any time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
 from memgate_service.admission.slurm.records import Record
 
-#: what Slurm shows in a line
+#: how much Slurm shows in a line
 _MAX_WHY = 300
 
 #: what operators call the actions of Slurm
@@ -45,7 +45,7 @@ ACTIONS = {word: action for action, word in WORDS.items()}
 def make_policy(
     *, rejected: Action, uncertain: Action, unanswered: Action, patience_seconds: float
 ) -> Policy:
-    """Make the policy of held jobs: none is canceled for a fault that is not its author's.
+    """Make the policy for held jobs: none is canceled for a fault that is not its author's.
 
     Raises:
         InputError: if jobs would be canceled because memgate does not answer.
@@ -71,7 +71,7 @@ class HeldCase(Case):
     question: Question
 
     def questions(self) -> dict[str, Question]:
-        """Return the question that was put, or could not be put, when the job was submitted."""
+        """Return the question that was asked, or could not be asked, when the job was submitted."""
         return {"": self.question}
 
     def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
@@ -101,12 +101,12 @@ def read_question(text: str) -> HeldCase:
         gpu = GpuRequest.model_validate(asked["gpu"])
         return HeldCase(question=Question(key=text, job=asked["job"], gpu=gpu))
     except (ValueError, KeyError, TypeError):
-        raise OperatorError("the record in AdminComment has no question of memgate's") from None
+        raise OperatorError("the record in AdminComment has no question for memgate") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """What to do with a held job, what to note of it, and why."""
+    """What to do with a held job, what to record about it, and why."""
 
     action: Action
     record: Record
@@ -114,7 +114,7 @@ class Settlement:
 
 
 def settle(judgement: Judgement, gpu: str) -> Settlement:
-    """Say what becomes of a held job that was judged."""
+    """Return what happens to a held job that was judged."""
     (finding,) = judgement.findings
     why = finding.explanation.text[:_MAX_WHY]
     if finding.known is None:
@@ -132,13 +132,13 @@ def settle(judgement: Judgement, gpu: str) -> Settlement:
             page=finding.known.page,
             why="" if estimate.decision is Decision.ADMIT else why,
         )
-    # Its owner is told once, and then what would fit: that takes seconds.
+    # Its owner is told once, including what would fit: finding that takes seconds.
     action = Action.WAIT if judgement.is_advice_pending else judgement.action
     return Settlement(action=action, record=record, why=why)
 
 
 class Releaser:
-    """Looks at all held jobs, once or for ever."""
+    """Checks all held jobs, once or forever."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Releaser:
         self._clock = clock
 
     def look(self) -> int:
-        """Look at every held job once; return how many still wait for an answer."""
+        """Check every held job once; return how many still wait for an answer."""
         num_waiting = 0
         self._asker.start_round()
         for job in self._slurm.jobs():
@@ -163,20 +163,20 @@ class Releaser:
                 continue
             try:
                 num_waiting += self._look_at(job)
-            except SlurmError as error:  # its owner may have canceled it meanwhile
+            except SlurmError as error:  # its owner may have canceled it in the meantime
                 self._log(f"job {job.job_id}: {error.message}")
         for why in self._asker.problems():
             self._log(f"no answer: {why}")
         return num_waiting
 
     def _look_at(self, job: SlurmJob) -> bool:
-        """Do what there is to do about a job; return whether it still waits."""
+        """Do what a job needs done; return whether it still waits."""
         if not job.record.question:
             if not job.is_held:  # an administrator has decided
                 self._slurm.note(job, _without_hold(job.record))
             return False
         settlement = self._settle(job)
-        if not job.is_held:  # an administrator was quicker, or we were stopped half way
+        if not job.is_held:  # an administrator was quicker, or we were stopped halfway
             self._slurm.note(job, settlement.record)
             return False
         if settlement.action is Action.WAIT:
@@ -201,7 +201,7 @@ class Releaser:
 
     def _act(self, job: SlurmJob, settlement: Settlement) -> None:
         if settlement.action is Action.ADMIT:
-            # released first: if we are stopped here, the record still says what is to be done
+            # released first: if we are stopped here, the record still says what to do
             if not (job.record.owner_held or job.is_admin_held):
                 self._slurm.release(job)
             self._slurm.note(job, settlement.record)

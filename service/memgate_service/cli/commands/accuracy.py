@@ -1,4 +1,4 @@
-"""``memgate accuracy``: predict every row of a truth file, and show the table beside others'."""
+"""``memgate accuracy``: predict every row of measured runs, and compare with others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def accuracy_command(
     ] = None,
     models: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Model name to job spec; models.json beside PEAKS."),
+        typer.Option(metavar="FILE", help="Model name to job spec; models.json next to PEAKS."),
     ] = None,
     engine: Annotated[
         str, typer.Option(help="Which engine predicts: auto, phantom or profile.")
@@ -95,12 +95,12 @@ def accuracy_command(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcomes:
-    """What one engine, and the published estimators, said of measured runs."""
+    """What one engine, and the published estimators, said about measured runs."""
 
     engine: str
     runtime: str
     rows: list[MeasuredRun]
-    #: by the engine, of each row: a prediction, or why there is none
+    #: by the engine, for each row: a prediction, or why there is none
     said: list[Prediction | str]
 
     @property
@@ -165,8 +165,8 @@ def _predict_all(
 ) -> list[Prediction | str]:
     """Predict in as many processes as there are processors, each with a warm engine.
 
-    Rows that differ in their batch size alone go to the same process one after the other: an engine
-    may remember what it ran.
+    Rows that differ only in batch size go to the same process one after another: an engine may
+    remember what it ran.
     """
     groups: dict[str, list[int]] = {}
     for position, row in enumerate(rows):

@@ -29,7 +29,7 @@ from memgate_service.cli.reading import open_trace, read_gpu
 from memgate_service.cli.remote import connect, refuse
 from memgate_worker.local import LocalAnswer, estimate_trace
 
-#: of the tree of layers: deeper ones, and smaller ones, are left out
+#: of the tree of layers: deeper and smaller ones are left out
 _MAX_DEPTH = 4
 _MIN_SHARE = 0.01
 

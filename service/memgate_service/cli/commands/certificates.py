@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def certificates_command(
-    secret: Annotated[
-        str, typer.Option(help="Secret that holds the certificate; it must be there.")
-    ],
+    secret: Annotated[str, typer.Option(help="Secret that holds the certificate; it must exist.")],
     namespace: Annotated[str, typer.Option(help="Where the Secret is.")],
     host: Annotated[
         list[str],
@@ -33,7 +31,7 @@ def certificates_command(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Renew now, and trust no earlier one: somebody has seen its key."
+            "--force", help="Renew now, and trust no earlier one: its key may have leaked."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -69,5 +67,5 @@ def _as_json(kept: Kept) -> str:
 
 def _as_text(kept: Kept, secret: str) -> str:
     done = f"renewed, because {kept.renewed}" if kept.renewed else "still good"
-    told = f"; told {' and '.join(kept.changed)}" if kept.changed else ""
+    told = f"; updated {' and '.join(kept.changed)}" if kept.changed else ""
     return f"{secret}: {done}; it ends on {kept.end:%Y-%m-%d}{told}"

@@ -115,7 +115,7 @@ def _run_script(
     *,
     silent: bool,
 ) -> LocalAnswer:
-    """Run a script on the phantom, and say what else there is if that cannot be."""
+    """Run a script on the phantom, and name the alternative if that is not possible."""
     instead = (
         f"profile the script: memgate profile {script.path} -o TRACE,"
         f" then: memgate analyze TRACE --gpu {target.gpu.name}"

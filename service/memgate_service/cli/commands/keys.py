@@ -1,4 +1,4 @@
-"""``memgate keys``: who may ask. Talks to the queue itself, so it works when nobody has a key."""
+"""``memgate keys``: who may ask. Talks to the queue directly, so it works when nobody has a key."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RoleName(StrEnum):
 def create_command(
     name: Annotated[str, typer.Argument(help="Who it is for; shown by `memgate keys list`.")],
     role: Annotated[
-        RoleName, typer.Option(help="read: look; submit: ask and cancel as well; admin: all.")
+        RoleName, typer.Option(help="read: look; submit: also ask and cancel; admin: all.")
     ] = RoleName.SUBMIT,
     data: DataOption = DEFAULT_DATA,
     json_: JsonOption = False,
@@ -63,7 +63,7 @@ def create_command(
         typer.Option(
             metavar="SECRET",
             help="Put it into this Kubernetes Secret, under `key`, and print its id only; does"
-            " nothing if a key that is in force is there already.",
+            " nothing if a valid key is already there.",
         ),
     ] = None,
     namespace: Annotated[str, typer.Option(help="Where the Secret is.")] = "default",
@@ -84,7 +84,7 @@ def create_command(
 
 @keys_app.command("list")
 def list_command(data: DataOption = DEFAULT_DATA, json_: JsonOption = False) -> None:
-    """Show the keys that are in force, without their secrets."""
+    """Show the valid keys, without their secrets."""
     with _Keys(data) as keys:
         found = keys.list()
     rows = [
@@ -110,14 +110,14 @@ def revoke_command(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="See `memgate keys list`.")],
     data: DataOption = DEFAULT_DATA,
 ) -> None:
-    """Put a key out of force; running services notice within ten seconds."""
+    """Revoke a key; running services notice within ten seconds."""
     with _Keys(data) as keys:
         keys.revoke(key_id)
     typer.echo(f"{key_id} is revoked")
 
 
 def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace: str) -> str:
-    """Have a Secret hold a key that is in force and good enough; return what was done."""
+    """Make sure that a Secret holds a valid key of the right role; return what was done."""
     file = Secret(
         Cluster.connect(AdmissionSettings.from_environment().kubeconfig), namespace, secret
     )
@@ -135,7 +135,7 @@ def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace
 
 
 class _Keys:
-    """The keys, as long as a block runs; that they cannot be reached is one sentence."""
+    """The keys, while a block runs; if they cannot be reached, the error is one sentence."""
 
     def __init__(self, data: Path) -> None:
         self._queue = QueueClient(_settings(data))

@@ -1,4 +1,4 @@
-"""Options that more than one command has: each is written once."""
+"""Options that several commands share, each defined once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Gpu = Annotated[
 ]
 RuntimeName = Annotated[
     str | None,
-    typer.Option(help="Library versions, not the default or the spec's; see: memgate runtimes."),
+    typer.Option(help="Library versions to use, instead of the spec's; see: memgate runtimes."),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=1, metavar="SECONDS", help="Longest that the job may run.")
+    float, typer.Option(min=1, metavar="SECONDS", help="The longest the job may run.")
 ]
 HostMemory = Annotated[
-    float, typer.Option(min=0.1, metavar="GIB", help="Most memory of this machine it may take.")
+    float, typer.Option(min=0.1, metavar="GIB", help="The most host memory it may take.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 Arguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Given to the script.")
+    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Passed to the script.")
 ]
 Picture = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
@@ -34,11 +34,9 @@ Picture = Annotated[
 EngineChoice = Annotated[str, typer.Option(help="auto, phantom or profile.")]
 Server = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL", envvar="MEMGATE_URL", help="Ask this server, not an engine of this process."
-    ),
+    typer.Option(metavar="URL", envvar="MEMGATE_URL", help="Ask this server, not a local engine."),
 ]
 ApiKey = Annotated[
     str | None,
-    typer.Option(metavar="KEY", envvar="MEMGATE_API_KEY", help="What to show the server."),
+    typer.Option(metavar="KEY", envvar="MEMGATE_API_KEY", help="API key for the server."),
 ]

@@ -17,7 +17,7 @@ from memgate_worker.local import DEFAULT_LIMITS, RunLimits, Script, profile_scri
 def profile_command(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="Training script (.py).")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS...]", help="Given to the script.")
+        list[str] | None, typer.Argument(metavar="[ARGS...]", help="Passed to the script.")
     ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="TRACE", help="Where the trace goes (.json).")

@@ -1,4 +1,4 @@
-"""``memgate replay``: hold the allocator simulator against recordings of the real allocator."""
+"""``memgate replay``: compare the allocator simulator with recordings of the real allocator."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MAX_SHOWN = 20
 class _Summary:
     first: tuple[Vector, Replay]
     comparisons: tuple[Comparison, ...]
-    #: spent in the simulator alone, not in reading and comparing
+    #: time in the simulator alone, without reading and comparing
     replay_seconds: float
 
     @property
@@ -71,7 +71,7 @@ def replay_command(
         typer.Option(
             metavar="FILE.png",
             dir_okay=False,
-            help="Draw reserved and allocated memory of one record: --record, else the first.",
+            help="Draw reserved and allocated memory of one record: --record, or the first.",
         ),
     ] = None,
     allocator: Annotated[
@@ -87,8 +87,8 @@ def replay_command(
 ) -> None:
     """Replay recordings of PyTorch's CUDA caching allocator and compare every answer.
 
-    Prints how many records match in all they tell: peaks, each change of reserved memory, each
-    segment taken or given back, each out-of-memory. Exit status 0 only if all do.
+    Prints how many records match in everything they record: peaks, each change of reserved memory,
+    each segment taken or given back, each out-of-memory. Exit status 0 only if all do.
 
     Example: memgate replay recordings.jsonl.gz --plot picture.png
     """
@@ -134,7 +134,7 @@ def _replay(vector: Vector, allocator: str) -> Replay:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for ``-``; whatever is wrong with it is said with its name."""
+    """Open a file, or standard input for ``-``; errors about it name it."""
     try:
         if path == Path("-"):
             if sys.stdin is None:

@@ -99,7 +99,7 @@ def install_runtime_command(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Install a runtime, or bring it up to date; does nothing if it is.
+    """Install a runtime, or bring it up to date; does nothing if it already is.
 
     It goes to MEMGATE_RUNTIMES_DIR, or the data folder of this user. The first time it downloads
     torch, without NVIDIA's packages. Needs g++ and binutils.
@@ -141,7 +141,7 @@ def remove_runtime_command(name: Name) -> None:
 
 @contextmanager
 def _shown(runtime: Runtime, *, silent: bool) -> Iterator[Report]:
-    """Show what is being done: a line for each step, and how long the last one takes so far."""
+    """Show progress: a line for each step, and how long the current one has taken so far."""
     console = Console(stderr=True, highlight=False, quiet=silent)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=silent) as shown:

@@ -1,4 +1,4 @@
-"""``memgate slurm``: what runs beside Slurm's controller. docs/slurm.md."""
+"""``memgate slurm``: what runs next to Slurm's controller. docs/slurm.md."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Server = Annotated[
 ]
 KeyFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Holds the key, in place of MEMGATE_API_KEY."),
+    typer.Option(metavar="FILE", help="File with the key, instead of MEMGATE_API_KEY."),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Look once, then end.")]
 
@@ -67,7 +67,7 @@ def release_command(
 
     def action(option: str, text: str, *choices: str) -> Action:
         if text not in choices:
-            raise InputError(f"{option} is {text!r}: it is one of {', '.join(choices)}")
+            raise InputError(f"{option} is {text!r}: it must be one of {', '.join(choices)}")
         return ACTIONS[text]
 
     policy = make_policy(
@@ -117,7 +117,7 @@ def outcomes_command(
 
 
 def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
-    """Look again and again; what fails is printed, and tried again."""
+    """Look again and again; failures are printed, and retried."""
     while True:
         try:
             look()
@@ -127,7 +127,7 @@ def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:
 
 
 def _client(server: str | None, api_key: str | None, key_file: Path | None) -> Client:
-    from memgate import Client  # an extra: the command line does without
+    from memgate import Client  # an extra: the rest of the command line does without it
 
     if key_file is not None:
         try:

@@ -40,7 +40,7 @@ _FLUSH_SECONDS = 1.0
 #: connections that wait to be accepted; uvicorn's own default
 _BACKLOG = 2048
 
-#: of a path to a socket
+#: the longest path to a socket
 _MAX_SOCKET_PATH = 100
 
 _EXAMPLE = {
@@ -65,7 +65,7 @@ def up_command(
         ".memgate"
     ),
     workers: Annotated[
-        int, typer.Option(min=1, help="How many jobs are run at a time; each takes about 0.5 GB.")
+        int, typer.Option(min=1, help="How many jobs run at once; each takes about 0.5 GB.")
     ] = 1,
     port: Annotated[
         int | None,
@@ -75,7 +75,7 @@ def up_command(
     """Start everything on this machine: queue, workers and HTTP service. Ctrl-C ends all of it.
 
     Jobs are kept in DIR and found again by the next start. With MEMGATE_REDIS_URL set, that server
-    is the queue and none is started. Other MEMGATE_* variables are heeded by what it starts.
+    is the queue and none is started. The programs it starts read the other MEMGATE_* variables.
 
     Example: memgate up --workers 2
     """
@@ -95,7 +95,7 @@ def up_command(
             queue_url = _start_queue(supervisor, data, sockets)
             environment = {"MEMGATE_REDIS_URL": queue_url}
             _start_programs(supervisor, environment, workers, listener)
-            console.print(f"starting; what they say is in {logs}")
+            console.print(f"starting; the logs are in {logs}")
             base = base_url(
                 settings.host, listener.getsockname()[1], tls=settings.tls_certificate is not None
             )
@@ -104,7 +104,7 @@ def up_command(
                 supervisor.run(is_over, meanwhile=_flusher(data / "valkey"))
         finally:
             console.print("stopping")
-            listener.close()  # the service has its own copy, and closes it first thing
+            listener.close()  # the service has its own copy, and closes it first
             supervisor.stop()
 
 
@@ -149,7 +149,7 @@ def _start_programs(
                 level=1,
             )
         )
-    # One for what needs no run, so that it never waits behind what does.
+    # One for questions that need no run, so that they never wait behind those that do.
     supervisor.start(
         Program(
             name="worker-fast",
@@ -190,25 +190,25 @@ def _told_to_stop() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _alone_in(data: Path) -> Iterator[None]:
-    """Refuse to share a directory: two servers on the same files would spoil them."""
+    """Refuse to share a directory: two servers on the same files would corrupt them."""
     with (data / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(
-                f"memgate is up in {data} already; end it first, or choose another with --data"
+                f"memgate is already up in {data}; end it first, or choose another with --data"
             ) from None
         yield
 
 
 def _flusher(store: Path) -> Callable[[], None]:
-    """Return what has the queue's log written to the disk, once a second. Note [Flushing].
+    """Return a function that flushes the queue's log to disk, once a second. Note [Flushing].
 
-    Valkey's own ``appendfsync everysec`` holds back what it writes while the disk is busy with the
-    last second, and yet answers its clients: killed in that moment, it loses jobs that were
-    accepted (seen in 2 of 25 kills). With ``no`` it writes before it answers, always, so that a
-    kill loses nothing; and what is written we flush, so that a power cut loses about a second.
-    ``always`` does both at the price of 4 ms for each command, here.
+    Valkey's own ``appendfsync everysec`` delays writing while the disk is busy with the last
+    second, but still answers its clients: killed at that moment, it loses jobs that were accepted
+    (seen in 2 of 25 kills). With ``no`` it always writes before it answers, so that a kill loses
+    nothing; and we flush what it writes, so that a power cut loses about a second. ``always`` does
+    both, but costs 4 ms per command on this machine.
     """
     flushed_at = 0.0
 
@@ -226,9 +226,9 @@ def _flusher(store: Path) -> Callable[[], None]:
 
 @contextmanager
 def _socket_directory(data: Path) -> Iterator[Path]:
-    """Yield where the queue's socket goes: beside its data, unless that path is too long."""
+    """Yield where the queue's socket goes: next to its data, unless that path is too long."""
     if len(str(data / "valkey.sock")) < _MAX_SOCKET_PATH:
-        (data / "valkey.sock").unlink(missing_ok=True)  # of a start that was killed
+        (data / "valkey.sock").unlink(missing_ok=True)  # left by a start that was killed
         yield data
         return
     made = Path(tempfile.mkdtemp(prefix="memgate-"))
@@ -239,7 +239,7 @@ def _socket_directory(data: Path) -> Iterator[Path]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Open the socket that the service inherits, whenever it is started again: the port is ours.
+    """Open the socket that the service inherits, also when it is restarted: the port stays ours.
 
     Raises:
         InputError: if another program has the port, or this machine has no such address.
@@ -257,7 +257,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _wait_until_ready(supervisor: Supervisor, base: str, is_over: Callable[[], bool]) -> bool:
-    """Wait for the service and a worker; False if it is over before."""
+    """Wait for the service and a worker; False if we are stopped before that."""
     deadline = time.monotonic() + _START_SECONDS
     while not is_over():
         supervisor.look()
@@ -273,7 +273,7 @@ def _wait_until_ready(supervisor: Supervisor, base: str, is_over: Callable[[], b
 
 
 def _is_ready(base: str) -> bool:
-    # Our own certificate may not be one that this machine trusts: it is we who listen there.
+    # This machine may not trust our certificate, and need not: we are the ones listening there.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -285,7 +285,7 @@ def _is_ready(base: str) -> bool:
 
 
 def _why_jobs_cannot_run() -> str | None:
-    """Say what is missing before a job can be run; traces are analysed all the same."""
+    """Say what is missing before a job can be run; traces can be analysed anyway."""
     return why_no_runtime_can_be_built() or why_not_usable(named_runtime(None))
 
 

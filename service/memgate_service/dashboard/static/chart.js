@@ -54,7 +54,7 @@ const HATCHES = {
 };
 
 /**
- * Make a fill that is told apart by its lines as well as by its colour.
+ * Make a fill that differs in its lines as well as in its colour.
  * @param {CanvasRenderingContext2D} context @param {string} name @param {string} fill
  * @returns {CanvasPattern | string}
  */

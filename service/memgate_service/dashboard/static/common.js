@@ -1,5 +1,5 @@
 // @ts-check
-/** What every page has: the theme, moments in the reader's own time, and being told of changes. */
+/** What every page has: the theme, times in the reader's time zone, and live updates. */
 
 /** @param {string} id @returns {HTMLElement} */
 export function byId(id) {
@@ -8,7 +8,7 @@ export function byId(id) {
   return found;
 }
 
-/** Show moments as this machine's clock has them. @param {ParentNode} root */
+/** Show times in this machine's time zone. @param {ParentNode} root */
 export function localizeTimes(root) {
   const today = new Date().toDateString();
   for (const element of root.querySelectorAll("time[datetime]")) {
@@ -40,8 +40,8 @@ export function swap(element, html) {
 let num_open = 0;
 
 /**
- * Be told of changes. The browser comes back by itself when a stream ends; if it is refused, a
- * while later we do.
+ * Subscribe to changes. The browser reconnects by itself when a stream ends; if it is refused, we
+ * retry a while later.
  * @param {string} url @param {Record<string, (data: any) => void>} handlers
  * @returns {() => void} what ends it
  */
@@ -78,7 +78,7 @@ export function listen(url, handlers) {
     clearTimeout(timer);
     source.close();
     num_open -= 1;
-    if (indicator) indicator.hidden = num_open === 0; // nothing is waited for any more
+    if (indicator) indicator.hidden = num_open === 0; // nothing to wait for any more
   };
   num_open += 1;
   if (indicator) indicator.hidden = false;
@@ -90,7 +90,7 @@ export function listen(url, handlers) {
 }
 
 /**
- * Ask one of our own routes; what is refused is an error with the reason.
+ * Ask one of our own routes; a refusal is an error with the reason.
  * @param {string} url @param {RequestInit} [options] @returns {Promise<Response>}
  */
 export async function ask(url, options) {
@@ -100,7 +100,7 @@ export async function ask(url, options) {
   throw new Error(problem.detail ?? `the server answered ${answer.status}`);
 }
 
-/** Show an error as a person would want it. @param {Element} place @param {unknown} error */
+/** Show an error to a person. @param {Element} place @param {unknown} error */
 export function showFailure(place, error) {
   const box = document.createElement("div");
   box.className = "mistakes";

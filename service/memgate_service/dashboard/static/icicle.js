@@ -1,5 +1,5 @@
 // @ts-check
-/** The layers of a model as an icicle: each as wide as what it held, those in it below. */
+/** The layers of a model as an icicle: each as wide as what it held, with its children below. */
 
 import { writeSize } from "./chart.js";
 

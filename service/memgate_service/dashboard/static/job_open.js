@@ -1,5 +1,5 @@
 // @ts-check
-/** The page of a job that is not over: says how far it is, and becomes its answer. */
+/** The page of a job that has not ended: shows its progress, and becomes its answer. */
 
 import { ask, byId, listen, swap } from "./common.js";
 

@@ -1,5 +1,5 @@
 // @ts-check
-/** The overview: words, parts and the chart change as the server says what has changed. */
+/** The overview: texts, parts and the chart are updated as the server sends changes. */
 
 import { axis, colour, hatched, keepDrawn, scaled, uPlot } from "./chart.js";
 import { byId, listen, swap } from "./common.js";

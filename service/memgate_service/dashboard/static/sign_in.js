@@ -1,7 +1,7 @@
 // @ts-check
 /**
- * A browser that followed a link from elsewhere does not show its cookie (SameSite=Strict), though
- * it may have one. From this page of ours it does: if there is a session, nobody types a key.
+ * A browser that followed a link from another site does not send its cookie (SameSite=Strict),
+ * though it may have one. From this page it does: if there is a session, no key is needed.
  */
 
 import "./common.js";

@@ -152,7 +152,7 @@ export class Timeline {
     const capacity = this.whole.capacity_bytes / this.divisor;
     const isShown = capacity <= this.top;
     const short = `${this.whole.gpu}: ${writeSize(this.whole.capacity_bytes)}`;
-    const long = `${short} beside the CUDA context`;
+    const long = `${short} besides the CUDA context`;
     const limit = ctx.measureText(long).width < bbox.width / 2 ? long : short;
     if (isShown) {
       const y = self.valToPos(capacity, "y", true);
@@ -246,7 +246,7 @@ export class Timeline {
     const asked = `${this.url}?begin=${from}&end=${to}&points=${this.points()}`;
     const isWhole = from === 0 && to === count;
     const view = isWhole ? this.whole : await (await ask(asked)).json();
-    if (this.range[0] !== from) return; // somebody has zoomed on meanwhile
+    if (this.range[0] !== from) return; // somebody has zoomed again in the meantime
     this.view = view;
     this.num_fetched += 1;
     this.chart.current().setData(this.data(), false);
@@ -311,7 +311,7 @@ function line(ctx, x, y, toX, toY) {
 }
 
 /**
- * Write upon the chart, with room of its own behind the letters.
+ * Write on the chart, with a background behind the letters.
  * @param {CanvasRenderingContext2D} ctx @param {string} text @param {number} x @param {number} y
  * @param {CanvasTextAlign} align @param {string} ink @param {uPlot.BBox} bbox
  */

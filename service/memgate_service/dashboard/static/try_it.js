@@ -12,13 +12,13 @@ const mistakes = byId("mistakes");
 const button = /** @type {HTMLButtonElement} */ (byId("ask"));
 const forget = /** @type {HTMLButtonElement} */ (byId("forget"));
 
-/** Longer files are no specs. */
+/** Longer files are not specs. */
 const MAX_SPEC_BYTES = 256 * 1024;
 
 /** @type {File | null} */
 let trace = null;
 
-/** @param {File} given @returns {Promise<boolean>} what begins like a trace, or is packed */
+/** @param {File} given @returns {Promise<boolean>} it begins like a trace, or is compressed */
 async function isTrace(given) {
   if (given.size > MAX_SPEC_BYTES || /\.gz$/i.test(given.name)) return true;
   return (await given.text()).includes('"traceEvents"');
@@ -69,7 +69,7 @@ document.addEventListener("drop", (event) => {
 });
 
 /**
- * Send a trace; the only way to be told how far that is is the old one.
+ * Send a trace; only the old XMLHttpRequest reports upload progress.
  * @param {FormData} body @returns {Promise<{ status: number, text: string }>}
  */
 function upload(body) {

@@ -1,5 +1,5 @@
 // @ts-check
-/** What if: asks about the job with something changed, and holds the answers side by side. */
+/** What if: asks about the job with something changed, and shows the answers side by side. */
 
 import { ask, byId, listen, showFailure } from "./common.js";
 

@@ -1,1 +1,1 @@
-"""The routes of the HTTP service, a file per noun. Handlers parse, call and map: no rules here."""
+"""The routes of the HTTP service, one file per noun. Handlers parse, call and map: no rules."""

@@ -1,6 +1,6 @@
 """``GET /docs``: the OpenAPI document, to read and to try. Works without the internet.
 
-Swagger UI comes out of the package ``fastapi_offline``: of that, only the files are used.
+Swagger UI comes from the package ``fastapi_offline``, of which only the files are used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def read_docs() -> Response:
 
 @docs.get("/docs/start.js")
 async def read_start() -> Response:
-    """Return what starts Swagger UI; in a file of its own, as nothing inline may run."""
+    """Return the script that starts Swagger UI; a separate file, since nothing inline may run."""
     return Response(_START, media_type="text/javascript", headers=_KEPT)
 
 

@@ -1,6 +1,6 @@
 """``GET /docs/errors``: what each error code means and what to do; problem documents lead there.
 
-The page is docs/errors.md, which the wheel carries along: it is right for the version that runs.
+The page is docs/errors.md, which is part of the wheel: it matches the version that runs.
 """
 
 from __future__ import annotations

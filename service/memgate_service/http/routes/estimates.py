@@ -22,7 +22,7 @@ from memgate_service.http.questions import Prefer, ask
 from memgate_service.http.response_cache import cache_key
 from memgate_worker.queue.keys import Role
 
-#: uploads that are in memory at a time; others wait on the disk
+#: uploads that are in memory at the same time; others wait on disk
 _uploads = anyio.CapacityLimiter(2)
 
 estimates = APIRouter(
@@ -76,7 +76,7 @@ async def _from_trace(request: Request, deps: Dependencies, prefer: str | None) 
     form = await _form(request)
     try:
         asked, upload = form.get("request"), form.get("trace")
-        if isinstance(asked, UploadFile):  # with a name, as some clients send it
+        if isinstance(asked, UploadFile):  # with a file name, as some clients send it
             asked = (await asked.read(deps.settings.max_body_bytes)).decode(errors="replace")
         if not isinstance(asked, str) or not isinstance(upload, UploadFile):
             raise ProblemError(422, "send the field 'request' (JSON) and the file 'trace'")
@@ -93,5 +93,5 @@ async def _from_trace(request: Request, deps: Dependencies, prefer: str | None) 
 async def _form(request: Request) -> FormData:
     try:
         return await request.form(max_files=2, max_fields=1)
-    except HTTPException as error:  # what the parser of forms says
+    except HTTPException as error:  # from the form parser
         raise ProblemError(422, f"not a multipart form: {error.detail}") from None

@@ -1,4 +1,4 @@
-"""``/jobs``: what became of questions."""
+"""``/jobs``: the state and the answers of questions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def list_jobs(
 async def read_job(
     request: Request, response: Response, job_id: JobId, deps: Deps, prefer: Prefer = None
 ) -> JobRecord:
-    """Return a job as far as it has come. Waits for the answer, and for the advice with it."""
+    """Return a job in its current state. Can wait for the answer, and for its advice."""
     request.state.job = job_id
     seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
     response.headers.update(applied(seconds))
@@ -56,7 +56,7 @@ async def read_job(
 
 @jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])
 def cancel_job(request: Request, job_id: JobId, deps: Deps) -> JobRecord:
-    """End a job; one that is over stays as it is."""
+    """End a job; one that has ended stays as it is."""
     request.state.job = job_id
     return deps.queue.cancel(job_id)
 

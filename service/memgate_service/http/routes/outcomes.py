@@ -1,4 +1,4 @@
-"""``POST /outcomes`` and ``GET /accuracy``: what jobs really took, and how right we were."""
+"""``POST /outcomes`` and ``GET /accuracy``: what jobs really took, and how accurate we were."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
 
 
 def _peak_bound(said: Estimate, *, is_reserved_only: bool) -> int:
-    """Return the most that should be measured: the margin, and the largest context known of.
+    """Return the most that should be measured: with the margin, and the largest known context.
 
-    What the allocator reserved may be above its prediction by as much as the whole process may.
+    What the allocator reserved may exceed its prediction by as much as the whole process may.
     """
     beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
     return ceil(said.peak_reserved_on_gpu_bytes * (1 + MARGIN)) + beside
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
-    """Tell whether a job ran on the GPU that it was estimated for."""
+    """Say whether a job ran on the GPU that it was estimated for."""
     if outcome.gpu_product is None or record.work.gpu is None:
         return True
     gpu = record.work.target.gpu

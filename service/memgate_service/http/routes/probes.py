@@ -1,4 +1,4 @@
-"""``/healthz``, ``/readyz`` and ``/metrics``: is it alive, can it do its work, how much?"""
+"""``/healthz``, ``/readyz`` and ``/metrics``: is it alive, can it work, what does it do?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ probes = APIRouter(tags=["probes"])
 
 @probes.get("/healthz")
 async def read_health() -> dict[str, str]:
-    """Answer as long as the process lives."""
+    """Answer while the process lives."""
     return {"status": "ok"}
 
 

@@ -111,8 +111,8 @@ def test_it_is_renewed_when_it_is_not_as_it_should_be() -> None:
     good, other = make_issued(), make_issued()
     wrong = {
         "it is not for memgate.other.svc": (good, ["memgate.other.svc"]),
-        "its key is another's": (replace(good, key=other.key), [HOST]),
-        "its authority is another": (replace(good, authority=other.authority), [HOST]),
+        "its key belongs to another certificate": (replace(good, key=other.key), [HOST]),
+        "it was signed by another authority": (replace(good, authority=other.authority), [HOST]),
         "there is none, or it cannot be read": (replace(good, certificate=b""), [HOST]),
     }
 

@@ -30,11 +30,11 @@ class PhantomCounters:
     """What happened on the device of this process so far."""
 
     used_bytes: int
-    """Handed out by cudaMalloc and cuMemCreate now, without the context."""
+    """Currently handed out by cudaMalloc and cuMemCreate, without the context."""
     peak_bytes: int
     num_launches: int
     num_scalar_reads: int
-    """Copies to the host of at most 16 bytes; they read zero unless surely known."""
+    """Copies to the host of at most 16 bytes; they read zero unless the content is certain."""
     num_data_reads: int
     """Larger copies to the host of memory whose content is not known: sizes may depend on data."""
     num_data_sized_results: int
@@ -47,7 +47,7 @@ class Phantom:
     """The phantom device of this process."""
 
     def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
-        """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` beside them.
+        """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` next to them.
 
         Raises:
             OSError: a library cannot be loaded.
@@ -83,11 +83,11 @@ class Phantom:
                 raise ValueError(f"the phantom device has no field {name!r} that can be {value!r}")
 
     def watch_workspaces(self, tracker: Tracker) -> None:
-        """From now on note which memory cuDNN is lent."""
+        """From now on, note which memory cuDNN is lent."""
         self._function("watch_workspaces")(tracker.position_function)
 
     def workspaces(self) -> list[TensorMark]:
-        """Return what cuDNN was lent so far, a mark for each use."""
+        """Return what cuDNN was lent so far, one mark for each use."""
         count = int(self._function("num_workspaces")())
         if not count:
             return []

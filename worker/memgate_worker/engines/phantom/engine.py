@@ -1,8 +1,8 @@
 """JobSpec or script -> Timeline: the job runs on a GPU that is not there.
 
 A host process of the job's runtime runs it (``host``); this side asks, reads what it says, and
-checks the simulator against it: a replay on the device of the run must show the very peaks that the
-real allocator had. Other capacities, GPUs and settings need no other run, only other replays.
+checks the simulator against it: a replay on the device of the run must show exactly the peaks that
+the real allocator had. Other capacities, GPUs and settings need no other run, only other replays.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
 
-#: traces that an engine keeps; one takes a few megabytes
+#: traces that an engine keeps; each takes a few megabytes
 _NUM_REMEMBERED = 16
 
 
@@ -63,14 +63,14 @@ class PhantomEngine:
         *,
         limits: RunLimits = DEFAULT_LIMITS,
     ) -> TracedJob:
-        """Run a job on the phantom, or remember that it was run.
+        """Run a job on the phantom, or reuse an earlier run.
 
         What a job asks for does not depend on the allocator's settings or on how much memory there
         is, so the same job for another setting or another GPU of the same kind is not run again.
 
         Raises:
             InputError: if the job cannot be run as it is written.
-            NotModelledError: if it needs what the phantom lacks.
+            NotModelledError: if it needs something that the phantom lacks.
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
             UnsupportedJobError: if our training loop fails with it.
             LimitExceededError: if it takes more time or memory of this machine than it may.
@@ -103,10 +103,10 @@ class PhantomEngine:
         limits: RunLimits = DEFAULT_LIMITS,
         on_step: Callable[[int], None] = lambda _: None,
     ) -> TracedJob:
-        """Run a person's own script on the phantom until its optimizer has made some steps.
+        """Run a user's own script on the phantom until its optimizer has made some steps.
 
-        It is started in this process's working directory and sees its environment; ``on_step``
-        hears how many steps there were. Raises what ``trace`` raises, and ``JobFailedError`` if the
+        It is started in this process's working directory and sees its environment; ``on_step`` is
+        told how many steps there were. Raises what ``trace`` raises, and ``JobFailedError`` if the
         script fails.
         """
         request = Request(
@@ -169,7 +169,7 @@ def check_against_the_real_allocator(
     """Replay on the device of the run and require the peaks that the real allocator had.
 
     Raises:
-        SimulationError: if they differ, or the events contradict themselves: nobody gave us those.
+        SimulationError: if they differ, or the events contradict themselves: both are our bug.
     """
     try:
         run = replay(timeline, parse_alloc_conf(alloc_conf), TRACE_CAPACITY_BYTES)

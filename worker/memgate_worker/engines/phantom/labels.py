@@ -1,9 +1,9 @@
 """Blocks of a run, marks of its observer -> a label for each block, and where phases begin.
 
-A tensor that was seen is what it was seen as: parameter, gradient, optimizer state. For the rest
-the phase tells: what was put on the device before a forward pass and used in it is batch; what the
-forward pass allocated and left behind is kept for the backward pass; what cuDNN was lent, or nobody
-ever freed, is a library's workspace; all else is temporary.
+A tensor that was observed is what it was observed as: parameter, gradient, optimizer state. For the
+rest the phase decides: what was put on the device before a forward pass and used in it is batch;
+what the forward pass allocated and left behind is kept for the backward pass; what cuDNN was lent,
+or was never freed, is a library's workspace; everything else is temporary.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _category(
     outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
     if phase is Phase.BETWEEN and outlives_its_phase:
         return Category.BATCH
-    # Later on, what was never freed is what the loop still held when it was stopped.
+    # After that, what was never freed is what the loop still held when it was stopped.
     if block.end is None and is_early:
         return Category.WORKSPACE
     if phase is Phase.FORWARD and outlives_its_phase:
@@ -66,7 +66,7 @@ def locate_phases(phases: Sequence[PhaseMark], num_before: Sequence[int]) -> tup
 
 
 def blocks_seen_as(blocks: Sequence[Allocation], tensors: Sequence[TensorMark]) -> dict[int, Label]:
-    """Find the block that lay at each mark's address when it was made; the first mark counts."""
+    """Find the block at each mark's address when the mark was made; the first mark counts."""
     at_address: dict[int, list[Allocation]] = {}
     for block in blocks:
         at_address.setdefault(block.address, []).append(block)

@@ -1,9 +1,9 @@
 """Watches a training job: which rows of the tracker belong to which phase, layer and tensor.
 
-It listens at the places that every training loop passes, whoever wrote it: calls of modules, the
-start of the backward pass, steps of optimizers. Positions only, taken while the job runs; what they
-mean is worked out afterwards in ``labels``. It holds no tensor and no module, so that nothing lives
-longer than it would on its own.
+It hooks into the places that every training loop passes, whoever wrote it: calls of modules, the
+start of the backward pass, steps of optimizers. It records only positions while the job runs; what
+they mean is worked out afterwards in ``labels``. It holds no tensor and no module, so that nothing
+lives longer than it would on its own.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Observer:
         """Listen from now on.
 
         Args:
-            position: tells how many rows there are.
-            on_step: hears after each optimizer step how many the busiest optimizer has made.
+            position: returns how many rows there are.
+            on_step: told after each optimizer step how many the busiest optimizer has made.
         """
         self._position = position
         self._on_step = on_step
@@ -105,7 +105,7 @@ class Observer:
                 self.tensors.append(TensorMark(position, address, category, layer))
 
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
-        """Tell the parameters and buffers of a module that is called for the first time."""
+        """Note the parameters and buffers of a module that is called for the first time."""
         for name, module in root.named_modules():
             self._layer_of_module.setdefault(module, name)
             for parameter in module.parameters(recurse=False):

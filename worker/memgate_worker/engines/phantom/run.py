@@ -1,7 +1,7 @@
-"""Runs one job on the phantom and tells what the real allocator did. Needs torch.
+"""Runs one job on the phantom and reports what the real allocator did. Needs torch.
 
-Called by ``host`` in a process of the job's own. Nothing here knows about GPUs' names, capacities
-or verdicts. A person's own script is run by ``script``, with the same ``Recording``.
+Called by ``host`` in the job's own process. Nothing here knows about GPU names, capacities or
+verdicts. A user's own script is run by ``script``, with the same ``Recording``.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
 
 
 class Recording:
-    """What happens on this process's device from now on."""
+    """Records what happens on this process's device from now on."""
 
     def __init__(self, phantom: Phantom, on_step: Callable[[int], None] = lambda _: None) -> None:
-        """Listen; ``on_step`` hears after each optimizer step how many there were."""
+        """Listen; ``on_step`` is told after each optimizer step how many there were."""
         self._start = time.perf_counter()
         self._phantom = phantom
         self.tracker = Tracker()
         # When the job first uses CUDA: until then it may still change the allocator's settings.
         torch.cuda._lazy_call(self.tracker.attach)
         phantom.watch_workspaces(self.tracker)
-        # Needs a driver to choose its engine; flash attention is what else would be taken.
+        # cuDNN's attention needs a driver to choose its engine; flash attention is the alternative.
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._num_steps = 0
         self._on_step = on_step
@@ -59,7 +59,7 @@ class Recording:
         self._on_step(num_steps)
 
     def answer(self) -> RecordedRun:
-        """Tell what happened so far."""
+        """Report what has happened so far."""
         ran = time.perf_counter()
         stats = torch.cuda.memory_stats()
         events, blocks, num_before = to_events(self.tracker.rows(), self.tracker.fractions)
@@ -89,7 +89,7 @@ class Recording:
 
 
 def _alloc_conf() -> str:
-    """Return the allocator's settings that are in force, as the allocator itself reports them.
+    """Return the allocator's current settings, as the allocator itself reports them.
 
     ``PYTORCH_ALLOC_CONF`` and ``PYTORCH_CUDA_ALLOC_CONF`` may both be set, which of them counts
     depends on the version of torch, and a script may change the settings later. So torch is asked.

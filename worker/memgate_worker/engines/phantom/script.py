@@ -1,7 +1,7 @@
-"""Runs a person's own training script, unchanged, on the phantom. Needs torch.
+"""Runs a user's own training script, unchanged, on the phantom. Needs torch.
 
-Called by ``host`` in a process of the script's own, which is ended as soon as the optimizer has
-made enough steps. The script sees a CUDA device and the memory of the GPU that was asked for.
+Called by ``host`` in the script's own process, which is ended as soon as the optimizer has made
+enough steps. The script sees a CUDA device and the memory of the GPU that was asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memgate_worker.engines.phantom.run import Recording
 from memgate_worker.jobs.failures import nothing_trained
 from memgate_worker.jobs.script import run_as_main
 
-#: fills of at least this many elements are of weights, whose values never matter
+#: fills of at least this many elements are weights, whose values never matter
 _WEIGHT_ELEMENTS = 4096
 
 
@@ -80,7 +80,7 @@ def _unless_large(fill: Any) -> Any:
 
 
 def _refuse_compilation() -> None:
-    """A compiled model allocates otherwise; running it uncompiled would be a wrong answer."""
+    """A compiled model allocates differently; running it uncompiled would give a wrong answer."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnsupportedJobError(
@@ -98,9 +98,9 @@ def _refuse_compilation() -> None:
 
 
 def _show_the_memory_of_the_gpu() -> None:
-    """Let the device's properties tell what ``torch.cuda.mem_get_info`` does.
+    """Let the device's properties say the same as ``torch.cuda.mem_get_info``.
 
-    The device itself has ample memory, or a job that does not fit could not be seen to its end.
+    The device itself has ample memory; otherwise a job that does not fit could not run to its end.
     """
     get_properties = torch.cuda.get_device_properties
 
@@ -120,7 +120,7 @@ class _Properties:
 
 
 def _note_fractions(note: Callable[[float], None]) -> None:
-    """Hear of limits that the script sets; they hold on whatever GPU it is judged for."""
+    """Note limits that the script sets; they apply on any GPU that it is judged for."""
 
     def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
         del device

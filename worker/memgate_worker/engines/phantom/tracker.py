@@ -45,7 +45,7 @@ class Tracker:
     """Listens to the real allocator from the moment CUDA is used."""
 
     def __init__(self) -> None:
-        """Load the library; nothing of CUDA is touched."""
+        """Load the library, without touching CUDA."""
         self._native = ctypes.CDLL("libmemgate_tracker.so")
         self._native.memgate_tracker_position.restype = ctypes.c_int64
         self._native.memgate_tracker_rows.restype = ctypes.c_void_p
@@ -56,7 +56,7 @@ class Tracker:
         self._native.memgate_tracker_attach()
 
     def note_fraction(self, fraction: float) -> None:
-        """Hear of ``torch.cuda.set_per_process_memory_fraction``, which makes no row."""
+        """Note ``torch.cuda.set_per_process_memory_fraction``, which makes no row."""
         self.fractions.append((self.position(), SetFraction(fraction)))
 
     @property
@@ -88,7 +88,7 @@ class Allocation(NamedTuple):
 
 
 class Events(NamedTuple):
-    """What rows tell."""
+    """What the rows say."""
 
     events: list[TimelineEvent]
     blocks: list[Allocation]
@@ -99,8 +99,8 @@ class Events(NamedTuple):
 def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()) -> Events:
     """Turn rows into the events of a timeline and the list of its blocks.
 
-    A free that completes later than it was asked for waited for another stream; PyTorch does not
-    say which, so a stream of its own stands for it. Segments are the simulator's business, but on a
+    A free that completes later than it was requested waited for another stream; PyTorch does not
+    say which, so a separate stream stands for it. Segments are left to the simulator, but on a
     device with ample memory they are given back only if the program asked for it.
     """
     events: list[TimelineEvent] = []

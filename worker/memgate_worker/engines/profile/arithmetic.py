@@ -2,7 +2,7 @@
 
 Nobody looks at the numbers that a profiled job computes, and nearly all of its time goes into these
 operators. Their kernels are replaced by ones that allocate the results, in the shapes and strides
-that PyTorch's own meta kernels tell, and compute nothing. Everything else runs for real; the
+that PyTorch's own meta kernels give, and compute nothing. Everything else runs for real; the
 operators that the profiler sees, and what each leaves behind, are those of a real run.
 
 A dispatch mode could do the same, but autograd adds gradients up in place only without one.
@@ -20,21 +20,21 @@ from torch.utils._pytree import tree_map_only
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "convolution_backward")
 _ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
-#: a scaler of gradients asks it whether they are finite, and else lets the optimizer wait
+#: a gradient scaler asks it whether gradients are finite, and otherwise skips the optimizer's step
 _UNSCALE = "_amp_foreach_non_finite_check_and_unscale_"
 
-#: of the operators on lists: it measures gradients
+#: one of the operators on lists: it measures gradients
 _REAL_FOREACH = frozenset({"_foreach_norm"})
 
 #: floating-point tensors of at least this many elements are not filled: their pages stay untouched
 _FILLED_BELOW_ELEMENTS = 4096
 
-#: a library's kernels are there as long as it is
+#: a library's kernels exist only as long as the library does
 _kept: list[torch.library.Library] = []
 
 
 def leave_out_arithmetic() -> None:
-    """Change this process for good; it is one of a job's own."""
+    """Change this process permanently; it belongs to one job."""
     library = torch.library.Library("aten", "IMPL")
     _kept.append(library)
     with warnings.catch_warnings():
@@ -75,11 +75,11 @@ def _like(shape: torch.Tensor) -> torch.Tensor:
 
 
 def _find_all_finite(*_: Any) -> None:
-    """Leave the flag that says so as it is."""
+    """Leave the flag that reports infinities as it is."""
 
 
 def _attention(query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Make what fused attention gives; its meta kernel leaves out where heads lie."""
+    """Make the results of fused attention; its meta kernel ignores the layout of the heads."""
     return _heads_inside(query), torch.empty(query.shape[:3], dtype=torch.float32)
 
 
@@ -100,7 +100,7 @@ def _heads_inside(like: torch.Tensor) -> torch.Tensor:
 
 
 def _fill(target: torch.Tensor, value: Any) -> torch.Tensor:
-    """Fill what may be an index, a mask or a counter; of numbers, only a few."""
+    """Fill what may be an index, a mask or a counter; of floating-point tensors, small ones."""
     if target.is_floating_point() and target.numel() >= _FILLED_BELOW_ELEMENTS:
         return target
     return target.copy_(torch.scalar_tensor(value, dtype=target.dtype))
@@ -118,7 +118,7 @@ def _operator_names() -> Sequence[str]:
 
 
 def _foreach(operator: Any) -> Callable[..., Any]:
-    """Work on lists of tensors: in place nothing is done, else results are as the first list."""
+    """Work on lists of tensors: in place, do nothing; otherwise results are like the first list."""
     is_functional = len(operator._schema.returns) == 1
 
     def allocate(first: list[torch.Tensor], *_: Any, **__: Any) -> Any:
@@ -128,7 +128,7 @@ def _foreach(operator: Any) -> Callable[..., Any]:
 
 
 def _foreach_add(first: list[torch.Tensor], other: Any, *, alpha: Any = 1) -> None:
-    """Add to what is a single number only: optimizers count their steps so, and look at them."""
+    """Add only to single numbers: optimizers count their steps that way, and read them."""
     others = other if isinstance(other, list | tuple) else [other] * len(first)
     for target, value in zip(first, others, strict=True):
         if target.numel() == 1:

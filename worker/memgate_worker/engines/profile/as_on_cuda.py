@@ -1,4 +1,4 @@
-"""Makes PyTorch choose on the CPU what it chooses on CUDA, where that is a matter of choice.
+"""Makes PyTorch choose on the CPU what it chooses on CUDA, wherever it has a choice.
 
 Optimizers and gradient clipping go over lists of tensors at once (``foreach``) on CUDA unless told
 otherwise, and that takes memory. Attention with dropout is fused on CUDA. Needs torch.
@@ -15,7 +15,7 @@ from torch.utils import _foreach_utils
 
 
 def choose_as_on_cuda() -> None:
-    """Change this process for good; it is one of a job's own."""
+    """Change this process permanently; it belongs to one job."""
     supported = _foreach_utils._get_foreach_kernels_supported_devices
 
     def with_cpu() -> list[str]:

@@ -1,8 +1,8 @@
 """Makes autocast on the CPU cast what it casts on CUDA. Needs torch.
 
-Both cast products and convolutions down alike. They differ in what is computed in float32: CUDA's
-list has norms, softmax, powers, sums and more, of which the CPU's has nearly nothing, and a cast
-tensor that the backward pass needs stays in memory.
+Both cast products and convolutions down in the same way. They differ in what is computed in
+float32: CUDA's list has norms, softmax, powers, sums and more, of which the CPU's has hardly any,
+and a cast tensor that the backward pass needs stays in memory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _TO_FLOAT32 = (
     *("softmax.int", "log_softmax.int", "cumsum", "cumprod"),
     *("sum", "sum.dim_IntList", "prod", "prod.dim_int"),
 )
-#: the CPU's list has it, CUDA's not: there its parts are cast
+#: on the CPU's list but not on CUDA's, where its parts are cast
 _IN_PARTS = ("cross_entropy_loss",)
 
-#: a library's kernels are there as long as it is
+#: a library's kernels exist only as long as the library does
 _kept: list[torch.library.Library] = []
 
 
 def cast_as_on_cuda() -> None:
-    """Change this process for good; it is one of a job's own."""
+    """Change this process permanently; it belongs to one job."""
     library = torch.library.Library("aten", "IMPL")
     _kept.append(library)
     with warnings.catch_warnings():

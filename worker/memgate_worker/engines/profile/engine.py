@@ -1,6 +1,6 @@
 """JobSpec -> Timeline: the job runs on the CPU under the profiler, at small batch sizes.
 
-What it leaves behind is affine in the batch size, so two small runs tell any other, and a third
+What it leaves behind is affine in the batch size, so two small runs predict any other, and a third
 checks that they do. Runs are remembered: the same job at another batch size or for another GPU
 costs nothing.
 """
@@ -70,7 +70,7 @@ class ProfileEngine:
         self._host = Host(runtime)
         #: by the digest of the runs' key
         self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
-        #: run frugally, since they took too much memory of this machine before
+        #: run with little memory, since they took too much of this machine's before
         self._large_models: set[str] = set()
 
     def __enter__(self) -> ProfileEngine:
@@ -95,7 +95,7 @@ class ProfileEngine:
         Raises:
             InputError: if the job cannot be run as it is written.
             NoKernelsError: if the runtime's PyTorch was not built for the GPU.
-            ExtrapolationError: if the small runs do not tell the large one.
+            ExtrapolationError: if the small runs do not predict the large one.
             UnsupportedJobError: if our training loop fails with it.
             LimitExceededError: if it takes more time or memory of this machine than it may.
             OperatorError: if the runtime does not start.
@@ -133,10 +133,10 @@ class ProfileEngine:
         limits: RunLimits = DEFAULT_LIMITS,
         on_step: Callable[[int], None] = lambda _: None,
     ) -> Profiled:
-        """Run a person's own script on the CPU under the profiler, and save the trace.
+        """Run a user's own script on the CPU under the profiler, and save the trace.
 
         It is started in this process's working directory and sees its environment; ``on_step``
-        hears how many optimizer steps there were. Raises what ``trace`` raises, and
+        is told how many optimizer steps there were. Raises what ``trace`` raises, and
         ``JobFailedError`` if the script fails.
         """
         script = ScriptRun(
@@ -168,7 +168,7 @@ class ProfileEngine:
             if different := compare(expected, between.linked).num_differences:
                 raise ExtrapolationError(
                     f"{different} calls or blocks at batch size {_CHECKED_BATCH} are not what"
-                    f" batch sizes {_BATCHES[0]} and {_BATCHES[1]} tell; use the phantom engine"
+                    f" batch sizes {_BATCHES[0]} and {_BATCHES[1]} predict; use the phantom engine"
                 )
             self._pairs[key] = (first, second)
             if len(self._pairs) > _NUM_REMEMBERED:

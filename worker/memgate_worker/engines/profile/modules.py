@@ -1,7 +1,7 @@
 """Marks calls of modules in a profiler trace, by the names that a model gives them. Needs torch.
 
 The profiler can trace all of Python instead (``with_stack=True``), which takes many times as long,
-makes traces ten times as large, and knows modules by their class only.
+makes traces ten times as large, and knows modules only by their class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Lets code that says ``cuda`` run on the CPU. Needs torch.
 
 What such code puts on the device becomes a copy on the CPU, so that a profiler sees what would be
-on a GPU. The model itself stays where it is: its sizes are noted apart.
+on a GPU. The model itself stays where it is: its sizes are noted separately.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 
 class OnTheCpu(TorchFunctionMode):
-    """While it is active, tensors that are to be on ``cuda`` are on the CPU."""
+    """While it is active, tensors that should be on ``cuda`` are on the CPU."""
 
     def __torch_function__(
         self,
@@ -41,7 +41,7 @@ class OnTheCpu(TorchFunctionMode):
 
 
 def redirect_to_the_cpu() -> None:
-    """Change what no mode reaches, for good: models, autocast, scalers, data loaders."""
+    """Change what no mode reaches, permanently: models, autocast, scalers, data loaders."""
     nn.Module.cuda = lambda module, *_: module
     nn.Module.to = _to_but_not_to_cuda(nn.Module.to)
     torch.amp.autocast_mode.autocast.__init__ = _for_cpu(torch.amp.autocast_mode.autocast.__init__)

@@ -1,6 +1,6 @@
 """Runs a job on the CPU under ``torch.profiler`` and writes the trace. Needs torch.
 
-Called by ``host`` in a process of the job's own.
+Called by ``host`` in the job's own process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from memgate_worker.engines.versions import library_versions
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
 
-#: of the C library's malloc.h
+#: from the C library's malloc.h
 _M_MMAP_THRESHOLD = -3
 
 
@@ -54,19 +54,19 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
 
 
 def be_frugal() -> None:
-    """Let the C library give large blocks back as soon as they are free; before torch has any.
+    """Let the C library give large blocks back once they are free; call it before torch has any.
 
-    Pages that nobody writes to cost nothing: weights, gradients, most of an optimizer's state. But
-    the C library keeps freed memory, written to, between what the profiler notes, and puts them
-    there: gigabytes more with each iteration. Giving it back costs the kernel's time, less of it
-    in huge pages.
+    Pages that are never written cost nothing: weights, gradients, most of an optimizer's state. But
+    the C library keeps freed memory that was written, among the profiler's records, and places them
+    there: gigabytes more with each iteration. Giving it back costs kernel time, less with huge
+    pages.
     """
     os.environ["THP_MEM_ALLOC_ENABLE"] = "1"
     ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MIB)
 
 
 def model_bytes(model: nn.Module) -> Iterator[int]:
-    """Return the sizes of parameters and buffers, in the order in which ``to`` goes over them."""
+    """Return the sizes of parameters and buffers, in the order in which ``to`` visits them."""
     seen: set[int] = set()
     for tensor in _in_loading_order(model):
         storage = tensor.untyped_storage()

@@ -1,4 +1,4 @@
-"""Runs a person's own script on the CPU under the profiler and writes the trace. Needs torch.
+"""Runs a user's own script on the CPU under the profiler and writes the trace. Needs torch.
 
 The profiler is started when a model is first called, and the process is ended as soon as the
 optimizer has made enough steps.

@@ -1,7 +1,7 @@
-"""How often this process knew an answer -> the store, where all processes are added up.
+"""How often this process had an answer cached -> the store, which adds up all processes.
 
-An answer out of memory must cost nothing but itself, so it is counted in the process, and what has
-come together is written now and then.
+Answering from memory must cost next to nothing, so hits are counted in the process and written to
+the store every few seconds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from memgate_worker.queue.client import QueueClient, QueueError
 _WRITE_SECONDS = 5.0
 
 
-class CacheTally:
-    """What was counted and is not written yet."""
+class CacheCounter:
+    """Cache lookups that were counted and not written yet."""
 
     def __init__(self, metrics: Metrics, queue: QueueClient) -> None:
         self._metrics = metrics
@@ -26,7 +26,7 @@ class CacheTally:
         self._written: dict[str, int] = {}
 
     def write(self) -> None:
-        """Write what has come together."""
+        """Write the counts since the last write."""
         counted = {
             sample.labels["found"]: int(sample.value)
             for metric in self._metrics.cache_lookups.collect()
@@ -43,8 +43,8 @@ class CacheTally:
             self._written = counted
 
     async def run(self) -> None:
-        """Write now and then, as long as the service runs."""
+        """Write every few seconds while the service runs."""
         while True:
             await asyncio.sleep(_WRITE_SECONDS)
-            with suppress(QueueError):  # what is not written is written later
+            with suppress(QueueError):  # what is not written now is written later
                 await anyio.to_thread.run_sync(self.write)

@@ -1,4 +1,4 @@
-"""``/``, the overview; ``/ui/events`` and ``/ui/watch``, what keeps pages live."""
+"""``/``, the overview; ``/ui/events`` and ``/ui/watch``, which keep pages live."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from memgate_service.dashboard.rendering import render
 from memgate_service.dashboard.viewers import DataViewer, PageViewer
 from memgate_service.http.dependencies import Deps
 
-front = APIRouter(include_in_schema=False)
+overview_page = APIRouter(include_in_schema=False)
 
 #: jobs that a page may wait for
 _MAX_WATCHED = 32
@@ -28,7 +28,7 @@ _MAX_WATCHED = 32
 Word = Annotated[str, Query(max_length=100)]
 
 
-@front.get("/")
+@overview_page.get("/")
 def read_overview(
     request: Request,
     deps: Deps,
@@ -40,7 +40,7 @@ def read_overview(
     advice: bool = False,
     offset: Annotated[int, Query(ge=0, le=20_000)] = 0,
 ) -> Response:
-    """Return the overview, with the decisions that are looked for."""
+    """Return the overview, with the decisions that match the search."""
     reader: OverviewReader = request.app.state.overview
     seen = reader.read()
     query = decisions.Query(outcome=outcome, kind=kind, gpu=gpu, text=q, with_advice=advice)
@@ -65,13 +65,13 @@ def read_overview(
     )
 
 
-@front.get("/ui/events")
+@overview_page.get("/ui/events")
 async def read_events(request: Request, viewer: DataViewer) -> Response:
     """Send what changes on the overview."""
     return _stream(request.app.state.hub, frozenset())
 
 
-@front.get("/ui/watch")
+@overview_page.get("/ui/watch")
 async def watch_jobs(
     request: Request,
     viewer: DataViewer,
@@ -79,7 +79,7 @@ async def watch_jobs(
         list[Annotated[str, Query(pattern=JOB_ID)]], Query(min_length=1, max_length=_MAX_WATCHED)
     ],
 ) -> Response:
-    """Send how far some jobs are."""
+    """Send the progress of some jobs."""
     return _stream(request.app.state.hub, frozenset(job))
 
 
@@ -92,5 +92,5 @@ def _stream(hub: Hub, jobs: frozenset[str]) -> Response:
             async for piece in stream.pieces():
                 yield piece
 
-    headers = {"X-Accel-Buffering": "no"}  # proxies pass on what comes, at once
+    headers = {"X-Accel-Buffering": "no"}  # so that proxies pass on each piece at once
     return StreamingResponse(pieces(), media_type="text/event-stream", headers=headers)
