@@ -50,6 +50,7 @@ def _hosts() -> set[int]:
 
 def test_a_spec_a_dict_and_a_file_have_the_same_answer(tmp_path: Path) -> None:
     """And the process that ran the first answers the others."""
+    close_engines()
     path = tmp_path / "job.yaml"
     path.write_text(JobSpec.model_validate(JOB).model_dump_json(exclude_unset=True))
 

@@ -222,7 +222,7 @@ def test_the_notes_tell_the_next_step() -> None:
     assert "kubectl exec --namespace memgate deploy/memgate-api -- memgate keys create" in told
     assert "helm test memgate --namespace memgate" in told
     assert "let in unchecked" in told
-    assert "everywhere but in\nmemgate, kube-system, kube-public, kube-node-lease" in told
+    assert "everywhere except in\nmemgate, kube-system, kube-public, kube-node-lease" in told
 
 
 def test_what_is_rendered_holds_no_loose_ends() -> None:
