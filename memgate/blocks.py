@@ -6,12 +6,13 @@ VeritasEst paper). What cannot be paired is counted, neither silently dropped no
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from memgate.trace import Trace
 
@@ -26,6 +27,13 @@ class MemoryBlock(NamedTuple):
     free_us: float | None
     #: that allocated it
     thread: int
+
+
+class OlderBlock(NamedTuple):
+    """What was allocated before the trace began, and freed in it."""
+
+    size_bytes: int
+    free_us: float
 
 
 class BlockProblem(StrEnum):
@@ -50,6 +58,8 @@ class BlockSet:
     blocks: tuple[MemoryBlock, ...]
     #: how often each problem was found
     diagnostics: Mapping[BlockProblem, int]
+    #: in the order of their frees
+    older: tuple[OlderBlock, ...] = ()
 
 
 def pair_blocks(trace: Trace) -> BlockSet:
@@ -60,6 +70,7 @@ def pair_blocks(trace: Trace) -> BlockSet:
         diagnostics[BlockProblem.OUT_OF_ORDER] += 1
         events = tuple(sorted(events, key=lambda event: event.at_us))
     blocks: list[MemoryBlock] = []
+    older: list[OlderBlock] = []
     live: dict[int, int] = {}
     for event in events:
         if event.size_bytes == 0:
@@ -69,15 +80,44 @@ def pair_blocks(trace: Trace) -> BlockSet:
         if event.size_bytes > 0:
             if known is not None:
                 diagnostics[BlockProblem.FREE_NOT_SEEN] += 1
-                blocks[known] = blocks[known]._replace(free_us=event.at_us)
+                blocks[known] = end_block(blocks[known], event.at_us)
             live[event.address] = len(blocks)
             blocks.append(
                 MemoryBlock(len(blocks), event.size_bytes, event.at_us, None, event.thread)
             )
         elif known is None:
             diagnostics[BlockProblem.FREE_OF_OLDER] += 1
+            older.append(OlderBlock(-event.size_bytes, event.at_us))
         else:
             if -event.size_bytes != blocks[known].size_bytes:
                 diagnostics[BlockProblem.OTHER_SIZE] += 1
-            blocks[known] = blocks[known]._replace(free_us=event.at_us)
-    return BlockSet(blocks=tuple(blocks), diagnostics=dict(diagnostics))
+            blocks[known] = end_block(blocks[known], event.at_us)
+    return BlockSet(blocks=tuple(blocks), diagnostics=dict(diagnostics), older=tuple(older))
+
+
+def end_block(block: MemoryBlock, free_us: float | None) -> MemoryBlock:
+    """Return a block that ends then; ``_replace`` takes four times as long."""
+    block_id, size_bytes, alloc_us, _, thread = block
+    return MemoryBlock(block_id, size_bytes, alloc_us, free_us, thread)
+
+
+class _Lifetime(Protocol):
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def alloc_us(self) -> float: ...
+    @property
+    def free_us(self) -> float | None: ...
+
+
+def find_live_sizes(blocks: Iterable[_Lifetime], moments_us: Sequence[float]) -> list[list[int]]:
+    """Return for each moment the sizes of the blocks that are there, in the blocks' order."""
+    order = sorted(range(len(moments_us)), key=moments_us.__getitem__)
+    moments = [moments_us[at] for at in order]
+    found: list[list[int]] = [[] for _ in moments]
+    for block in blocks:
+        first = bisect_right(moments, block.alloc_us)
+        end = len(moments) if block.free_us is None else bisect_left(moments, block.free_us)
+        for at in order[first:end]:
+            found[at].append(block.size_bytes)
+    return found

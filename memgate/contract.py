@@ -83,11 +83,15 @@ class Work(BaseModel):
     kind: WorkKind
     job: JobSpec | None = None
     trace: str | None = None
-    """Digest of an uploaded trace, under which the store has it."""
+    """Digest of an uploaded trace or memory snapshot, under which the store has it."""
+    device: int | None = None
+    """Of a snapshot; None: all of them, and the worst decides."""
     gpu: GpuRequest | None = None
     engine: EngineName = "auto"
     allocator: str = ""
-    """For a trace; a job has its own."""
+    """For a trace or a snapshot; a job has its own."""
+    inference: bool = False
+    """The question about a trace is about inference; otherwise it is about training."""
 
     def id(self) -> str:
         """Return the digest of everything that the answer depends on."""

@@ -5,7 +5,9 @@
     |  |- AllocatorConfigError    a PYTORCH_ALLOC_CONF string that PyTorch would refuse too
     |  |- VectorFormatError       not a file of allocator vectors, or a broken one
     |  |- TraceFormatError        not a profiler trace, or a broken one
+    |  |- SnapshotFormatError     not a memory snapshot, or a broken or an unsafe one
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
+    |  |- UploadLimitError        a file that takes more time or memory than one of its size may
     |  |- UnknownGpuError         a GPU name that the catalogue does not have
     |  `- TimelineError           events that no program could have made (a free of an unknown id)
     |- JobFailedError           JOB: the job itself would fail like this on a GPU
@@ -105,10 +107,22 @@ class TraceFormatError(InputError):
     code = "BAD_TRACE"
 
 
+class SnapshotFormatError(InputError):
+    """A file that is not a memory snapshot of PyTorch, or has more in it than plain values."""
+
+    code = "BAD_SNAPSHOT"
+
+
 class TraceIncompleteError(InputError):
     """A trace whose profiler was not set to record what is needed."""
 
     code = "INCOMPLETE_TRACE"
+
+
+class UploadLimitError(InputError):
+    """A trace that takes more time or memory than one of its size may, or kills what reads it."""
+
+    code = "UPLOAD_LIMIT_EXCEEDED"
 
 
 class UnknownGpuError(InputError):

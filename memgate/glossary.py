@@ -106,7 +106,7 @@ BREAKDOWN = (
         "breakdown",
         ("breakdown",),
         "What holds the memory at the peak with ample memory, by category: the CUDA context and the"
-        " next eight, which add up to the peak.",
+        " next nine, which add up to the peak.",
     ),
     Term("parameters", (), "The weights of the model, and its buffers."),
     Term("gradients", (), "Of the parameters."),
@@ -115,6 +115,7 @@ BREAKDOWN = (
     Term("batch", (), "The inputs and labels."),
     Term("temporary", (), "Tensors that are gone before their phase ends."),
     Term("workspace", (), "Scratch memory that a library such as cuBLAS keeps for itself."),
+    Term("other", (), "Of a memory snapshot only: tensors whose stack does not say what they are."),
     Term(
         "fragmentation",
         (),
@@ -177,7 +178,8 @@ ORIGIN = (
         "engine",
         ("engine",),
         "What runs the job to see its memory: phantom (PyTorch's own CUDA code on a GPU that is not"
-        " there) or profile (on the CPU, or a trace of torch.profiler).",
+        " there), profile (on the CPU, or a trace of torch.profiler) or measured (a trace of a real"
+        " GPU, whose own peaks are quoted).",
     ),
     Term(
         "runtime",

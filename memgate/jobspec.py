@@ -21,6 +21,9 @@ from memgate.errors import (
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
 
+#: the refusal of a question about the inference of a job spec
+INFERENCE_OF_A_JOB = "inference is for traces; a job spec describes training"
+
 #: far above what people train with, far below what would keep a worker busy forever or overflow
 MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024

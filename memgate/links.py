@@ -13,15 +13,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
-from memgate.timeline import Phase
+from memgate.blocks import BlockProblem, BlockSet, MemoryBlock, OlderBlock
+from memgate.phases import PhaseFinder, find_optimizer, find_outermost, find_steps
+from memgate.timeline import Category, Phase
 from memgate.trace import Annotation, ModuleCall, OpEvent, Trace
 
-_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-_ACCUMULATE = "torch::autograd::AccumulateGrad"  # belongs to a parameter, not to a call
-_STEP_PREFIX = "Optimizer.step#"
+BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+_ZERO_GRAD_PREFIX = "Optimizer.zero_grad#"
+ACCUMULATE = "torch::autograd::AccumulateGrad"  # belongs to a parameter, not to a call
 
 
 class Call(NamedTuple):
@@ -67,6 +68,16 @@ class LinkedSet:
     diagnostics: Mapping[BlockProblem | LinkProblem, int]
     #: its class, such as ``AdamW``; empty if the trace does not say
     optimizer: str = ""
+    #: of all optimizers, in the order of time
+    steps: tuple[Annotation, ...] = ()
+    #: when gradients were given back, or set to zero
+    zero_grads: tuple[Annotation, ...] = ()
+    #: what was freed, but not allocated
+    older: tuple[OlderBlock, ...] = ()
+    #: sizes of what is trained, in the order in which it is loaded; empty if not known
+    trained: tuple[int, ...] = ()
+    #: blocks that are known for what they are, by id
+    known: Mapping[int, Category] = field(default_factory=dict)
     #: how much of what a problem could affect it did affect: see ``_shares``
     shares: Mapping[BlockProblem | LinkProblem, float] = field(default_factory=dict)
 
@@ -75,9 +86,9 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
     """Tie blocks to calls, and calls to layers and phases."""
     diagnostics: Counter[BlockProblem | LinkProblem] = Counter(blocks.diagnostics)
     ops = sorted(trace.ops, key=lambda op: (op.begin_us, -op.end_us))
-    nodes = [op for op in ops if op.name.startswith(_BACKWARD_PREFIX)]
-    outermost = list(_outermost(op for op in ops if op.name.startswith("aten::")))
-    phases = _Phases(trace, nodes)
+    nodes = [op for op in ops if op.name.startswith(BACKWARD_PREFIX)]
+    outermost = list(find_outermost(op for op in ops if op.name.startswith("aten::")))
+    phases = PhaseFinder(trace, ops, nodes, outermost)
     layers = _layers(outermost, trace.module_calls)
     calls = [
         Call(op, *phases.of(op), layer, "", None)
@@ -90,15 +101,24 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
         calls=tuple(calls),
         blocks=linked,
         diagnostics=dict(diagnostics),
-        optimizer=_optimizer(trace.annotations),
+        optimizer=find_optimizer(trace.annotations),
+        steps=_without_cut_off(find_steps(trace.annotations), calls),
+        zero_grads=tuple(sorted(_zero_grads(trace.annotations))),
+        older=blocks.older,
         shares=_shares(calls, linked, diagnostics),
     )
 
 
-def _optimizer(annotations: Iterable[Annotation]) -> str:
-    """Return the class of the optimizer: the profiler names it with each step."""
-    steps = (note.name for note in annotations if note.name.startswith(_STEP_PREFIX))
-    return next(steps, "").removeprefix(_STEP_PREFIX).partition(".")[0]
+def _without_cut_off(
+    steps: tuple[Annotation, ...], calls: Sequence[Call]
+) -> tuple[Annotation, ...]:
+    """Leave out a step that only begins at the end of the trace."""
+    is_cut_off = steps and calls and calls[-1].op.begin_us < steps[-1].begin_us
+    return steps[:-1] if is_cut_off else steps
+
+
+def _zero_grads(annotations: Iterable[Annotation]) -> Iterator[Annotation]:
+    return (note for note in annotations if note.name.startswith(_ZERO_GRAD_PREFIX))
 
 
 def _shares(
@@ -123,70 +143,6 @@ def _shares(
             for problem in (BlockProblem.FREE_NOT_SEEN, BlockProblem.OTHER_SIZE)
         },
     }
-
-
-_Span = TypeVar("_Span", OpEvent, ModuleCall)
-
-
-def _outermost(spans: Iterable[_Span]) -> Iterator[_Span]:
-    """Keep the spans that no other of the same thread contains; they come sorted by start."""
-    end_us: dict[int, float] = {}
-    for span in spans:
-        if span.begin_us >= end_us.get(span.thread, float("-inf")):
-            end_us[span.thread] = span.end_us
-            yield span
-
-
-class _Phases:
-    """Which phase and iteration a moment belongs to.
-
-    Known Limitation: one process trains one model. Threads other than the main one are assumed to
-    do what the main one does at that time.
-    """
-
-    def __init__(self, trace: Trace, nodes: Sequence[OpEvent]) -> None:
-        steps = sorted(note for note in trace.annotations if note.name.startswith(_STEP_PREFIX))
-        calls = list(_outermost(sorted(trace.module_calls)))
-        self._steps = _Spans(steps)
-        self._nodes = _Spans(nodes)
-        self._modules = _Spans(calls)
-        #: from here on, what is neither is between: the end of a backward pass, and of a step
-        self._ends = sorted([node.end_us for node in nodes] + [step.end_us for step in steps])
-
-    def of(self, op: OpEvent) -> tuple[Phase, int]:
-        """Return the phase and the iteration of an operator."""
-        iteration = self._steps.num_ended(op.begin_us)
-        if self._nodes.contains(op.begin_us):
-            return Phase.BACKWARD, iteration
-        if self._is_forward(op.begin_us):
-            return Phase.FORWARD, iteration
-        if self._steps.contains(op.begin_us):
-            return Phase.OPTIMIZER, iteration
-        return Phase.BETWEEN, iteration
-
-    def _is_forward(self, at_us: float) -> bool:
-        """Say whether a module was called since the last backward pass or step, loss included."""
-        last_module_us = self._modules.last_begin(at_us)
-        at = bisect_right(self._ends, at_us) - 1
-        return last_module_us > (self._ends[at] if at >= 0 else float("-inf"))
-
-
-class _Spans:
-    """Spans that do not overlap, looked up by moment."""
-
-    def __init__(self, spans: Sequence[OpEvent | ModuleCall | Annotation]) -> None:
-        self._begins = [span.begin_us for span in spans]
-        self._ends = sorted(span.end_us for span in spans)
-
-    def last_begin(self, at_us: float) -> float:
-        at = bisect_right(self._begins, at_us) - 1
-        return self._begins[at] if at >= 0 else float("-inf")
-
-    def contains(self, at_us: float) -> bool:
-        return bisect_right(self._begins, at_us) > self.num_ended(at_us)
-
-    def num_ended(self, at_us: float) -> int:
-        return bisect_right(self._ends, at_us)
 
 
 def _layers(ops: Sequence[OpEvent], module_calls: Sequence[ModuleCall]) -> Iterator[str]:
@@ -262,12 +218,13 @@ def _tie_backward_calls(
         node = nodes[bisect_right(node_begins, call.op.begin_us) - 1]
         number = node.sequence_number
         forward = forward_of.get(number) if number is not None else None
-        name = node.name.removeprefix(_BACKWARD_PREFIX)
+        name = node.name.removeprefix(BACKWARD_PREFIX)
         if forward is None:
-            diagnostics[LinkProblem.NO_FORWARD] += name != _ACCUMULATE
-            yield call._replace(node=name)
+            diagnostics[LinkProblem.NO_FORWARD] += name != ACCUMULATE
+            yield Call(call.op, call.phase, call.iteration, call.layer, name, None)
         else:
-            yield call._replace(node=name, forward_call=forward, layer=calls[forward].layer)
+            layer = calls[forward].layer
+            yield Call(call.op, call.phase, call.iteration, layer, name, forward)
 
 
 def _link(blocks: Iterable[MemoryBlock], calls: Sequence[Call]) -> Iterator[LinkedBlock]:

@@ -19,7 +19,7 @@ from memgate.contract import EngineName
 from memgate.errors import InputError, MissingExtraError, UnsupportedTraceError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.gpus import GpuRequest, parse_gpu
-from memgate.jobspec import JobSpec, parse_job_spec
+from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
 from memgate.spec_text import read_job_bytes
 
@@ -33,6 +33,8 @@ def estimate(
     allocator: str | None = None,
     timeout_seconds: float | None = None,
     host_memory_bytes: int | None = None,
+    device: int | None = None,
+    inference: bool = False,
 ) -> Estimate:
     """Say whether a training job fits on a GPU, without a server and without a GPU.
 
@@ -40,14 +42,19 @@ def estimate(
     warm. Threads may call this; they are answered one after another.
 
     Args:
-        job: a ``JobSpec``, the same as a dict, or the path of a file: a job spec (JSON or YAML) or
-            a trace of torch.profiler (``.json`` or ``.json.gz``), told apart by their content.
+        job: a ``JobSpec``, the same as a dict, or the path of a file: a job spec (JSON or YAML),
+            a trace of torch.profiler (``.json`` or ``.json.gz``) or a memory snapshot, told
+            apart by their content.
         gpu: a name from the catalogue (``memgate gpus``), or a description of a GPU.
-        engine: ``auto``, ``phantom`` or ``profile``. A trace needs none.
+        engine: ``auto``, ``phantom`` or ``profile``. A trace or a snapshot needs none.
         runtime: the library versions to run with (``memgate runtimes``), instead of the job's.
         allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's.
         timeout_seconds: the longest that the job may run; ten minutes unless given.
         host_memory_bytes: the most of this machine's memory it may take; 8 GiB unless given.
+        device: which device of a snapshot with several; unless given, all are answered and the
+            worst decides.
+        inference: the job of a trace does not train; without a backward pass it may then be
+            admitted.
 
     Returns:
         The estimate. If a job does not fit, that is an answer (``decision``), not an error.
@@ -68,12 +75,18 @@ def estimate(
     target = parse_gpu(gpu)
     if allocator is not None:
         parse_alloc_conf(allocator)
-    found = _find_job(job)
+    found, kind = _find_job(job)
+    if device is not None and kind is not FileKind.SNAPSHOT:
+        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
     if isinstance(found, Path):
         if engine != "auto" or runtime is not None:
-            raise InputError(f"{found} is a profiler trace: leave out engine and runtime")
+            raise InputError(f"{found} is a {kind}: leave out engine and runtime")
         with _naming(found), found.open("rb") as stream:
-            return local.estimate_trace(stream, target, alloc_conf=allocator or "").estimate
+            return local.estimate_upload(
+                stream, target, alloc_conf=allocator or "", device=device, inference=inference
+            ).estimate
+    if inference:
+        raise InputError(INFERENCE_OF_A_JOB)
     if allocator is not None:
         found = found.model_copy(update={"allocator": allocator})
     return local.estimate_spec(
@@ -88,12 +101,14 @@ def close_engines() -> None:
     local.close_engines()
 
 
-def _find_job(job: JobSpec | Mapping[str, Any] | str | os.PathLike[str]) -> JobSpec | Path:
-    """Return the job spec that is meant, or the path of a trace."""
+def _find_job(
+    job: JobSpec | Mapping[str, Any] | str | os.PathLike[str],
+) -> tuple[JobSpec | Path, FileKind]:
+    """Return the job spec that is meant, or the path of a trace or a snapshot, and which it is."""
     if isinstance(job, JobSpec):
-        return job
+        return job, FileKind.JOB_SPEC
     if isinstance(job, Mapping):
-        return parse_job_spec(dict(job))
+        return parse_job_spec(dict(job)), FileKind.JOB_SPEC
     if not isinstance(job, str | os.PathLike):
         raise InputError(
             f"job is of type {type(job).__name__}: give a JobSpec, a dict, or the path of a file"
@@ -107,9 +122,8 @@ def _find_job(job: JobSpec | Mapping[str, Any] | str | os.PathLike[str]) -> JobS
         )
     with _naming(path), path.open("rb") as stream:
         head = stream.read(HEAD_BYTES)
-        if find_file_kind(head) is FileKind.TRACE:
-            return path
-        return read_job_bytes(head)
+        kind = find_file_kind(head)
+        return (read_job_bytes(head) if kind is FileKind.JOB_SPEC else path), kind
 
 
 @contextmanager

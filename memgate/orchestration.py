@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from memgate.links import LinkedSet
 from memgate.plan import PlannedBlock, categorize
+from memgate.residents import Residents
 from memgate.rules import RULES, DeviceTraits
 from memgate.timeline import (
     Alloc,
@@ -29,7 +31,7 @@ from memgate.timeline import (
 
 def orchestrate(
     linked: LinkedSet,
-    model_bytes: Sequence[int],
+    residents: Residents,
     device: DeviceTraits,
     *,
     without: Iterable[str] = (),
@@ -37,18 +39,18 @@ def orchestrate(
     """Make the timeline of a GPU.
 
     Args:
-        linked: blocks of a CPU trace.
-        model_bytes: parameters and buffers, in the order in which ``model.to("cuda")`` allocates
-            them; a trace cannot show them, since they were allocated before it began.
+        linked: blocks of a CPU trace, from the first iteration on.
+        residents: what was there before, in the order in which it was made.
         device: decides workspaces and kernels.
         without: names of rules that are left out.
     """
+    linked = replace(linked, trained=residents.trained)
     left_out = frozenset(without)
     plan = _first_plan(linked)
     for rule in RULES:
         if rule.__name__ not in left_out:
             plan = rule(linked, plan, device)
-    return _to_timeline(linked, plan, model_bytes)
+    return _to_timeline(linked, plan, residents)
 
 
 def _first_plan(linked: LinkedSet) -> list[PlannedBlock]:
@@ -60,19 +62,20 @@ def _first_plan(linked: LinkedSet) -> list[PlannedBlock]:
             block.alloc_us,
             block.free_us,
             call,
-            categorize(linked.calls, call, block.free_us, begins),
+            linked.known.get(block.block_id)
+            or categorize(linked.calls, call, block.free_us, begins),
             is_internal,
         )
         for block, call, is_internal in linked.blocks
     ]
 
 
-def _to_timeline(
-    linked: LinkedSet, plan: Sequence[PlannedBlock], model_bytes: Sequence[int]
-) -> Timeline:
-    """Put the events in order: the model first, then by time; at the same time, frees last."""
-    events: list[TimelineEvent] = [Alloc(number, size) for number, size in enumerate(model_bytes)]
-    labels = [Label(Category.PARAMETERS, "")] * len(model_bytes)
+def _to_timeline(linked: LinkedSet, plan: Sequence[PlannedBlock], residents: Residents) -> Timeline:
+    """Put the events in order: residents first, then by time; at the same time, frees last."""
+    first = (*residents.model, *residents.kept)
+    events: list[TimelineEvent] = [Alloc(number, size) for number, size in enumerate(first)]
+    labels = [Label(Category.PARAMETERS, "")] * len(residents.model)
+    labels += [Label(Category.OPTIMIZER_STATE, "")] * len(residents.kept)
     moments: list[tuple[float, int, TimelineEvent]] = []
     for block in sorted(plan, key=lambda block: block.alloc_us):
         block_id = len(labels)
@@ -80,14 +83,14 @@ def _to_timeline(
         labels.append(Label(block.category, layer))
         moments.append((block.alloc_us, 0, Alloc(block_id, block.size_bytes)))
         if block.free_us is not None:
-            moments.append((block.free_us, 1, Free(block_id)))
-    moments.sort(key=lambda moment: moment[:2])
+            moments.append((block.free_us, -1 - block_id, Free(block_id)))
+    moments.sort(key=lambda moment: (moment[0], moment[1] < 0, moment[1]))
     events.extend(event for _, _, event in moments)
     return Timeline(
         events=tuple(events),
         labels=tuple(labels),
         phases=make_phases(
-            _phases(linked, [at_us for at_us, _, _ in moments], len(model_bytes)), len(events)
+            _phases(linked, [at_us for at_us, _, _ in moments], len(first)), len(events)
         ),
         diagnostics={problem.value: count for problem, count in linked.diagnostics.items()},
         shares={problem.value: share for problem, share in linked.shares.items()},

@@ -1,40 +1,68 @@
 """The way from a job to an answer. START READING HERE.
 
 A profiler trace is read (stage 1, ``trace``) and becomes a timeline (stages 2 to 4,
-``make_timeline``); the phantom engine records a timeline itself. From there on the way is the same
+``analyze``); the phantom engine records a timeline itself. From there on the way is the same
 (stages 5 and 6, ``estimate_timeline``). The modules of the stages have the same numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import MemoryNeeds
+from memgate.collector import pause_collector
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
+from memgate.repetition import repeat_iterations
 from memgate.report import Estimate, Oom, Reason
-from memgate.residents import find_model_bytes
+from memgate.residents import find_residents
 from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import Trace
+from memgate.trace_doubts import find_trace_doubts, find_trace_notes
 from memgate.verdict import USUAL_CONTEXT_BYTES, decide, left_for_segments
 
 
-def make_timeline(trace: Trace, device: DeviceTraits, *, without: Iterable[str] = ()) -> Timeline:
-    """Turn a trace of a CPU into the timeline of a GPU; ``without`` names rules to leave out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzedTrace:
+    """What a trace of a CPU tells about the job on a GPU."""
+
+    timeline: Timeline
+    #: with one of them, no job is admitted
+    doubts: tuple[Reason, ...]
+    notes: tuple[Reason, ...]
+
+
+@pause_collector()
+def analyze(trace: Trace, device: DeviceTraits, *, without: Iterable[str] = ()) -> AnalyzedTrace:
+    """Turn a trace of a CPU into the timeline of a GPU; ``without`` names rules to leave out.
+
+    Raises:
+        TraceFormatError: if the trace's own notes are broken.
+    """
+    trace = leave_out_host_work(trace)
     # 2. Each allocation with its free.
     blocks = pair_blocks(trace)
-    # 3. What each belongs to.
+    # 3. What each belongs to; what is older than the trace; and the job from its first iteration.
     linked = link_blocks(blocks, trace)
+    residents = find_residents(trace, linked)
+    repeated = repeat_iterations(linked, residents)
     # 4. What a GPU would have done.
-    return orchestrate(linked, find_model_bytes(trace, linked), device, without=without)
+    timeline = orchestrate(repeated.linked, residents, device, without=without)
+    return AnalyzedTrace(
+        timeline=timeline,
+        doubts=tuple(find_trace_doubts(trace, linked, residents, repeated)),
+        notes=tuple(find_trace_notes(trace, residents, repeated)),
+    )
 
 
 def estimate_timeline(

@@ -9,6 +9,14 @@ from typing import NamedTuple
 from memgate.links import Call
 from memgate.timeline import Category, Phase
 
+#: what outlives its phase, by the phase that made it
+_LASTING = {
+    Phase.BETWEEN: Category.BATCH,
+    Phase.FORWARD: Category.ACTIVATIONS,
+    Phase.BACKWARD: Category.GRADIENTS,
+    Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
+}
+
 
 class PlannedBlock(NamedTuple):
     """A block on the device: when it comes, when it goes, what it is."""
@@ -33,11 +41,8 @@ def categorize(
     made = calls[call]
     if free_us is not None:
         following = bisect_right(begins, free_us)
-        if following < len(calls) and calls[following][1:3] == made[1:3]:
-            return Category.TEMPORARY
-    return {
-        Phase.BETWEEN: Category.BATCH,
-        Phase.FORWARD: Category.ACTIVATIONS,
-        Phase.BACKWARD: Category.GRADIENTS,
-        Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
-    }[made.phase]
+        if following < len(calls):
+            then = calls[following]
+            if then.phase is made.phase and then.iteration == made.iteration:
+                return Category.TEMPORARY
+    return _LASTING[made.phase]

@@ -1,60 +1,96 @@
-"""Trace, LinkedSet -> what the job had put on the device before the trace began: its model.
+"""Trace, LinkedSet -> what the job had put on the device before the trace began.
 
-``memgate profile`` writes it into the traces it makes. In other people's traces it is inferred:
-each parameter has a gradient, made in the reverse of the order in which parameters are loaded (as
-the VeritasEst paper does), and batch norm shows its statistics.
-
-Known limitation: parameters that are not trained leave no mark in other people's traces.
+``memgate profile`` writes the model into the traces it makes. In other people's traces it is worked
+out (``weights``), as is what the optimizer keeps (``optimizers``). What is made inside the trace is
+among its blocks, and counted there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import prod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from memgate.errors import TraceFormatError
-from memgate.links import LinkedSet
-from memgate.timeline import Phase
-from memgate.trace import OpEvent, Trace
+from memgate.links import LinkedBlock, LinkedSet
+from memgate.optimizers import MADE_WITH_THE_OPTIMIZER, count_kept
+from memgate.timeline import Category, Phase
+from memgate.trace import Trace
+from memgate.weights import Frozen, find_buffers, find_frozen, find_trained, has_followers
 
-#: the name of the sizes in a trace's notes
+#: under which the sizes stand among a trace's notes
 MODEL_NOTE = "model_bytes"
 
-_ITEM_BYTES = {
-    "double": 8,
-    "float": 4,
-    "c10::Half": 2,
-    "c10::BFloat16": 2,
-    "long int": 8,
-    "int": 4,
-    "short int": 2,
-    "signed char": 1,
-    "unsigned char": 1,
-    "bool": 1,
-}
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
-#: of batch norm: which inputs are its statistics, and what it counts batches with
-_STATISTICS = (3, 4)
-_COUNTER_BYTES = 8
+#: a number as a tensor, such as a count of steps
+_SCALAR_BYTES = 8
+
+#: if so much of something is made inside the trace, all of it is
+_MOST = 0.5
 
 
-def find_model_bytes(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:
-    """Return the sizes of parameters and buffers, in the order in which they are loaded.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residents:
+    """What is older than a trace, as sizes in the order in which it was made."""
+
+    #: parameters and buffers
+    model: tuple[int, ...] = ()
+    #: parameters that have gradients, wherever they were made
+    trained: tuple[int, ...] = ()
+    #: what the optimizer keeps, if it is made before the first step
+    kept: tuple[int, ...] = ()
+    #: gradients, which the first backward pass made and which are only set to zero since then
+    gradients: tuple[int, ...] = ()
+    #: what the optimizer keeps, made by its first step
+    state: tuple[int, ...] = ()
+    #: blocks of the trace that are known for what they are, by id
+    known: Mapping[int, Category] = field(default_factory=dict)
+    #: the optimizer is not one of PyTorch's, and its first step is not in the trace
+    is_state_unknown: bool = False
+    #: of those that are not trained
+    frozen: Frozen = field(default_factory=Frozen)
+
+    @property
+    def is_started(self) -> bool:
+        """The job had made steps before the trace began."""
+        return bool(self.state or self.gradients)
+
+
+def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
+    """Work out what is older than a trace.
 
     Raises:
         TraceFormatError: if the trace's own notes are broken.
     """
+    trained = find_trained(trace, linked)
+    made = _Made(linked)
+    frozen = Frozen()
     if MODEL_NOTE in trace.notes:
-        return _noted(trace.notes[MODEL_NOTE])
-    end_us = _end_of_first_backward(linked)
-    made = [
-        op for op in trace.ops if op.name == _ACCUMULATE and op.begin_us < end_us and op.input_dims
-    ]
-    made.sort(key=lambda op: op.begin_us)
-    return (*(input_bytes(op, 0) for op in reversed(made)), *_buffers(linked))
+        model = _noted(trace.notes[MODEL_NOTE])
+    else:
+        copies = trained if has_followers(linked, trained) else ()
+        frozen = find_frozen(linked, trained)
+        of_model = (*trained, *frozen.sizes, *find_buffers(linked), *copies)
+        model = made.without(of_model, Category.PARAMETERS)
+    kept = count_kept(linked.optimizer, _called(linked))
+    state = _state(trained, kept or 0)
+    is_early = linked.optimizer in MADE_WITH_THE_OPTIMIZER
+    if is_early:
+        state = made.without(state, Category.OPTIMIZER_STATE)
+    elif _is_most(_made_by_steps(linked), state):
+        state = ()
+    return Residents(
+        model=model,
+        trained=trained,
+        kept=state if is_early else (),
+        state=() if is_early else state,
+        gradients=_missing_gradients(linked, trained),
+        known=made.known,
+        frozen=frozen if model else Frozen(),
+        is_state_unknown=kept is None and bool(linked.steps) and not _made_by_steps(linked),
+    )
 
 
 def _noted(note: Any) -> tuple[int, ...]:
@@ -64,26 +100,85 @@ def _noted(note: Any) -> tuple[int, ...]:
         raise TraceFormatError(f"the trace's note {MODEL_NOTE!r} is broken: {error}") from None
 
 
-def _end_of_first_backward(linked: LinkedSet) -> float:
-    """Return when the first backward pass ended: a parameter has one gradient in it."""
-    seen = False
-    for call in linked.calls:
-        if call.phase is Phase.BACKWARD:
-            seen = True
-        elif seen:
-            return call.op.begin_us
-    return float("inf")
+class _Made:
+    """What was made inside the trace before its first forward pass, and stays."""
+
+    def __init__(self, linked: LinkedSet) -> None:
+        self._ids: dict[int, list[int]] = {}
+        self._sizes: dict[int, int] = {}
+        for one in _before_the_first_pass(linked):
+            self._ids.setdefault(one.block.size_bytes, []).append(one.block.block_id)
+            self._sizes[one.block.block_id] = one.block.size_bytes
+        #: blocks that were recognised, by id
+        self.known: dict[int, Category] = {}
+
+    def without(self, sizes: Sequence[int], category: Category) -> tuple[int, ...]:
+        """Return sizes without those that were made; if most were, none is left."""
+        found: list[int] = []
+        for size, count in Counter(sizes).items():
+            found += self._ids.get(size, [])[:count]
+        missing = Counter(sizes)
+        missing.subtract(self._sizes[one] for one in found)
+        if sum(missing.elements()) >= _MOST * sum(sizes):
+            return tuple(sizes)
+        self.known.update(dict.fromkeys(found, category))
+        for size, ids in self._ids.items():
+            self._ids[size] = [one for one in ids if one not in self.known]
+        return ()
 
 
-def _buffers(linked: LinkedSet) -> Iterator[int]:
-    for call in linked.calls:
-        if call.iteration == 0 and call.op.name == "aten::batch_norm":
-            yield from (input_bytes(call.op, at) for at in _STATISTICS)
-            yield _COUNTER_BYTES
+def _before_the_first_pass(linked: LinkedSet) -> Iterator[LinkedBlock]:
+    firsts = (call.op.begin_us for call in linked.calls if call.phase is Phase.FORWARD)
+    first_us = next(firsts, float("-inf"))
+    for one in linked.blocks:
+        if one.block.alloc_us >= first_us:
+            return
+        is_between = one.call is not None and linked.calls[one.call].phase is Phase.BETWEEN
+        if is_between and _stays(linked, one):
+            yield one
 
 
-def input_bytes(op: OpEvent, at: int) -> int:
-    """Return the size of an operator's input; 0 if the trace does not say."""
-    if at >= len(op.input_dims) or at >= len(op.input_types):
-        return 0
-    return prod(op.input_dims[at]) * _ITEM_BYTES.get(op.input_types[at], 0)
+def _stays(linked: LinkedSet, one: LinkedBlock) -> bool:
+    """Tell whether a block outlives the last step: a program that ends gives everything back."""
+    last_us = linked.steps[-1].end_us if linked.steps else float("inf")
+    return one.block.free_us is None or one.block.free_us > last_us
+
+
+def _called(linked: LinkedSet) -> Counter[str]:
+    return Counter(call.op.name for call in linked.calls if call.phase is Phase.OPTIMIZER)
+
+
+def _state(trained: Iterable[int], kept: int) -> tuple[int, ...]:
+    return tuple(size for size in trained for _ in range(kept))
+
+
+def _made_by_steps(linked: LinkedSet) -> list[int]:
+    """Return the sizes of what steps made and left, numbers aside."""
+    return [
+        one.block.size_bytes
+        for one in linked.blocks
+        if one.call is not None
+        and linked.calls[one.call].phase is Phase.OPTIMIZER
+        and one.block.size_bytes > _SCALAR_BYTES
+        and _stays(linked, one)
+    ]
+
+
+def _is_most(made: Iterable[int], wanted: Sequence[int]) -> bool:
+    found = Counter(made) & Counter(wanted)
+    return sum(found.elements()) > _MOST * sum(wanted)
+
+
+def _missing_gradients(linked: LinkedSet, trained: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of gradients that no backward pass makes: they are there all the time."""
+    if not linked.steps:
+        return ()
+    left = [
+        one.block.size_bytes
+        for one in linked.blocks
+        if one.call is not None
+        and linked.calls[one.call].phase is Phase.BACKWARD
+        and one.block.alloc_us < linked.steps[-1].begin_us
+        and (one.block.free_us is None or one.block.free_us > linked.steps[-1].begin_us)
+    ]
+    return () if _is_most(left, trained) else tuple(reversed(trained))

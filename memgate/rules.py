@@ -7,16 +7,19 @@ in the phantom engine, which runs it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from memgate.blocks import find_live_sizes
 from memgate.links import Call, LinkedSet
+from memgate.optimizers import LISTS_OF_STEP
 from memgate.plan import PlannedBlock
-from memgate.residents import input_bytes
 from memgate.timeline import Category, Phase
 from memgate.trace import OpEvent
 from memgate.units import KIB, MIB
+from memgate.weights import input_bytes
 
 Plan = list[PlannedBlock]
 
@@ -38,20 +41,6 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
-#: lists as large as all gradients that torch.optim holds at once when it works on lists of tensors
-_LISTS_OF_STEP = {
-    "ASGD": 1,
-    "Adadelta": 2,
-    "Adagrad": 2,
-    "Adam": 1,
-    "AdamW": 1,
-    "Adamax": 1,
-    "NAdam": 1,
-    "RAdam": 1,
-    "RMSprop": 1,
-    "Rprop": 1,
-    "SGD": 0,
-}
 #: the first call in SGD's loop shows whether there is weight decay, which takes a list
 _FIRST_OF_DECAY = "aten::add"
 #: which input of the first call is the batch, if it is not the first
@@ -134,7 +123,7 @@ def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
             steps.setdefault(call.iteration, []).append(position)
     calls = [call for positions in steps.values() for call in positions]
     names = [linked.calls[call].op.name for call in calls]
-    num_lists = _LISTS_OF_STEP.get(linked.optimizer)
+    num_lists = LISTS_OF_STEP.get(linked.optimizer)
     if num_lists is None or any(name.startswith(_ON_LISTS) for name in names):
         return plan
     if num_lists == 0 and names[:1] == [_FIRST_OF_DECAY]:
@@ -145,16 +134,13 @@ def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
         for block in plan
         if not (block.call in in_steps and block.category is Category.TEMPORARY)
     ]
+    gradients = [block for block in plan if block.category is Category.GRADIENTS]
+    begins = [linked.calls[positions[0]].op.begin_us for positions in steps.values()]
     added = []
-    for positions in steps.values():
-        first, last = linked.calls[positions[0]], linked.calls[positions[-1]]
-        sizes = [
-            block.size_bytes
-            for block in plan
-            if block.category is Category.GRADIENTS
-            and block.alloc_us < first.op.begin_us
-            and (block.free_us is None or block.free_us > first.op.begin_us)
-        ]
+    for positions, sizes in zip(steps.values(), find_live_sizes(gradients, begins), strict=True):
+        last = linked.calls[positions[-1]]
+        if Counter(sizes) == Counter(linked.trained):
+            sizes = list(linked.trained)  # lists are in the order of parameters
         added += [
             _within(last, positions[-1], size, Category.TEMPORARY) for size in sizes * num_lists
         ]
@@ -166,9 +152,11 @@ def dropout_masks(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     del device
     changed = list(plan)
     for call, indices in _by_call(linked, plan, "aten::dropout").items():
-        dims = linked.calls[call].op.input_dims
-        if dims and len(indices) >= 2:
-            changed[indices[0]] = plan[indices[0]]._replace(size_bytes=prod(dims[0]))
+        op, mask = linked.calls[call].op, plan[indices[0]]
+        if len(indices) >= 2 and input_bytes(op, 0) in (0, mask.size_bytes):
+            # without shapes the input is taken to be of 4-byte numbers
+            num = prod(op.input_dims[0]) if op.input_dims else mask.size_bytes // 4
+            changed[indices[0]] = mask._replace(size_bytes=num)
     return changed
 
 
@@ -213,7 +201,7 @@ def fused_attention(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan
     }
     backward = {position: backward[position] for position in unfused}
     fused, kept = {}, dict(enumerate(plan))
-    inputs = _BySize(plan)
+    inputs = _BySize(linked, plan)
     for position, indices in unfused.items():
         result = plan[indices[-1]]
         ended = backward[position][-1].op.end_us if backward[position] else result.free_us
@@ -223,7 +211,7 @@ def fused_attention(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan
             per_query, result.alloc_us, ended, position, Category.ACTIVATIONS, False
         )
         fused[position] = [result, rows]
-        for index in inputs.live_inputs(op):
+        for index in inputs.live_inputs(op, result.size_bytes):
             free_us = kept[index].free_us
             if ended is not None and free_us is not None and free_us < ended:
                 kept[index] = kept[index]._replace(free_us=ended, category=Category.ACTIVATIONS)
@@ -237,24 +225,48 @@ def fused_attention(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan
 class _BySize:
     """Planned blocks by their size: a trace does not say which blocks an operator reads."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, linked: LinkedSet, plan: Plan) -> None:
+        self._calls = linked.calls
         self._plan = plan
         self._indices: dict[int, list[int]] = {}
         for index, block in enumerate(plan):
             self._indices.setdefault(block.size_bytes, []).append(index)
 
-    def live_inputs(self, op: OpEvent) -> Iterator[int]:
-        """Take for each input the newest block of its size that is there when the operator runs."""
+    def live_inputs(self, op: OpEvent, result_bytes: int) -> Iterator[int]:
+        """Find what attention reads: q, k and v, or the block that some of them are parts of.
+
+        Without shapes, each is as large as the result.
+        """
+        q, k, v = (input_bytes(op, at) or result_bytes for at in range(3))
+        mask = [input_bytes(op, at) for at in range(3, len(op.input_dims))]
+        for together in ([q, k, v], [q + k + v], [q, k + v]):
+            found = [*self._live(op, together, is_product=True)]
+            if len(found) == len(together):
+                return iter([*found, *self._live(op, mask)])
+        return self._live(op, [q, k, v, *mask])
+
+    def _live(
+        self, op: OpEvent, sizes: Iterable[int], *, is_product: bool = False
+    ) -> Iterator[int]:
+        """Take for each size the newest block that is there when the operator runs.
+
+        ``is_product``: only out of those that multiplications with weights made.
+        """
         taken: set[int] = set()
-        for at in range(len(op.input_dims)):
-            same = self._indices.get(input_bytes(op, at), [])
+        for size in sizes:
+            same = self._indices.get(size, [])
             begun = bisect_right(same, op.begin_us, key=lambda index: self._plan[index].alloc_us)
             for index in reversed(same[:begun]):
-                free_us = self._plan[index].free_us
-                if index not in taken and (free_us is None or free_us >= op.end_us):
-                    taken.add(index)
-                    yield index
-                    break
+                block = self._plan[index]
+                is_live = block.free_us is None or block.free_us >= op.end_us
+                if index in taken or not is_live or (is_product and not self._is_product(block)):
+                    continue
+                taken.add(index)
+                yield index
+                break
+
+    def _is_product(self, block: PlannedBlock) -> bool:
+        return block.call is not None and self._calls[block.call].op.name in _MATMULS
 
 
 def _is_within(

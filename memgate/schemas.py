@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
 from memgate.errors import Fault
 from memgate.gpus import GpuRequest
-from memgate.jobspec import AllocatorText, JobSpec
-from memgate.mistakes import Mistake
+from memgate.jobspec import INFERENCE_OF_A_JOB, AllocatorText, JobSpec
+from memgate.mistakes import Mistake, RuleError
 
 _EXAMPLE_JOB: Any = {
     "model": {"source": "torchvision", "name": "resnet50"},
@@ -73,6 +73,14 @@ class EstimateCreate(_Create):
     gpu: Gpu
     engine: EngineName = "auto"
     priority: Priority = Priority.NORMAL
+    inference: Annotated[bool, Field(description="True only for an uploaded trace.")] = False
+
+    @field_validator("inference")
+    @classmethod
+    def _trains(cls, inference: bool) -> bool:
+        if inference:
+            raise RuleError(INFERENCE_OF_A_JOB, "leave it out, or upload a trace")
+        return inference
 
     def work(self, kind: WorkKind = WorkKind.ESTIMATE) -> Work:
         """Return the question."""
@@ -80,7 +88,7 @@ class EstimateCreate(_Create):
 
 
 class TraceEstimateCreate(_Create):
-    """Will the job of an uploaded trace fit on that GPU?"""
+    """Will the job of an uploaded trace or memory snapshot fit on that GPU?"""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -92,11 +100,22 @@ class TraceEstimateCreate(_Create):
 
     gpu: Gpu
     allocator: AllocatorText = ""
+    device: Annotated[int, Field(ge=0)] | None = None
+    """Of a snapshot of several; otherwise all are answered, and the worst decides."""
+    inference: bool = False
+    """The job of a trace does not train: without a backward pass it may then be admitted."""
     priority: Priority = Priority.NORMAL
 
     def work(self, trace: str) -> Work:
-        """Return the question about a trace that is in the store."""
-        return Work(kind=WorkKind.ESTIMATE, trace=trace, gpu=self.gpu, allocator=self.allocator)
+        """Return the question about what is in the store."""
+        return Work(
+            kind=WorkKind.ESTIMATE,
+            trace=trace,
+            device=self.device,
+            gpu=self.gpu,
+            allocator=self.allocator,
+            inference=self.inference,
+        )
 
 
 class FitCreate(_Create):

@@ -30,6 +30,17 @@ def stack_categories(timeline: Timeline, replayed: Replay) -> Mapping[Category, 
     return {category: sizes for category, sizes in series.items() if any(sizes)}
 
 
+def expand_reserved(replayed: Replay) -> Sequence[int]:
+    """Return what was reserved after each event."""
+    series = array("q")
+    size = 0
+    for at, after in replayed.reserved_changes:
+        series.extend([size] * (at - len(series)))
+        size = after
+    series.extend([size] * (replayed.num_events - len(series)))
+    return series
+
+
 def pick_events(sizes: Sequence[int], most: int) -> list[int]:
     """Return the events to show in a picture of at most ``most`` points; all of them if they fit.
 

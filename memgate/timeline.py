@@ -52,8 +52,17 @@ class EventsPending(Struct, frozen=True, array_like=True, gc=False, tag="events_
     pending: Literal[0, 1]
 
 
+class StreamsDone(Struct, frozen=True, array_like=True, gc=False, tag="streams_done"):
+    """The other streams are done with a block that was freed before: it may be reused now."""
+
+    block_id: int
+
+
 class EmptyCache(Struct, frozen=True, array_like=True, gc=False, tag="empty_cache"):
     """``torch.cuda.empty_cache()``."""
+
+    #: of a private pool that nobody uses any more: give back what is cached there, and only that
+    private_stream: Stream | None = None
 
 
 class SetFraction(Struct, frozen=True, array_like=True, gc=False, tag="set_fraction"):
@@ -62,7 +71,22 @@ class SetFraction(Struct, frozen=True, array_like=True, gc=False, tag="set_fract
     fraction: Annotated[float, Meta(ge=0, le=1)]
 
 
-TimelineEvent = Alloc | Free | RecordStream | EventsPending | EmptyCache | SetFraction
+TimelineEvent = Alloc | Free | RecordStream | EventsPending | StreamsDone | EmptyCache | SetFraction
+
+
+class ResidentSegment(Struct, frozen=True, gc=False):
+    """Memory that the program held from the device before the first event, piece by piece."""
+
+    stream: Stream
+    is_small: bool
+    is_expandable: bool
+    #: each piece's block, None for a free one, and its bytes; in the order of addresses
+    pieces: tuple[tuple[int | None, int], ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all pieces."""
+        return sum(size for _, size in self.pieces)
 
 
 class Phase(StrEnum):
@@ -88,6 +112,8 @@ class Category(StrEnum):
     TEMPORARY = "temporary"
     #: kept by a library for its own use
     WORKSPACE = "workspace"
+    #: nothing tells what for
+    OTHER = "other"
 
 
 class Label(NamedTuple):
@@ -115,6 +141,12 @@ class Timeline:
     #: ids of blocks that the program can do without if there is no memory for them: cuDNN's
     #: workspaces, for which PyTorch catches the error and takes a plan that wants less
     dispensable: frozenset[int] = frozenset()
+    #: where blocks lay that were there before the program was watched, if that is known; the first
+    #: events allocate them. On a device too small for all of it they are allocated one by one
+    residents: tuple[ResidentSegment, ...] = ()
+    #: streams that stand for private pools (CUDA graphs, ``torch.cuda.MemPool``): what is cached
+    #: for them serves them alone, and is not given back under pressure
+    private_streams: frozenset[int] = frozenset()
     #: in the order of events, each with an event of its own and another phase than the one before;
     #: empty if nothing is known
     phases: tuple[PhaseStart, ...] = ()

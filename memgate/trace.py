@@ -1,49 +1,60 @@
-"""Stage 1: the bytes of a PyTorch profiler trace -> Trace, the four kinds of events that matter.
+"""Stage 1: the bytes of a PyTorch profiler trace -> Trace, the kinds of events that matter.
 
-What is read: Chrome trace JSON as ``torch.profiler`` exports it (torch 2.0 to now), plain or gzip.
-What is kept: memory events, operators, calls of ``nn.Module``, annotations. Everything is checked
-while it is decoded; nothing is guessed or sorted here: ``blocks`` and ``links`` do that.
+What is read: Chrome trace JSON as ``torch.profiler`` exports it (torch 2.0 to now), plain or gzip,
+of a CPU or of NVIDIA's GPUs. What is kept: memory events, operators, calls of ``nn.Module``,
+annotations. Everything is checked while it is decoded (``trace_file``); nothing is guessed or
+sorted here: ``blocks`` and ``links`` do that. Files without an answer are refused for what they are
+by ``trace_kinds``.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct, field
 
-from memgate.errors import TraceFormatError, TraceIncompleteError, UnsupportedTraceError
-from memgate.units import MIB, format_size
+from memgate.errors import TraceFormatError
+from memgate.timeline import MAX_SIZE_BYTES
+from memgate.trace_file import MAX_TRACE_BYTES, FileArgs, FileEvent, read_file
+from memgate.trace_kinds import CPU, CUDA, FLAG_COSTS, Contents, refuse_trace, tell_missing_flags
 
-#: a trace of this size, unpacked, is hundreds of iterations too long
-MAX_TRACE_BYTES = 2048 * MIB
-
-_GZIP_MAGIC = b"\x1f\x8b"
-_CHUNK_BYTES = MIB
+__all__ = [
+    "MAX_TRACE_BYTES",
+    "MODULE_PREFIX",
+    "Annotation",
+    "DeviceEvent",
+    "Dims",
+    "MemoryEvent",
+    "ModuleCall",
+    "OpEvent",
+    "Trace",
+    "TracedGpu",
+    "read_trace",
+    "tell_missing_flags",
+]
 
 #: how the profiler names calls of modules, and how ``memgate profile`` names them too
 MODULE_PREFIX = "nn.Module: "
-_MODULE_KINDS = frozenset({"python_function", "user_annotation"})
 
-#: kinds of events that only a run on a GPU makes
-_GPU_KINDS = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"})
-
-#: what to do about a trace that lacks something
-_HOW_TO_PROFILE = (
-    "record it with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True,"
-    " with_stack=True, record_shapes=True), or with: memgate profile SCRIPT -o TRACE"
+#: categories of events
+_MEMORY, _OP, _PYTHON, _ANNOTATION = (
+    "cpu_instant_event",
+    "cpu_op",
+    "python_function",
+    "user_annotation",
 )
+_MEMORY_NAME = "[memory]"
 
 #: the shapes of an operator's inputs, in order
 Dims = tuple[tuple[int, ...], ...]
 
-#: the next step if a file is broken
-_AGAIN = "export the trace again with prof.export_chrome_trace(), as .json or .json.gz"
-
 _SHAPES = msgspec.json.Decoder(Dims)
+_TYPES = msgspec.json.Decoder(tuple[str, ...] | None)
 
 
 # Events come by the million: as structs without `gc` the garbage collector does not walk over them
@@ -58,6 +69,21 @@ class MemoryEvent(Struct, frozen=True, order=True, gc=False):
     address: int
     #: negative for a free
     size_bytes: int
+
+
+class DeviceEvent(Struct, frozen=True, order=True, gc=False):
+    """Memory of a GPU was allocated, or freed."""
+
+    at_us: float
+    thread: int
+    #: its number, as in ``cuda:1``
+    device: int
+    address: int
+    #: as the allocator rounded it; negative for a free
+    size_bytes: int
+    #: of the device in this process, after the event
+    allocated_bytes: int
+    reserved_bytes: int
 
 
 class OpEvent(Struct, frozen=True, order=True, gc=False):
@@ -94,147 +120,191 @@ class Annotation(Struct, frozen=True, order=True, gc=False):
     name: str
 
 
+class TracedGpu(Struct, frozen=True):
+    """A GPU of the machine."""
+
+    number: int = field(default=0, name="id")
+    name: str = ""
+    memory_bytes: int = field(default=0, name="totalGlobalMem")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """What a profiler saw, in the order of the file."""
 
+    #: of the CPU
     memory_events: tuple[MemoryEvent, ...]
     ops: tuple[OpEvent, ...]
     module_calls: tuple[ModuleCall, ...]
     annotations: tuple[Annotation, ...]
     #: what ``memgate profile`` wrote into the trace; empty in other people's
     notes: dict[str, object]
+    #: of ``FLAG_COSTS``, in that order: what the profiler was not set to record
+    missing_flags: tuple[str, ...] = ()
+    #: of NVIDIA's GPUs; none in a trace of a CPU
+    device_events: tuple[DeviceEvent, ...] = ()
+    devices: tuple[TracedGpu, ...] = ()
+    #: processes that train together
+    world_size: int = 1
 
 
-class _Args(Struct, gc=False):
-    """What the profiler attaches to an event, as far as it is used."""
-
-    address: int | None = field(default=None, name="Addr")
-    size_bytes: int | None = field(default=None, name="Bytes")
-    device_type: int | None = field(default=None, name="Device Type")
-    sequence_number: int | None = field(default=None, name="Sequence number")
-    forward_thread: int | None = field(default=None, name="Fwd thread id")
-    input_dims: msgspec.Raw = field(default=msgspec.Raw(b"[]"), name="Input Dims")
-    input_types: tuple[str, ...] | None = field(default=None, name="Input type")
-
-
-class _Event(Struct, gc=False):
-    name: str = ""
-    category: str | None = field(default=None, name="cat")
-    begin_us: float | None = field(default=None, name="ts")
-    duration_us: float = field(default=0.0, name="dur")
-    thread: int | str = field(default=0, name="tid")
-    args: _Args | None = None
-
-
-class _File(Struct):
-    events: list[_Event] = field(name="traceEvents")
-    notes: dict[str, object] = field(default_factory=dict, name="memgate")
-
-
-def read_trace(stream: BinaryIO, *, max_bytes: int = MAX_TRACE_BYTES) -> Trace:
-    """Read a trace.
+def read_trace(
+    stream: BinaryIO,
+    *,
+    max_bytes: int = MAX_TRACE_BYTES,
+    on_unpacked: Callable[[int], None] = lambda _: None,
+) -> Trace:
+    """Read a trace; ``on_unpacked`` is told its size before it is decoded.
 
     Raises:
         TraceFormatError: if it is not a trace, is broken, or unpacks to more than ``max_bytes``.
-        TraceIncompleteError: if the profiler was not set to record what is needed.
-        UnsupportedTraceError: if it was recorded on a GPU.
+        TraceIncompleteError: if it has no memory events, or no operators.
+        UnsupportedTraceError: if it was recorded on another vendor's GPU, or with an old PyTorch.
     """
-    data = _unpack(stream, max_bytes)
-    try:
-        file = msgspec.json.decode(data, type=_File)
-    except msgspec.ValidationError as error:
-        raise TraceFormatError(f"not a trace of torch.profiler: {error}; {_AGAIN}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TraceFormatError(f"not JSON, or cut off: {error}; {_AGAIN}") from None
-    _refuse_gpu_traces(file.events)
-    trace = Trace(
-        memory_events=tuple(_memory_events(file.events)),
-        ops=tuple(_ops(file.events)),
-        module_calls=tuple(_module_calls(file.events)),
-        annotations=tuple(_annotations(file.events)),
+    file = read_file(stream, max_bytes, on_unpacked)
+    events: defaultdict[str | None, list[FileEvent]] = defaultdict(list)
+    for event in file.events:
+        events[event.category].append(event)
+    memory = [
+        event for event in events[_MEMORY] if event.name == _MEMORY_NAME and event.args is not None
+    ]
+    categories = frozenset(category for category, mine in events.items() if mine)
+    is_torch = bytes(file.schema) != b"" or not file.events
+    file.events.clear()
+    calls = tuple(_module_calls(chain(_drain(events[_PYTHON]), events[_ANNOTATION])))
+    ops = tuple(_ops(_drain(events[_OP])))
+    devices = _devices(file.devices)
+    has_memory = bool(memory) or bytes(file.memory_flag) == b"1"
+    types = {event.args.device_type for event in memory if event.args is not None}
+    found = Contents(
+        categories=categories,
+        device_types=frozenset(CPU if kind is None else kind for kind in types),
+        gpus=tuple(device.name for device in devices),
+        is_rocm=bytes(file.hip_version) != b"" or any("AMD" in device.name for device in devices),
+        is_torch=is_torch,
+        is_old=_has_old_events(events, memory),
+        missing_flags=_missing_flags(has_memory, ops, bool(calls) or _PYTHON in categories),
+    )
+    refuse_trace(found)
+    return Trace(
+        memory_events=tuple(_memory_events(memory)),
+        ops=ops,
+        module_calls=calls,
+        annotations=tuple(_annotations(events[_ANNOTATION])),
         notes=file.notes,
+        missing_flags=found.missing_flags,
+        device_events=tuple(_device_events(memory)),
+        devices=devices,
+        world_size=_world_size(file.distributed),
     )
-    _require_what_is_needed(trace)
-    return trace
 
 
-def _unpack(stream: BinaryIO, max_bytes: int) -> bytearray:
-    """Read all of a stream, unpacking gzip, and stop when it is too much."""
-    head = stream.read(len(_GZIP_MAGIC))
-    # grows in place: chunks that are joined at the end would exist twice
-    data = bytearray()
-    for chunk in _gunzip(stream) if head == _GZIP_MAGIC else _chunks(head, stream):
-        data += chunk
-        if len(data) > max_bytes:
-            raise TraceFormatError(_too_large(max_bytes))
-    return data
+def _drain(events: list[FileEvent]) -> Iterator[FileEvent]:
+    """Yield events and let go of them: what they become is then not there twice."""
+    events.reverse()
+    while events:
+        yield events.pop()
 
 
-def _chunks(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
-    chunk = head
-    while chunk:
-        yield chunk
-        chunk = stream.read(_CHUNK_BYTES)
+def _has_old_events(
+    events: Mapping[str | None, Sequence[FileEvent]], memory: Collection[FileEvent]
+) -> bool:
+    """Tell whether no memory event has a category, or none an address."""
+    if not memory:
+        return any(event.name == _MEMORY_NAME for event in events.get(None, ()))
+    return all(event.args is not None and event.args.address is None for event in memory)
 
 
-def _gunzip(stream: BinaryIO) -> Iterator[bytes]:
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    packed = _GZIP_MAGIC
+def _missing_flags(has_memory: bool, ops: Collection[OpEvent], has_stacks: bool) -> tuple[str, ...]:
+    # without operators nobody can tell whether their shapes would have been recorded
+    has_shapes = not ops or any(op.input_dims for op in ops)
+    found = (has_memory, bool(ops), has_stacks, has_shapes)
+    return tuple(flag for flag, is_there in zip(FLAG_COSTS, found, strict=True) if not is_there)
+
+
+def _devices(raw: msgspec.Raw) -> tuple[TracedGpu, ...]:
     try:
-        while packed:
-            yield unpacker.decompress(packed, _CHUNK_BYTES)
-            packed = unpacker.unconsumed_tail or stream.read(_CHUNK_BYTES)
-    except zlib.error as error:
-        raise TraceFormatError(f"the gzip file is broken: {error}; {_AGAIN}") from None
-    if not unpacker.eof:
-        raise TraceFormatError(f"the gzip file is cut off; {_AGAIN}")
+        return msgspec.json.decode(raw, type=tuple[TracedGpu, ...])
+    except msgspec.ValidationError:  # other accelerators say other things; none of it is needed
+        return ()
 
 
-def _too_large(max_bytes: int) -> str:
-    return (
-        f"the trace is larger than {format_size(max_bytes)} unpacked; profile fewer iterations,"
-        " two or three suffice"
-    )
+def _world_size(raw: msgspec.Raw) -> int:
+    try:
+        return msgspec.json.decode(raw, type=_Distributed).world_size
+    except msgspec.ValidationError:
+        return 1
 
 
-def _refuse_gpu_traces(events: list[_Event]) -> None:
-    on_gpu = any(
-        event.category in _GPU_KINDS or (event.args is not None and event.args.device_type == 1)
-        for event in events
-    )
-    if on_gpu:
-        raise UnsupportedTraceError(
-            "the trace was recorded on a GPU; memgate needs one of the same job on a CPU:"
-            f" {_HOW_TO_PROFILE}"
-        )
+class _Distributed(Struct):
+    world_size: int = 1
 
 
-def _memory_events(events: list[_Event]) -> Iterator[MemoryEvent]:
+def _memory_events(events: Iterable[FileEvent]) -> Iterator[MemoryEvent]:
     for event in events:
         args = event.args
-        if event.category != "cpu_instant_event" or event.name != "[memory]" or args is None:
+        assert args is not None
+        if args.device_type == CUDA:
             continue
         if event.begin_us is None or args.address is None or args.size_bytes is None:
             raise TraceFormatError("a [memory] event lacks 'ts', 'Addr' or 'Bytes'")
         yield MemoryEvent(event.begin_us, _thread(event), args.address, args.size_bytes)
 
 
-def _ops(events: list[_Event]) -> Iterator[OpEvent]:
-    # A loop repeats its shapes and types: each is kept once, and shapes are decoded once.
+def _device_events(events: Iterable[FileEvent]) -> Iterator[DeviceEvent]:
+    for event in events:
+        args = event.args
+        assert args is not None
+        if args.device_type != CUDA:
+            continue
+        if (
+            event.begin_us is None
+            or args.address is None
+            or args.size_bytes is None
+            or args.allocated_bytes is None
+            or args.reserved_bytes is None
+        ):
+            raise TraceFormatError(
+                "a [memory] event of a GPU lacks 'ts', 'Addr', 'Bytes', 'Total Allocated' or"
+                " 'Total Reserved'"
+            )
+        totals = (args.allocated_bytes, args.reserved_bytes)
+        if abs(args.size_bytes) > MAX_SIZE_BYTES or not _are_sizes(totals):
+            raise TraceFormatError(
+                f"a [memory] event of a GPU has {args.size_bytes} bytes, and {totals} in all"
+            )
+        yield DeviceEvent(
+            event.begin_us,
+            _thread(event),
+            args.device,
+            args.address,
+            args.size_bytes,
+            args.allocated_bytes,
+            args.reserved_bytes,
+        )
+
+
+def _are_sizes(values: Iterable[int]) -> bool:
+    return all(0 <= value <= MAX_SIZE_BYTES for value in values)
+
+
+def _ops(events: Iterable[FileEvent]) -> Iterator[OpEvent]:
+    # A loop repeats its shapes and types: each is decoded and kept once.
     shapes: dict[bytes, Dims] = {}
-    types: dict[tuple[str, ...], tuple[str, ...]] = {(): ()}
+    types: dict[bytes, tuple[str, ...]] = {}
     names: dict[str, str] = {}
-    no_args = _Args()
+    no_args = FileArgs()
     for event in events:
         begin_us = event.begin_us
-        if event.category != "cpu_op" or begin_us is None:
+        if begin_us is None:
             continue
         args = event.args or no_args
-        raw, mine = bytes(args.input_dims), args.input_types or ()
-        dims = shapes.get(raw)
+        raw, raw_types = bytes(args.input_dims), bytes(args.input_types)
+        dims, mine = shapes.get(raw), types.get(raw_types)
         if dims is None:
             dims = shapes[raw] = _dims(raw)
+        if mine is None:
+            mine = types[raw_types] = _types(raw_types)
         yield OpEvent(
             begin_us,
             begin_us + event.duration_us,
@@ -243,7 +313,7 @@ def _ops(events: list[_Event]) -> Iterator[OpEvent]:
             args.sequence_number,
             args.forward_thread or None,
             dims,
-            types.setdefault(mine, mine),
+            mine,
         )
 
 
@@ -253,6 +323,13 @@ def _dims(raw: bytes) -> Dims:
         return _SHAPES.decode(raw)
     except msgspec.ValidationError:
         return tuple(map(_shape, _inputs(raw)))
+
+
+def _types(raw: bytes) -> tuple[str, ...]:
+    try:
+        return _TYPES.decode(raw) or ()
+    except msgspec.ValidationError:
+        raise TraceFormatError("'Input type' of an operator is not a list of names") from None
 
 
 def _inputs(raw: bytes) -> list[msgspec.Raw]:
@@ -269,9 +346,9 @@ def _shape(raw: msgspec.Raw) -> tuple[int, ...]:
         return ()
 
 
-def _module_calls(events: list[_Event]) -> Iterator[ModuleCall]:
+def _module_calls(events: Iterable[FileEvent]) -> Iterator[ModuleCall]:
     for event in events:
-        if event.category not in _MODULE_KINDS or event.begin_us is None:
+        if event.begin_us is None:
             continue
         _, found, name = event.name.partition(MODULE_PREFIX)
         if found:
@@ -279,29 +356,11 @@ def _module_calls(events: list[_Event]) -> Iterator[ModuleCall]:
             yield ModuleCall(event.begin_us, end_us, _thread(event), name)
 
 
-def _annotations(events: list[_Event]) -> Iterator[Annotation]:
+def _annotations(events: Iterable[FileEvent]) -> Iterator[Annotation]:
     for event in events:
-        is_annotation = event.category == "user_annotation"
-        if is_annotation and event.begin_us is not None and MODULE_PREFIX not in event.name:
+        if event.begin_us is not None and MODULE_PREFIX not in event.name:
             yield Annotation(event.begin_us, event.begin_us + event.duration_us, event.name)
 
 
-def _thread(event: _Event) -> int:
+def _thread(event: FileEvent) -> int:
     return event.thread if isinstance(event.thread, int) else 0
-
-
-def _require_what_is_needed(trace: Trace) -> None:
-    missing = [
-        flag
-        for flag, is_there in (
-            ("profile_memory=True", trace.memory_events),
-            ("ProfilerActivity.CPU", trace.ops),
-            ("with_stack=True", trace.module_calls),
-            ("record_shapes=True", any(op.input_dims for op in trace.ops)),
-        )
-        if not is_there
-    ]
-    if missing:
-        raise TraceIncompleteError(
-            f"the trace was recorded without {missing[0]}; {_HOW_TO_PROFILE}"
-        )

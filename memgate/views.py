@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right
 
 from pydantic import BaseModel, ConfigDict
@@ -10,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from memgate.allocator.replay import Replay
 from memgate.breakdown import find_peak
 from memgate.layers import Layer, find_layers
-from memgate.stacks import phase_spans, pick_extremes, stack_categories
+from memgate.stacks import expand_reserved, phase_spans, pick_extremes, stack_categories
 from memgate.timeline import Timeline
 
 #: several times as wide as a screen, so that there is something to see when a page zooms in
@@ -57,7 +56,7 @@ def view_timeline(
 ) -> TimelineView:
     """Pick what is shown, including the peaks of both curves and where the job dies."""
     allocated = replayed.allocated_series
-    reserved = _expand(replayed)
+    reserved = expand_reserved(replayed)
     peak_event = find_peak(replayed)
     keep = [peak_event] if oom_event is None else [peak_event, oom_event]
     events = pick_extremes([allocated, reserved], max_points, keep)
@@ -78,17 +77,6 @@ def view_timeline(
         ],
         layers=find_layers(timeline, replayed) if timeline.labels else None,
     )
-
-
-def _expand(replayed: Replay) -> array[int]:
-    """Return what was reserved after each event."""
-    series = array("q")
-    size = 0
-    for at, after in replayed.reserved_changes:
-        series.extend([size] * (at - len(series)))
-        size = after
-    series.extend([size] * (replayed.num_events - len(series)))
-    return series
 
 
 def thin_view(

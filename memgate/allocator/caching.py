@@ -15,15 +15,18 @@
 Functions have the names of their upstream counterparts, so that the two can be read side by side:
 https://github.com/pytorch/pytorch/blob/v2.14.1/c10/cuda/CUDACachingAllocator.cpp
 
-Known limitations: private pools (CUDA graphs, ``torch.cuda.MemPool``), free-memory callbacks and
-``backend:cudaMallocAsync`` are not modelled. Settings that concern pinned host memory are read and
-have no effect on the device.
+Known limitations: free-memory callbacks and ``backend:cudaMallocAsync`` are not modelled. Settings
+that concern pinned host memory are read and have no effect on the device. A private pool (CUDA
+graphs, ``torch.cuda.MemPool``) is a stream of its own that keeps its cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from memgate.allocator.adoption import adopt_segments
+from memgate.allocator.ageing import find_old_segments
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.device import Device
 from memgate.allocator.events import EventQueues
@@ -34,6 +37,7 @@ from memgate.allocator.segments import Segments
 from memgate.allocator.sizes import SMALL_SIZE, get_allocation_size, round_size, should_split
 from memgate.allocator.snapshot import snapshot_segments
 from memgate.allocator.stats import DeviceStats
+from memgate.timeline import ResidentSegment
 
 
 class AllocParams(NamedTuple):
@@ -70,6 +74,21 @@ class CachingAllocator:
         self._garbage_collects = False
         self.set_memory_fraction(config.per_process_memory_fraction)
 
+    def keep_cache(self, streams: Collection[int]) -> None:
+        """Note which streams stand for private pools."""
+        self._segments.private_streams = frozenset(streams)
+
+    def adopt(self, segments: Sequence[ResidentSegment]) -> Mapping[int, PoolBlock]:
+        """Begin with memory that is there already, if there is room for all of it."""
+        size = sum(segment.size_bytes for segment in segments)
+        limits = (self._device.free_bytes, self._allowed_memory_maximum)
+        as_set = self._config.expandable_segments
+        if any(segment.is_expandable != as_set for segment in segments) or any(
+            limit is not None and size > limit for limit in limits
+        ):
+            return {}
+        return adopt_segments(segments, self._segments, self._small_blocks, self._large_blocks)
+
     # -- requests ----------------------------------------------------------------------------
 
     def malloc(self, size: int, stream: int) -> PoolBlock | OutOfMemory:
@@ -84,7 +103,9 @@ class CachingAllocator:
             if isinstance(new_block, OutOfMemory):
                 return new_block
             block = new_block
-        return self._alloc_found_block(block, rounded, size)
+        block = self._alloc_found_block(block, rounded)
+        self.hand_out(block, size)
+        return block
 
     def _get_new_block(
         self, pool: BlockPool, size: int, orig_size: int, stream: int
@@ -97,7 +118,7 @@ class CachingAllocator:
         if block is None and self._release_available_cached_blocks(params):
             block = self._alloc_block(params)
         if block is None:
-            self._release_cached_blocks()
+            self.empty_cache()
             self.stats.num_alloc_retries += 1
             block = self._alloc_block(params)
         if block is None:
@@ -105,22 +126,25 @@ class CachingAllocator:
             return self._out_of_memory(params)
         return block
 
-    def _alloc_found_block(self, block: PoolBlock, size: int, orig_size: int) -> PoolBlock:
-        """Hand out a block, after cutting off what is not needed."""
+    def _alloc_found_block(self, block: PoolBlock, size: int) -> PoolBlock:
+        """Cut off what is not needed of a block."""
         pool = block.pool
         if should_split(block.size - size, size, pool.is_small, self._config):
             block = self._split(block, size)
         elif block.expandable_segment is None and block.is_split:
             self._totals.change_inactive_split(-1, -block.size)
             pool.stats.change_inactive_split(-1, -block.size)
+        return block
+
+    def hand_out(self, block: PoolBlock, orig_size: int) -> None:
+        """Give a block to the program."""
         block.allocated = True
         block.requested_size = orig_size
         self._active_blocks.add(block)
         self._totals.block_allocated(block.size, orig_size)
-        pool.stats.block_allocated(block.size, orig_size)
+        block.pool.stats.block_allocated(block.size, orig_size)
         if block.size >= self._config.max_split_size:
             self.stats.change_oversize_allocations(1)
-        return block
 
     def _split(self, remaining: PoolBlock, size: int) -> PoolBlock:
         """Cut the first ``size`` bytes off a free block and return them; the rest stays free."""
@@ -261,6 +285,13 @@ class CachingAllocator:
             block.event_count += 1
             self._cuda_events.append(stream, block)
 
+    def finish_streams(self, block: PoolBlock) -> None:
+        """Free a block that waits, unless pressure has done so."""
+        if block.event_count:
+            self._cuda_events.remove(block)
+            block.event_count = 1
+            self._finish_event(block)
+
     def _process_events(self) -> None:
         """Free the blocks whose events have finished."""
         if not self._events_pending:
@@ -273,17 +304,16 @@ class CachingAllocator:
 
     def _finish_events(self) -> None:
         for block in self._cuda_events.take_all():
-            block.event_count -= 1
-            if block.event_count == 0:
-                self._totals.block_waited(block.size, block.requested_size)
-                block.pool.stats.block_waited(block.size, block.requested_size)
-                self._free_block(block)
+            self._finish_event(block)
+
+    def _finish_event(self, block: PoolBlock) -> None:
+        block.event_count -= 1
+        if block.event_count == 0:
+            self._totals.block_waited(block.size, block.requested_size)
+            block.pool.stats.block_waited(block.size, block.requested_size)
+            self._free_block(block)
 
     # -- giving cached memory back -----------------------------------------------------------
-
-    def empty_cache(self) -> None:
-        """Give back everything that can be given back."""
-        self._release_cached_blocks()
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit the process to a share of the capacity; 1.0 lifts the limit."""
@@ -298,21 +328,9 @@ class CachingAllocator:
         assert self._allowed_memory_maximum is not None
         threshold = int(self._config.garbage_collection_threshold * self._allowed_memory_maximum)
         target_size = self._segments.total_allocated_memory - threshold
-        if target_size <= 0:
-            return
-        pool = self._large_blocks
-        freeable = [block for block in pool.all_blocks() if _is_whole_segment(block)]
-        total_age = sum(pool.gc_count(block) for block in freeable)
-        reclaimed = 0
-        while reclaimed < target_size and freeable:
-            # Blocks older than the average go, all of them, even beyond the target: collecting
-            # rarely is worth more than keeping them.
-            age_threshold = total_age / len(freeable)
-            old = [block for block in freeable if pool.gc_count(block) >= age_threshold]
-            freeable = [block for block in freeable if pool.gc_count(block) < age_threshold]
-            for block in old:
-                reclaimed += block.size
-                total_age -= pool.gc_count(block)
+        if target_size > 0:
+            private = self._segments.private_streams
+            for block in find_old_segments(self._large_blocks, target_size, private):
                 self._segments.release_block(block)
 
     def _release_available_cached_blocks(self, params: AllocParams) -> bool:
@@ -335,11 +353,11 @@ class CachingAllocator:
             self._segments.release_block(largest)
         return True
 
-    def _release_cached_blocks(self) -> None:
-        """Give back every segment, and every page, that is entirely free."""
+    def empty_cache(self, private_stream: int | None = None) -> None:
+        """Give back every segment, and every page, that is entirely free; or one private pool's."""
         self._synchronize_and_free_events()
-        self._segments.release_blocks(self._large_blocks)
-        self._segments.release_blocks(self._small_blocks)
+        self._segments.release_blocks(self._large_blocks, private_stream)
+        self._segments.release_blocks(self._small_blocks, private_stream)
 
     # -- looking in --------------------------------------------------------------------------
 
@@ -378,7 +396,3 @@ def _expandable_size(block: PoolBlock) -> int:
     if following is not None and not following.mapped:
         return block.size + following.size
     return block.size
-
-
-def _is_whole_segment(block: PoolBlock) -> bool:
-    return block.expandable_segment is None and not block.is_split

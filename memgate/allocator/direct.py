@@ -13,6 +13,7 @@ document, so a real device would show somewhat more. Of the allocator settings o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from memgate.allocator.config import AllocatorConfig
@@ -26,6 +27,7 @@ from memgate.allocator.protocol import (
 from memgate.allocator.sizes import MIN_BLOCK_SIZE, SMALL_SIZE
 from memgate.allocator.stats import DeviceStats, PoolStats
 from memgate.errors import SimulationError
+from memgate.timeline import ResidentSegment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,6 +51,16 @@ class DirectAllocator:
         self._blocks: set[DirectBlock] = set()
         self._allowed_bytes: int | None = None
         self.set_memory_fraction(config.per_process_memory_fraction)
+
+    def adopt(self, segments: Sequence[ResidentSegment]) -> Mapping[int, DirectBlock]:
+        """Nothing lies anywhere here: each block is asked for."""
+        return {}
+
+    def hand_out(self, block: DirectBlock, size: int) -> None:
+        """Nothing was adopted."""
+
+    def keep_cache(self, streams: Collection[int]) -> None:
+        """There is no cache."""
 
     def malloc(self, size: int, stream: int) -> DirectBlock | OutOfMemory:
         """Ask the device; there is nothing else to try."""
@@ -86,7 +98,10 @@ class DirectAllocator:
     def set_events_pending(self, pending: bool) -> None:
         """Nothing waits for events."""
 
-    def empty_cache(self) -> None:
+    def finish_streams(self, block: DirectBlock) -> None:
+        """Nothing waits for streams."""
+
+    def empty_cache(self, private_stream: int | None = None) -> None:
         """There is no cache."""
 
     def set_memory_fraction(self, fraction: float) -> None:

@@ -26,17 +26,24 @@ class EventQueues:
 
     def __init__(self) -> None:
         #: empty while nothing waits, which is nearly always: ``malloc`` looks here first
-        self.by_stream: dict[int, list[PoolBlock]] = {}
+        self.by_stream: dict[int, dict[PoolBlock, None]] = {}
         self._table_bits = 2
 
     def append(self, stream: int, block: PoolBlock) -> None:
         """Let a block wait for a stream."""
         if stream in self.by_stream:
-            self.by_stream[stream].append(block)
+            self.by_stream[stream][block] = None
             return
-        self.by_stream[stream] = [block]
+        self.by_stream[stream] = {block: None}
         if len(self.by_stream) > 1 << (self._table_bits - 1):
             self._table_bits += 1
+
+    def remove(self, block: PoolBlock) -> None:
+        """Let a block wait no longer, for any stream."""
+        for stream, waiting in list(self.by_stream.items()):
+            waiting.pop(block, None)
+            if not waiting:
+                del self.by_stream[stream]
 
     def take_all(self) -> list[PoolBlock]:
         """Return all waiting blocks in upstream's order, one entry per stream each waits for."""

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from memgate.allocator.stats import DeviceStats
+from memgate.timeline import ResidentSegment
 from memgate.units import format_size
 
 BlockT = TypeVar("BlockT")
@@ -105,6 +106,18 @@ class Allocator(Protocol[BlockT]):
 
     stats: DeviceStats
 
+    def adopt(self, segments: Sequence[ResidentSegment]) -> Mapping[int, BlockT]:
+        """Begin with memory that is there already; return the blocks to ``hand_out``, by id.
+
+        None at all, if there is no room, or if an allocator cannot have blocks where they lay.
+        """
+
+    def hand_out(self, block: BlockT, size: int) -> None:
+        """Give the program a block that ``adopt`` made, for a request of ``size`` bytes."""
+
+    def keep_cache(self, streams: Collection[int]) -> None:
+        """Note whose cached memory is not given back: streams that stand for private pools."""
+
     def malloc(self, size: int, stream: int) -> BlockT | OutOfMemory:
         """Serve a request of ``size`` > 0 bytes on a stream."""
 
@@ -117,8 +130,11 @@ class Allocator(Protocol[BlockT]):
     def set_events_pending(self, pending: bool) -> None:
         """Say whether CUDA events recorded on other streams are still unfinished."""
 
-    def empty_cache(self) -> None:
-        """Give cached memory back to the device."""
+    def finish_streams(self, block: BlockT) -> None:
+        """Note that the other streams are done with a freed block."""
+
+    def empty_cache(self, private_stream: int | None = None) -> None:
+        """Give cached memory back to the device; or that of one private pool, and only that."""
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit the process to a share of the device's capacity."""

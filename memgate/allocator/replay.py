@@ -26,6 +26,7 @@ from memgate.timeline import (
     Free,
     RecordStream,
     SetFraction,
+    StreamsDone,
     Timeline,
     TimelineEvent,
 )
@@ -114,9 +115,7 @@ def replay(
     device = Device(
         capacity_bytes=capacity_bytes, context_bytes=context_bytes, address_policy=address_policy
     )
-    return _Player(config, device, on_oom, allocator_name, timeline.dispensable).play(
-        timeline.events
-    )
+    return _Player(config, device, on_oom, allocator_name, timeline).play()
 
 
 class _Player:
@@ -128,27 +127,35 @@ class _Player:
         device: Device,
         on_oom: OnOom,
         allocator_name: str,
-        dispensable: frozenset[int],
+        timeline: Timeline,
     ) -> None:
         self.on_oom = on_oom
-        self.dispensable = dispensable
+        self.events = timeline.events
+        self.dispensable = timeline.dispensable
         self.index = 0
         #: the block of each id the program holds; None for zero bytes
         self.live: dict[int, Any] = {}
         #: ids whose request failed: they never lived, and freeing them does nothing
         self.failed: set[int] = set()
+        #: blocks that other streams use and that ``StreamsDone`` will name, by id
+        self.used_elsewhere: dict[int, Any] = {}
+        self.last_user: dict[Any, int] = {}
+        self.to_be_done = {event.block_id for event in self.events if type(event) is StreamsDone}
         self.ooms: list[OomEvent] = []
         self.segment_events: list[SegmentEvent] = []
         # last: an allocator may take memory as soon as it exists
         self.allocator: Allocator[Any] = make_allocator(
             allocator_name, config, device, self._record_trace
         )
+        self.allocator.keep_cache(timeline.private_streams)
+        #: blocks that are there before the first event
+        self.residents = dict(self.allocator.adopt(timeline.residents))
 
-    def play(self, events: Sequence[TimelineEvent]) -> Replay:
+    def play(self) -> Replay:
         """Feed the events to the allocator, all of them or until the program dies."""
         totals = self.allocator.stats.all
         allocated_series, active_series = array("q"), array("q")
-        for index, event in enumerate(events):
+        for index, event in enumerate(self.events):
             self.index = index
             if isinstance(event, Alloc):
                 self._alloc(event)
@@ -176,6 +183,10 @@ class _Player:
         block_id, size = event.block_id, event.size_bytes
         if block_id in self.live:
             raise self._contradiction(event, f"id {block_id} is already allocated")
+        if block_id in self.residents:
+            self.live[block_id] = block = self.residents.pop(block_id)
+            self.allocator.hand_out(block, size)
+            return
         block = self.allocator.malloc(size, event.stream) if size else None
         if isinstance(block, OutOfMemory):
             if block_id not in self.dispensable:
@@ -192,21 +203,34 @@ class _Player:
         elif event.block_id not in self.failed:
             raise self._contradiction(event, f"id {event.block_id} is not allocated")
 
-    def _handle_rare(self, event: RecordStream | EventsPending | EmptyCache | SetFraction) -> None:
+    def _handle_rare(
+        self, event: RecordStream | EventsPending | StreamsDone | EmptyCache | SetFraction
+    ) -> None:
         match event:
             case RecordStream(block_id, stream):
                 if block_id not in self.live and block_id not in self.failed:
                     raise self._contradiction(event, f"id {block_id} is not allocated")
                 if self.live.get(block_id) is not None:
                     self.allocator.record_stream(self.live[block_id], stream)
+                    if block_id in self.to_be_done:
+                        self.used_elsewhere[block_id] = self.live[block_id]
+                        self.last_user[self.live[block_id]] = block_id
             case EventsPending(pending):
                 self.allocator.set_events_pending(bool(pending))
-            case EmptyCache():
-                self.allocator.empty_cache()
+            case StreamsDone(block_id):
+                self._finish_streams(block_id)
+            case EmptyCache(private_stream):
+                self.allocator.empty_cache(private_stream)
             case SetFraction(fraction):
                 self.allocator.set_memory_fraction(fraction)
             case _:  # pragma: no cover
                 assert_never(event)
+
+    def _finish_streams(self, block_id: int) -> None:
+        block = self.used_elsewhere.pop(block_id, None)
+        # under pressure the wait may have ended before, and the block be another id's by now
+        if block is not None and self.last_user[block] == block_id:
+            self.allocator.finish_streams(block)
 
     def _record_trace(self, action: SegmentAction, size_bytes: int, stream: int) -> None:
         self.segment_events.append(SegmentEvent(self.index, action, size_bytes, stream))

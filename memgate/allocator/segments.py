@@ -6,6 +6,8 @@ and when cached memory goes back, is decided in ``caching.py``.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.device import Device
 from memgate.allocator.expandable import ExpandableSegment
@@ -18,7 +20,14 @@ from memgate.allocator.stats import DeviceStats
 class Segments:
     """All segments of one process on one device."""
 
-    __slots__ = ("_config", "_device", "_record_trace", "_stats", "total_allocated_memory")
+    __slots__ = (
+        "_config",
+        "_device",
+        "_record_trace",
+        "_stats",
+        "private_streams",
+        "total_allocated_memory",
+    )
 
     def __init__(
         self, config: AllocatorConfig, device: Device, stats: DeviceStats, trace: RecordTrace
@@ -29,6 +38,8 @@ class Segments:
         self._record_trace = trace
         #: bytes held from the device
         self.total_allocated_memory = 0
+        #: streams that stand for private pools
+        self.private_streams: Collection[int] = frozenset()
 
     def cuda_malloc(self, pool: BlockPool, size: int, stream: int) -> PoolBlock | None:
         """Open a segment of its own; None if the device is full."""
@@ -42,6 +53,13 @@ class Segments:
         self._record_trace(SegmentAction.SEGMENT_ALLOC, size, stream)
         return PoolBlock(stream, size, pool, ptr)
 
+    def cache(self, block: PoolBlock) -> None:
+        """Put a free piece of a segment into its pool."""
+        block.pool.insert_into_blocks(block)
+        if block.is_split and block.expandable_segment is None:
+            self._stats.all.change_inactive_split(1, block.size)
+            block.pool.stats.change_inactive_split(1, block.size)
+
     def release_block(self, block: PoolBlock) -> None:
         """Give back a segment that is all one free block."""
         assert block.expandable_segment is None
@@ -54,10 +72,18 @@ class Segments:
             self._stats.change_oversize_segments(-1)
         block.pool.erase(block)
 
-    def release_blocks(self, pool: BlockPool) -> None:
-        """Give back every segment of a pool that is entirely free, and every free page."""
+    def release_blocks(self, pool: BlockPool, private_stream: int | None = None) -> None:
+        """Give back every segment of a pool that is entirely free, and every free page.
+
+        Private pools keep theirs, unless one of them is named.
+        """
         to_unmap: list[PoolBlock] = []
         for block in pool.all_blocks():
+            if private_stream is None:
+                if block.stream in self.private_streams:
+                    continue
+            elif block.stream != private_stream:
+                continue
             if block.expandable_segment is not None:
                 to_unmap.append(block)
             elif not block.is_split:

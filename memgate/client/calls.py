@@ -15,7 +15,7 @@ from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.gpus import GpuRequest
-from memgate.jobspec import JobSpec
+from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec
 from memgate.schemas import JobList, OutcomeCreate
 from memgate.spec_text import read_job_bytes
 
@@ -54,26 +54,40 @@ class HttpCall:
         return replace(self, headers=headers, timeout_seconds=whole + _SLACK_SECONDS)
 
 
-def ask_estimate(asked: Asked, gpu: Gpu, *, engine: EngineName, allocator: str) -> HttpCall:
-    """Ask about a job, or about the job of a trace; a file's content says which it is."""
+def ask_estimate(
+    asked: Asked,
+    gpu: Gpu,
+    *,
+    engine: EngineName,
+    allocator: str,
+    device: int | None = None,
+    inference: bool = False,
+) -> HttpCall:
+    """Ask about a job, or the job of a trace or a snapshot; a file's content says which."""
     name = "trace.json"
     if isinstance(asked, str | Path):
         name = Path(asked).name
         asked = _read_file(Path(asked))
     if isinstance(asked, bytes):
-        return _upload(name, asked, {"gpu": _plain(gpu), "allocator": allocator})
+        request = {"gpu": _plain(gpu), "allocator": allocator}
+        request |= {} if device is None else {"device": device}
+        return _upload(name, asked, request | ({"inference": True} if inference else {}))
+    if inference:
+        raise InputError(INFERENCE_OF_A_JOB)
+    if device is not None:
+        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
     if allocator:
         raise InputError("allocator is for traces; a job says it itself, in 'allocator'")
     return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})
 
 
 def _read_file(path: Path) -> JobSpec | bytes:
-    """Return the job spec that is in a file, or the trace."""
+    """Return the job spec that is in a file, or the trace or snapshot."""
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    if find_file_kind(content[:HEAD_BYTES]) is FileKind.TRACE:
+    if find_file_kind(content[:HEAD_BYTES]) is not FileKind.JOB_SPEC:
         return content
     try:
         return read_job_bytes(content)
@@ -81,12 +95,13 @@ def _read_file(path: Path) -> JobSpec | bytes:
         raise error.about(path) from None
 
 
-def _upload(name: str, trace: bytes, request: Any) -> HttpCall:
+def _upload(name: str, content: bytes, request: Any) -> HttpCall:
+    kind = find_file_kind(content[:HEAD_BYTES])
     return HttpCall(
         method="POST",
         path="/estimate",
         data={"request": json.dumps(request)},
-        files={"trace": (name, trace)},
+        files={"snapshot" if kind is FileKind.SNAPSHOT else "trace": (name, content)},
     )
 
 

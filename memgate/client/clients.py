@@ -67,9 +67,18 @@ class _Connection(Generic[Http]):
         return conversation.read(kind, HttpCall(method="GET", path=path), self._policy())
 
     def _estimate(
-        self, asked: Asked, gpu: Gpu, engine: EngineName, allocator: str, wait: float
+        self,
+        asked: Asked,
+        gpu: Gpu,
+        engine: EngineName,
+        allocator: str,
+        device: int | None,
+        inference: bool,
+        wait: float,
     ) -> Talk[ServedEstimate]:
-        call = calls.ask_estimate(asked, gpu, engine=engine, allocator=allocator)
+        call = calls.ask_estimate(
+            asked, gpu, engine=engine, allocator=allocator, device=device, inference=inference
+        )
         return conversation.ask(ServedEstimate, call, wait, self._policy(wait))
 
     def _submit(self, asked: Asked, gpu: Gpu, engine: EngineName) -> Talk[str]:
@@ -174,19 +183,27 @@ class Client(_Connection[httpx2.Client]):
         *,
         engine: EngineName = "auto",
         allocator: str = "",
+        device: int | None = None,
+        inference: bool = False,
         wait: float = DEFAULT_WAIT_SECONDS,
     ) -> ServedEstimate:
         """Ask whether a job fits on a GPU.
 
         Args:
-            asked: a job (``JobSpec`` or dict), the path of a file (a job spec or a profiler trace,
-                told apart by their content), or the bytes of a trace.
+            asked: a job (``JobSpec`` or dict), the path of a file (a job spec, a profiler trace or
+                a memory snapshot, told apart by their content), or the bytes of a trace or a
+                snapshot.
             gpu: a name from the catalogue, or a description of a GPU.
-            engine: ``auto``, ``phantom`` or ``profile``; ignored for a trace.
-            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace; a job has its own.
+            engine: ``auto``, ``phantom`` or ``profile``; ignored for a trace or a snapshot.
+            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace, or instead of a snapshot's own
+                settings; a job has its own.
+            device: which device of a snapshot with several; unless given, all are answered and the
+                worst decides.
+            inference: the job of a trace does not train; without a backward pass it may then be
+                admitted.
             wait: how many seconds to wait for the answer.
         """
-        return self._run(self._estimate(asked, gpu, engine, allocator, wait))
+        return self._run(self._estimate(asked, gpu, engine, allocator, device, inference, wait))
 
     def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
         """Ask the same without waiting; return the job's id, for ``job``."""
@@ -287,10 +304,14 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         *,
         engine: EngineName = "auto",
         allocator: str = "",
+        device: int | None = None,
+        inference: bool = False,
         wait: float = DEFAULT_WAIT_SECONDS,
     ) -> ServedEstimate:
         """Ask whether a job fits on a GPU; takes the arguments of ``Client.estimate``."""
-        return await self._run(self._estimate(asked, gpu, engine, allocator, wait))
+        return await self._run(
+            self._estimate(asked, gpu, engine, allocator, device, inference, wait)
+        )
 
     async def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
         """Ask the same without waiting; return the job's id, for ``job``."""

@@ -93,8 +93,8 @@ def measure(
         expected = extrapolate(first.linked, second.linked, BATCHES, batch)
         really = engine.profile(spec, batch, limits)
         timelines = (
-            orchestrate(expected, first.model_bytes, DEVICE),
-            orchestrate(really.linked, really.model_bytes, DEVICE),
+            orchestrate(expected, first.residents, DEVICE),
+            orchestrate(really.linked, really.residents, DEVICE),
         )
         found.append(
             Agreement(

@@ -33,7 +33,7 @@ from rich.table import Table
 
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
-from memgate.pipeline import estimate_timeline, make_timeline
+from memgate.pipeline import analyze, estimate_timeline
 from memgate.report import Estimate
 from memgate.rules import DeviceTraits
 from memgate.schemas import EstimateCreate
@@ -141,7 +141,9 @@ def make_answer() -> Estimate:
     """Make an answer to the question: that of a small real trace."""
     target = parse_gpu("rtx-3060")
     trace = read_trace(io.BytesIO(gzip.decompress(_TRACE.read_bytes())))
-    timeline = make_timeline(trace, DeviceTraits(compute_capability=target.gpu.compute_capability))
+    timeline = analyze(
+        trace, DeviceTraits(compute_capability=target.gpu.compute_capability)
+    ).timeline
     return estimate_timeline(timeline, target, engine="phantom", runtime="torch-2.14", versions={})
 
 

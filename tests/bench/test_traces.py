@@ -64,9 +64,10 @@ def test_four_times_the_events_do_not_double_the_cost_of_one(small: Path, large:
     assert max(growth.values()) < 2.0, growth
 
 
-def test_a_trace_is_read_in_less_than_six_times_its_size(large: Path) -> None:
-    """The file itself, and what is made of it."""
-    assert traces.peak_bytes_of_reading(large) < 6 * large.stat().st_size
+def test_an_upload_is_judged_within_its_memory_limit(large: Path) -> None:
+    """Three times the file, and 150 MB."""
+    cost = traces.measure_upload(large)
+    assert cost.peak_bytes < 3 * large.stat().st_size + 150 * MB
 
 
 def test_the_bench_prints_a_row_a_trace(small: Path, capsys: pytest.CaptureFixture[str]) -> None:

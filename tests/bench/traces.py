@@ -1,4 +1,4 @@
-"""Measures the way from a profiler trace to a timeline: time and memory, stage by stage.
+"""Measures the way from a profiler trace to a verdict: time and memory, stage by stage.
 
 ``make bench-traces`` runs it, on a trace of yours with ``TRACE=trace.json``. Without one it makes
 some of a small real trace, repeated: compact JSON, so they hold more events for each megabyte than
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,15 +24,22 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.blocks import pair_blocks
+from memgate.collector import pause_collector
+from memgate.file_kinds import FileKind
+from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
-from memgate.residents import find_model_bytes
+from memgate.repetition import repeat_iterations
+from memgate.residents import find_residents
 from memgate.rules import DeviceTraits
 from memgate.trace import read_trace
+from memgate_worker.uploads.client import judge_upload
+from memgate_worker.uploads.judging import allowed_memory_bytes
+from memgate_worker.uploads.question import UploadQuestion
 from tests.builders import TINY_TRACES
 
 DATA = Path(__file__).parents[1] / "data" / "traces"
-STAGES = ("read", "pair", "link", "model", "orchestrate")
+STAGES = ("read", "pair", "link", "residents", "repeat", "orchestrate")
 _DEVICE = DeviceTraits(compute_capability=(8, 0))
 _MB = 1_000_000
 #: beyond any address of a process: repetitions do not share memory
@@ -89,8 +97,9 @@ class _Period:
         }
 
 
+@pause_collector()
 def measure(path: Path) -> Cost:
-    """Go the whole way once, and time it."""
+    """Go the whole way once, and time it; without the garbage collector, as it always is."""
     seconds: dict[str, float] = {}
 
     def timed(stage: str, work: Callable[[], _Result]) -> _Result:
@@ -103,8 +112,9 @@ def measure(path: Path) -> Cost:
         trace = timed("read", lambda: read_trace(stream))
     blocks = timed("pair", lambda: pair_blocks(trace))
     linked = timed("link", lambda: link_blocks(blocks, trace))
-    model = timed("model", lambda: find_model_bytes(trace, linked))
-    timed("orchestrate", lambda: orchestrate(linked, model, _DEVICE))
+    residents = timed("residents", lambda: find_residents(trace, linked))
+    repeated = timed("repeat", lambda: repeat_iterations(linked, residents))
+    timed("orchestrate", lambda: orchestrate(repeated.linked, residents, _DEVICE))
     kinds = (trace.ops, trace.memory_events, trace.module_calls, trace.annotations)
     return Cost(num_events=sum(map(len, kinds)), seconds=seconds)
 
@@ -116,26 +126,34 @@ def measure_best(path: Path, repeats: int) -> Cost:
     return Cost(num_events=costs[0].num_events, seconds=best)
 
 
-def peak_bytes_of_reading(path: Path) -> int:
-    """Return how much memory it takes to read a trace, in a process of its own."""
-    command = [sys.executable, "-m", "tests.bench.traces", "--peak", str(path)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadCost:
+    """What it takes from an upload to its verdict, in the limited process that judges it."""
+
+    seconds: float
+    processor_seconds: float
+    peak_bytes: int
+
+
+def measure_upload(path: Path) -> UploadCost:
+    """Have a trace judged as an upload; from a small process, so that its only child is counted."""
+    command = [sys.executable, "-m", "tests.bench.traces", "--upload", str(path)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return int(done.stdout)
+    return msgspec.json.decode(done.stdout, type=UploadCost)
 
 
-def _print_peak(path: Path) -> None:
-    before = _peak_bytes()
+def _print_upload(path: Path) -> None:
+    start = time.perf_counter()
     with path.open("rb") as stream:
-        trace = read_trace(stream)
-    sys.stdout.write(f"{_peak_bytes() - before}\n")
-    del trace
-
-
-def _peak_bytes() -> int:
-    """Ask Linux; unlike the peak of ``getrusage``, this one does not begin with the parent's."""
-    status = Path("/proc/self/status").read_text()
-    (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(kib) * 1024
+        judge_upload(stream, UploadQuestion(target=GpuTarget(gpu=CATALOGUE["a100-40"])))
+    seconds = time.perf_counter() - start
+    taken = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cost = UploadCost(
+        seconds=seconds,
+        processor_seconds=taken.ru_utime + taken.ru_stime,
+        peak_bytes=taken.ru_maxrss * 1024,
+    )
+    sys.stdout.write(msgspec.json.encode(cost).decode())
 
 
 def _traces(given: Sequence[Path], megabytes: Sequence[int], folder: Path) -> Iterator[Path]:
@@ -152,32 +170,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("traces", nargs="*", type=Path, help="JSON, not packed")
     parser.add_argument("--megabytes", nargs="+", type=int, default=[16, 64, 200])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--peak", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--upload", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    if options.peak:
-        _print_peak(options.peak)
+    if options.upload:
+        _print_upload(options.upload)
         return
-    table = Table(title="from a trace to a timeline", title_justify="left")
-    columns = ("trace", "MB", "events", *(f"{stage}, s" for stage in STAGES), "read, MB/s", "peak")
+    table = Table(title="from a trace to a verdict", title_justify="left")
+    columns = ("trace", "MB", "events", *STAGES, "timeline", "verdict", "on the clock", "peak, MB")
     for column in columns:
         table.add_column(column, justify="left" if column == "trace" else "right", no_wrap=True)
     with tempfile.TemporaryDirectory() as folder:
         for path in _traces(options.traces, options.megabytes, Path(folder)):
             size, cost = path.stat().st_size, measure_best(path, options.repeats)
+            upload = measure_upload(path)
             table.add_row(
                 path.name,
                 f"{size / _MB:.0f}",
                 f"{cost.num_events:,}",
                 *(f"{cost.seconds[stage]:.2f}" for stage in STAGES),
-                f"{size / _MB / cost.seconds['read']:.0f}",
-                f"{peak_bytes_of_reading(path) / size:.1f}x",
+                f"{sum(cost.seconds[stage] for stage in STAGES[1:]):.2f}",
+                f"{upload.processor_seconds:.2f}",
+                f"{upload.seconds:.2f}",
+                f"{upload.peak_bytes / _MB:.0f} of {_allowed_bytes(size) / _MB:.0f}",
             )
-    console = Console(width=130)
+    console = Console(width=160)
     console.print(table)
     console.print(
-        f"Python {sys.version.split()[0]}, processor time, best of {options.repeats} tries; peak:"
-        " memory that reading takes, by the size of the trace"
+        f"Python {sys.version.split()[0]}; seconds of processor time, best of {options.repeats}"
+        " tries. Timeline: all stages after reading. Verdict: once, from the file to the answer in"
+        " the process of an upload, its start included; on the clock; its memory, and what it may"
+        " take"
     )
+
+
+def _allowed_bytes(size: int) -> int:
+    return allowed_memory_bytes(FileKind.TRACE, size)
 
 
 if __name__ == "__main__":

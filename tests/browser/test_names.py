@@ -38,7 +38,7 @@ def test_names_are_shown_and_never_run(
         expect(page.locator("img[src=x]")).to_have_count(0)
     page.goto("/ui/try")
     drop_file(page, trace)
-    expect(page.locator("#chosen")).to_contain_text("Trace")
+    expect(page.locator("#chosen")).to_contain_text("File")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator("#icicle")).to_contain_text("<img src=x", timeout=PATIENCE)
     expect(page.locator("img[src=x]")).to_have_count(0)

@@ -28,7 +28,7 @@ def test_a_dropped_trace_becomes_the_page_of_its_job(page: Page, traces: Path) -
     """A real one, packed; nothing is run, and the page says so."""
     page.goto("/ui/try")
     drop_file(page, traces / "tiny-torch-2.14.json.gz")
-    expect(page.locator("#chosen")).to_contain_text("Trace: tiny-torch-2.14.json.gz")
+    expect(page.locator("#chosen")).to_contain_text("File: tiny-torch-2.14.json.gz")
     page.get_by_role("button", name="Ask", exact=True).click()
 
     page.wait_for_url(re.compile(r"/ui/jobs/[0-9a-f]{32}$"))
@@ -82,7 +82,7 @@ def test_a_file_that_is_no_trace_is_explained(page: Page, tmp_path: Path) -> Non
     broken.write_bytes(b"no gzip at all")
     page.goto("/ui/try")
     drop_file(page, broken)
-    expect(page.locator("#chosen")).to_contain_text("Trace")
+    expect(page.locator("#chosen")).to_contain_text("File")
     page.get_by_role("button", name="Ask", exact=True).click()
 
     expect(page.locator(".verdict.failed")).to_be_visible(timeout=PATIENCE)

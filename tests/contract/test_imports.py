@@ -123,13 +123,16 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "runtimes": {"engines.phantom.build"},
     "engines": {"engines.phantom.build", "jobs", "lifeline", "limits", "runtimes"},
     "verdicts": {"engines"},
+    "snapshots": {"engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
-    "local": {"engines", "limits", "runtimes", "timings", "verdicts"},
-    "settings": {"limits", "queue"},
+    "uploads": {"engines", "lifeline", "snapshots", "timelines", "timings"},
+    "local": {"engines", "limits", "runtimes", "timings", "uploads", "verdicts"},
+    "settings": {"limits", "queue", "uploads"},
     "health": {"queue"},
     "answers": {
-        *("engines", "queue", "runtimes", "settings", "timelines", "timings", "verdicts"),
+        *("engines", "queue", "runtimes", "settings", "timelines", "timings", "uploads"),
+        "verdicts",
     },
     "tasks": {"answers", "engines", "queue", "settings"},
     "main": {"answers", "engines", "health", "logs", "queue", "runtimes", "settings", "tasks"},
@@ -139,7 +142,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
 #: memgate/allocator, in reading order
 ALLOCATOR_MODULES = [
     *("sizes", "config", "alloc_conf", "stats", "device", "expandable", "protocol", "pool"),
-    *("events", "segments", "snapshot", "invariants", "caching", "direct", "allocators"),
+    *("events", "segments", "adoption", "ageing", "snapshot", "invariants", "caching"),
+    *("direct", "allocators"),
     *("replay", "vectors", "iterations", "conformance"),
 ]
 

@@ -241,6 +241,21 @@ def test_a_trace_is_uploaded_and_named_by_its_bytes(client: TestClient) -> None:
     assert first.json() == again.json() != other.json()
 
 
+def test_inference_is_another_question_about_a_trace(client: TestClient) -> None:
+    """And none about a job spec, which describes training."""
+    training = client.post("/estimate", files=_upload(b"{}"))
+    false = client.post("/estimate", files=_upload(b"{}", {"gpu": "rtx-3060", "inference": False}))
+    true = client.post("/estimate", files=_upload(b"{}", {"gpu": "rtx-3060", "inference": True}))
+    refused = client.post("/estimate", json=ASKED | {"inference": True})
+    taken = client.post("/estimate", json=ASKED | {"inference": False})
+
+    assert taken.status_code == 202
+    assert training.json() == false.json() != true.json()
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["field"] == "inference"
+    assert "inference is for traces; a job spec describes training" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize(
     "files",
     [

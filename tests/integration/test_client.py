@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from memgate import Client
@@ -36,6 +37,7 @@ JOB = {
     "optimizer": {"name": "Adam"},
 }
 TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
+SNAPSHOT = DATA / "snapshots" / "adam-torch-2.14.pickle.gz"
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +114,26 @@ def test_traces_are_uploaded_and_waiting_ends(client: Client) -> None:
     assert not client.cancel(raised.value.job).state.is_open
 
 
+def test_snapshots_are_uploaded_and_recognised_by_their_content(
+    client: Client, server: str
+) -> None:
+    """In either part of the form; a device is picked in a snapshot only."""
+    request = {"request": json.dumps({"gpu": "t4"})}
+    misnamed = {"trace": ("trace.json", SNAPSHOT.read_bytes())}
+    answer = httpx2.post(
+        f"{server}/estimate", data=request, files=misnamed, headers={"Prefer": "wait=30"}
+    )
+    nothing = httpx2.post(f"{server}/estimate", data=request, files={"other": ("x", b"x")})
+
+    assert client.estimate(SNAPSHOT, "t4", device=0).engine == "snapshot"
+    assert (answer.status_code, answer.json()["engine"]) == (200, "snapshot")
+    assert (nothing.status_code, "'trace' or 'snapshot'" in nothing.text) == (422, True)
+    with pytest.raises(InputError, match="only a memory snapshot has several"):
+        client.estimate(TRACE, "t4", device=0)
+    with pytest.raises(InputError, match="opcode STACK_GLOBAL"):
+        client.estimate(b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "t4")
+
+
 @pytest.mark.parametrize(
     ("command", "want_status"),
     [
@@ -119,10 +141,11 @@ def test_traces_are_uploaded_and_waiting_ends(client: Client) -> None:
         (["estimate", "LARGE", "--gpu", "rtx-4060"], 3),
         (["estimate", "JOB", "--gpu", "gtx"], 2),
         (["analyze", str(TRACE), "--gpu", "rtx-3060"], 0),
+        (["analyze", str(SNAPSHOT), "--gpu", "rtx-3060", "--device", "0"], 0),
         (["max-batch", "JOB", "--gpu", "rtx-4060"], 0),
         (["fit", "JOB"], 0),
     ],
-    ids=["admit", "reject", "no-gpu", "trace", "max-batch", "fit"],
+    ids=["admit", "reject", "no-gpu", "trace", "snapshot", "max-batch", "fit"],
 )
 def test_the_command_line_says_the_same_with_a_server(
     run: Any, server: str, tmp_path: Path, command: list[str], want_status: int

@@ -38,7 +38,10 @@ from memgate_worker.queue.history import read_history
 from memgate_worker.queue.queues import Speed, enqueue
 from memgate_worker.queue.store import JobStore
 from memgate_worker.tasks import JobRunner, use_job_runner
+from tests.conftest import DATA
 from tests.integration.queue_place import Place, Stub, answer_alone, make_work
+
+TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
 
 MakePlace = Callable[..., Place]
 
@@ -457,6 +460,33 @@ def test_a_timeline_that_expired_is_no_longer_counted(place: Place) -> None:
 
     assert place.store.load_timeline("a") is None
     assert int(place.redis.get("memgate:timelines:total")) == 0
+
+
+def test_a_trace_that_kills_its_process_fails_its_job_once(place: Place) -> None:
+    """The caller's fault: remembered and not tried again; the worker goes on."""
+    place.announce()
+    lists = b",".join([b"[]"] * 10_000_000)
+    bomb = b'{"traceEvents":[],"memgate":{"a":[' + lists + b"]}}"
+    works = [
+        Work(
+            kind=WorkKind.ESTIMATE,
+            trace=place.store.save_trace(trace),
+            gpu=GpuRequest(name="rtx-3060"),
+        )
+        for trace in (bomb, TRACE.read_bytes())
+    ]
+    ids = [place.client.submit(work).id for work in works]
+    _work_with_engines(place)
+    again = place.client.submit(works[0])
+    _work_with_engines(place)
+
+    failed, answered = map(place.client.read, ids)
+    assert failed.error is not None
+    assert (failed.error.code, failed.error.fault) == ("UPLOAD_LIMIT_EXCEEDED", Fault.CALLER)
+    assert (again.state, failed.attempts) == (JobState.FAILED, 1)
+    assert answered.estimate is not None
+    assert answered.estimate.decision is Decision.ADMIT
+    assert place.store.load_view(answered.id) is not None
 
 
 def test_traces_expire(make_place: MakePlace) -> None:

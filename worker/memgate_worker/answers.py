@@ -24,7 +24,6 @@ from memgate.report import Estimate, Fit, Reason
 from memgate.run_key import EngineIdentity, RunKey
 from memgate.views import TimelineView, view_timeline
 from memgate_worker.engines.identity import identify_engine
-from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.queue.store import JobStore
@@ -32,6 +31,8 @@ from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.timelines import pack, unpack
 from memgate_worker.timings import time_estimate
+from memgate_worker.uploads.client import judge_upload
+from memgate_worker.uploads.question import UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 
@@ -84,15 +85,34 @@ class EngineAnswerer:
         return self._estimate(work)
 
     def _estimate(self, work: Work) -> WorkAnswer:
+        if work.job is None:
+            return self._judge_upload(work)
         target = work.target
         said, traced, needs = time_estimate(partial(self._trace, work, target.gpu), target)
-        has_smaller = said.decision is Decision.REJECT and work.job is not None
         oom_event = said.oom.event if said.oom else None
         return WorkAnswer(
             result=said,
             view=view_timeline(traced.timeline, needs.ample, oom_event=oom_event),
-            wants_advice=has_smaller and self._settings.advice_seconds > 0,
+            wants_advice=said.decision is Decision.REJECT and self._settings.advice_seconds > 0,
         )
+
+    def _judge_upload(self, work: Work) -> WorkAnswer:
+        assert work.trace is not None
+        data = self._store.load_trace(work.trace)
+        if data is None:
+            raise TraceExpiredError(
+                "the uploaded trace is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
+            )
+        question = UploadQuestion(
+            target=work.target,
+            alloc_conf=work.allocator,
+            device=work.device,
+            inference=work.inference,
+            max_bytes=self._settings.max_trace_bytes,
+            max_seconds=self._settings.upload_timeout_seconds,
+        )
+        judged = judge_upload(io.BytesIO(data), question)
+        return WorkAnswer(result=judged.estimate, view=judged.view)
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
         """Add the batch that would be admitted to a rejection; None if none was found in time.
@@ -145,8 +165,7 @@ class EngineAnswerer:
         return self._trace(work.model_copy(update={"job": job}), gpu)
 
     def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
-        if work.job is None:
-            return self._analyze(work, gpu)
+        assert work.job is not None
         runtime = find_runtime(work.job.runtime)
         made_by = identify_engine(runtime)
         key = RunKey.of(work.job, gpu, engine=work.engine, made_by=made_by)
@@ -174,17 +193,3 @@ class EngineAnswerer:
 
     def _run(self, job: JobSpec, gpu: GpuSpec, engine: Engine) -> TracedJob:
         return engine.trace(job, gpu, limits=self._settings.run_limits)
-
-    def _analyze(self, work: Work, gpu: GpuSpec) -> TracedJob:
-        assert work.trace is not None
-        data = self._store.load_trace(work.trace)
-        if data is None:
-            raise TraceExpiredError(
-                "the uploaded trace is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
-            )
-        return analyze_trace(
-            io.BytesIO(data),
-            gpu,
-            alloc_conf=work.allocator,
-            max_bytes=self._settings.max_trace_bytes,
-        )

@@ -1,4 +1,4 @@
-"""Answers without a queue: a job, a script or a trace -> what memgate says about it.
+"""Answers without a queue: a job, a script, a trace, a snapshot -> what memgate says about it.
 
 The worker's one door for the command line and for ``memgate.estimate``: nothing outside this
 package imports its engines. No rq, no Redis, no torch: engines run jobs in separate processes
@@ -20,7 +20,6 @@ from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
 from memgate_worker.engines.phantom.engine import PhantomEngine
-from memgate_worker.engines.profile.analysis import analyze_trace
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
@@ -28,6 +27,8 @@ from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.uploads.client import judge_upload
+from memgate_worker.uploads.question import UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
     "close_engines",
     "estimate_script",
     "estimate_spec",
-    "estimate_trace",
+    "estimate_upload",
     "find_largest_batch",
     "fit_spec",
     "profile_script",
@@ -116,19 +117,46 @@ def estimate_script(
     return _answer(time_estimate(trace, target))
 
 
-def estimate_trace(
-    stream: BinaryIO, target: GpuTarget, *, alloc_conf: str = "", without: Iterable[str] = ()
+def estimate_upload(
+    stream: BinaryIO,
+    target: GpuTarget,
+    *,
+    alloc_conf: str = "",
+    without: Iterable[str] = (),
+    device: int | None = None,
+    inference: bool = False,
 ) -> LocalAnswer:
-    """Say whether the job of a profiler trace fits; nothing is run.
+    """Say whether the job of a profiler trace or a memory snapshot fits; nothing is run.
 
-    ``without`` names rules of the orchestration that are left out.
+    It is read in a process with limits, as a server reads it: people pass such files on.
+
+    Args:
+        stream: the trace or the snapshot.
+        target: the GPU.
+        alloc_conf: a ``PYTORCH_ALLOC_CONF`` string; takes the place of a snapshot's own.
+        without: names of rules of the orchestration that are left out, for a trace.
+        device: one of those in a snapshot.
+        inference: the question about a trace is about inference, and not about training.
 
     Raises:
-        InputError: if it is not a trace, or lacks something.
+        InputError: if it is neither, lacks something, or takes too much time or memory.
         UnsupportedTraceError: if it is of a kind that is not analysed.
     """
-    trace = partial(analyze_trace, stream, target.gpu, alloc_conf=alloc_conf, without=without)
-    return _answer(time_estimate(trace, target))
+    question = UploadQuestion(
+        target=target,
+        alloc_conf=alloc_conf,
+        without=tuple(without),
+        device=device,
+        inference=inference,
+        wants_run=True,
+    )
+    judged = judge_upload(stream, question)
+    assert judged.run is not None
+    return LocalAnswer(
+        estimate=judged.estimate,
+        timeline=judged.run.timeline,
+        alloc_conf=judged.run.alloc_conf,
+    )
 
 
 def fit_spec(

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from memgate.units import GIB, MIB
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.uploads.question import DEFAULT_SECONDS
 
 
 class WorkerSettings(QueueSettings):
@@ -32,6 +33,10 @@ class WorkerSettings(QueueSettings):
 
     max_trace_bytes: Annotated[int, Field(ge=MIB)] = GIB
     """The longest uploaded trace, uncompressed; ``MEMGATE_MAX_TRACE_BYTES``."""
+
+    upload_timeout_seconds: Annotated[float, Field(ge=1)] = DEFAULT_SECONDS
+    """The most processor time that reading and judging an uploaded trace may take;
+    ``MEMGATE_UPLOAD_TIMEOUT_SECONDS``."""
 
     advice_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long to look for a batch size that fits when a job is rejected;

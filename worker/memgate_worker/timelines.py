@@ -1,4 +1,4 @@
-"""TracedJob <-> bytes in the store, so that one run answers many questions.
+"""TracedJob <-> bytes, in the store, so that one run answers many questions, or between processes.
 
 A stored record names its run. One that cannot be read, or is of another run, counts as absent: the
 job is run again, and the new record replaces it.
@@ -27,8 +27,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 def pack(key: RunKey, traced: TracedJob) -> bytes:
     """Turn the run of a key into bytes."""
-    encoded = msgspec.Raw(msgspec.json.encode(traced, enc_hook=_to_plain))
-    record = _Record(run=key.digest(), traced=encoded)
+    record = _Record(run=key.digest(), traced=msgspec.Raw(encode_run(traced)))
     return zlib.compress(msgspec.json.encode(record), _COMPRESSION)
 
 
@@ -38,9 +37,23 @@ def unpack(key: RunKey, packed: bytes) -> TracedJob | None:
         record = msgspec.json.decode(zlib.decompress(packed), type=_Record)
         if record.run != key.digest():
             return None
-        return msgspec.json.decode(record.traced, type=TracedJob, dec_hook=_from_plain)
+        return decode_run(record.traced)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def encode_run(traced: TracedJob) -> bytes:
+    """Turn a run into JSON."""
+    return msgspec.json.encode(traced, enc_hook=_to_plain)
+
+
+def decode_run(encoded: bytes | msgspec.Raw) -> TracedJob:
+    """Turn JSON back into a run.
+
+    Raises:
+        msgspec.DecodeError: if it is anything else.
+    """
+    return msgspec.json.decode(encoded, type=TracedJob, dec_hook=_from_plain)
 
 
 def _to_plain(value: Any) -> Any:

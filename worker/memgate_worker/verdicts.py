@@ -15,6 +15,7 @@ from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsErr
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
+from memgate.measured import doubt_reserved, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
@@ -31,7 +32,8 @@ def estimate_run(
     traced: TracedJob, target: GpuTarget, needs: MemoryNeeds | None = None
 ) -> Estimate:
     """Say whether a job that was run fits on a GPU; ``needs`` as ``find_needs`` returns them."""
-    return estimate_timeline(
+    peaks = traced.peaks
+    said = estimate_timeline(
         traced.timeline,
         target,
         alloc_conf=traced.alloc_conf,
@@ -39,10 +41,11 @@ def estimate_run(
         runtime=traced.runtime,
         versions=traced.versions,
         notes=traced.notes,
-        doubts=traced.doubts,
+        doubts=(*traced.doubts, *(doubt_reserved(peaks, target) if peaks else ())),
         architectures=traced.architectures,
         needs=needs,
     )
+    return quote_peaks(said, peaks) if peaks else said
 
 
 def find_needs(traced: TracedJob) -> MemoryNeeds:

@@ -57,7 +57,7 @@ _ALL = (
         extra="service,up",
     ),
     Command(name="estimate", summary="Will this job fit on that GPU?"),
-    Command(name="analyze", summary="Would the job of this CPU trace fit on that GPU?"),
+    Command(name="analyze", summary="Would the job of this file fit on that GPU?"),
     Command(name="max-batch", summary="What is the largest batch that is admitted?"),
     Command(name="fit", summary="On which GPUs does this job fit?"),
     Command(

@@ -31,6 +31,7 @@ _CATEGORIES: Mapping[Category, tuple[str, str]] = {
     Category.BATCH: ("batch", "#006B4E"),
     Category.ACTIVATIONS: ("activations", "#8FD0F5"),
     Category.TEMPORARY: ("temporary", "#F0E442"),
+    Category.OTHER: ("other", "#9A86C2"),
 }
 _ALLOCATED_COLOUR = "#E69F00"
 _RESERVED_COLOUR = "#1a1a1a"
@@ -99,6 +100,16 @@ def prepare_picture(path: Path) -> Path:
     return path
 
 
+def replay_to_show(
+    timeline: Timeline, config: AllocatorConfig, target: GpuTarget
+) -> tuple[Replay, bool]:
+    """Return a job's run on a GPU, and whether that has enough memory; if not, as if it had."""
+    run = replay(timeline, config, left_for_segments(target))
+    if run.ooms:
+        return replay(timeline, config, AMPLE_BYTES), False
+    return run, True
+
+
 def plot_timeline(
     timeline: Timeline, config: AllocatorConfig, target: GpuTarget, *, title: str, path: Path
 ) -> None:
@@ -108,16 +119,14 @@ def plot_timeline(
         InputError: if the file cannot be written as asked.
         MissingExtraError: if matplotlib is missing.
     """
-    capacity = left_for_segments(target)
-    run = replay(timeline, config, capacity)
+    run, is_enough = replay_to_show(timeline, config, target)
     notes = [title, f"on {target.gpu.name}"]
-    if run.ooms:
-        run = replay(timeline, config, AMPLE_BYTES)
+    if not is_enough:
         notes.append("which has too little memory: shown as if it had enough")
     plot_replay(
         run,
         title=", ".join(notes),
-        capacity_bytes=capacity,
+        capacity_bytes=left_for_segments(target),
         path=path,
         timeline=timeline,
     )

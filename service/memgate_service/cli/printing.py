@@ -42,7 +42,8 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
-    console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
+    if answer.fits_on or answer.decision is not Decision.UNCERTAIN:
+        console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
     _print_page(console, answer.page, server)
     with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")

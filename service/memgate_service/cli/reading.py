@@ -24,8 +24,9 @@ def read_spec(path: Path) -> JobSpec:
     """
     with _naming(path):
         content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
-        if find_file_kind(content[:HEAD_BYTES]) is FileKind.TRACE:
-            raise InputError(f"this is a profiler trace: memgate analyze {path} --gpu GPU")
+        kind = find_file_kind(content[:HEAD_BYTES])
+        if kind is not FileKind.JOB_SPEC:
+            raise InputError(f"this is a {kind}: memgate analyze {path} --gpu GPU")
         spec = read_job_bytes(content)
     check_supported(spec)
     return spec

@@ -11,6 +11,7 @@ from memgate.decision import Decision
 from memgate.explanation import Sizes, explain
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.layers import Layer
+from memgate.measured import MEASURED
 from memgate.report import Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
@@ -198,7 +199,7 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
     else:
         sizes = Sizes(said.needs_bytes, said.least_bytes, gpu.memory_bytes)
         decision, doubts = decide_by_sizes(sizes), []
-        if decision is Decision.ADMIT and _is_doubted(said):
+        if decision is Decision.ADMIT and _is_doubted(said, gpu):
             decision, doubts = Decision.UNCERTAIN, said.explanation.why
         why = explain(decision, gpu.name, sizes, why=doubts).text
     return GpuCell(
@@ -211,8 +212,13 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
     )
 
 
-def _is_doubted(said: Estimate) -> bool:
-    """Return whether the run or trace is in doubt: then the job is admitted nowhere."""
+def _is_doubted(said: Estimate, gpu: GpuSpec) -> bool:
+    """Return whether the run or trace is in doubt: then the job is admitted nowhere.
+
+    What was measured on a GPU is in doubt where only its replay fits.
+    """
+    if said.engine == MEASURED and gpu.name not in said.fits_on:
+        return True
     sizes = Sizes(said.needs_bytes, said.least_bytes, said.available_bytes)
     return decide_by_sizes(sizes) is Decision.ADMIT and said.decision is not Decision.ADMIT
 

@@ -56,6 +56,7 @@ CATEGORIES = {
     "batch": "batch",
     "activations": "activations",
     "temporary": "temporary",
+    "other": "other",
     "fragmentation": "fragmentation",
     "context": "CUDA context",
 }

@@ -111,13 +111,19 @@ def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) ->
         content[MULTIPART] = {
             "schema": {
                 "type": "object",
-                "required": ["request", "trace"],
+                "required": ["request"],
                 "properties": {
                     "request": _reference(upload),
                     "trace": {
                         "type": "string",
                         "format": "binary",
                         "description": "What torch.profiler exported, .json or .json.gz.",
+                    },
+                    "snapshot": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "What torch.cuda.memory._dump_snapshot wrote, plain or"
+                        " gzip; send this or a trace.",
                     },
                 },
             },

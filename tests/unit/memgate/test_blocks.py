@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memgate.blocks import BlockProblem, BlockSet, MemoryBlock, pair_blocks
+from memgate.blocks import BlockProblem, BlockSet, MemoryBlock, find_live_sizes, pair_blocks
 from memgate.trace import MemoryEvent, Trace
 
 
@@ -64,3 +64,15 @@ def test_nothing_asked_for_is_no_block() -> None:
 
     assert found.blocks == (MemoryBlock(0, 100, 1, 3, 1),)
     assert found.diagnostics == {BlockProblem.NO_BYTES: 1}
+
+
+def test_live_sizes_are_those_between_allocation_and_free() -> None:
+    """At the moment itself a block is not there; moments may come in any order."""
+    blocks = [
+        MemoryBlock(0, 100, 1, 5, 1),
+        MemoryBlock(1, 30, 2, None, 1),
+        MemoryBlock(2, 7, 4, 6, 1),
+    ]
+
+    assert find_live_sizes(blocks, [5.5, 1, 2, 3, 5]) == [[30, 7], [], [100], [100, 30], [30, 7]]
+    assert find_live_sizes(blocks, []) == []

@@ -8,7 +8,7 @@ from memgate.blocks import BlockProblem, pair_blocks
 from memgate.doubts import MAX_SHARE, count_problems, find_doubts, tell_diagnostics
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.links import LinkProblem
-from memgate.pipeline import estimate_timeline, make_timeline
+from memgate.pipeline import analyze, estimate_timeline
 from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from tests.builders import TINY_TRACES, read_tiny_trace
@@ -52,7 +52,7 @@ def test_a_little_is_told_and_no_doubt() -> None:
 @pytest.mark.parametrize("name", TINY_TRACES)
 def test_a_whole_trace_has_nothing_to_tell(name: str) -> None:
     """Every block and every call of it is tied."""
-    timeline = make_timeline(read_tiny_trace(name), DeviceTraits(compute_capability=(8, 6)))
+    timeline = analyze(read_tiny_trace(name), DeviceTraits(compute_capability=(8, 6))).timeline
 
     assert tell_diagnostics(timeline) == ""
     assert find_doubts(timeline) == []
@@ -83,7 +83,7 @@ def test_problems_of_blocks_reach_the_timeline() -> None:
     )
     unseen = pair_blocks(blind).diagnostics[BlockProblem.FREE_NOT_SEEN]
 
-    timeline = make_timeline(blind, DeviceTraits(compute_capability=(8, 6)))
+    timeline = analyze(blind, DeviceTraits(compute_capability=(8, 6))).timeline
 
     assert timeline.diagnostics["free_not_seen"] == unseen > 0
     assert timeline.shares["free_not_seen"] > MAX_SHARE

@@ -24,8 +24,19 @@ TRACE = (DATA / "traces/tiny-torch-2.14.json.gz").read_bytes()
         (gzip.decompress(TRACE), FileKind.TRACE),
         (b'{"schemaVersion": 1, "traceEvents": [{"na', FileKind.TRACE),
         (b" " * HEAD_BYTES, FileKind.TRACE),
+        (b"\n[[1, 2], [[3], [4]]]", FileKind.TRACE),
+        (b"<html><body>", FileKind.TRACE),
+        (b"[]", FileKind.JOB_SPEC),
+        (b"\x1f\x8bbroken", FileKind.TRACE),
+        (b"\x80\x04}.", FileKind.SNAPSHOT),
+        (gzip.compress(b"\x80\x02}."), FileKind.SNAPSHOT),
+        (b"\x80\x09}.", FileKind.JOB_SPEC),
     ],
-    ids=["JSON", "YAML", "empty", "broken", "gzip", "plain trace", "broken trace", "too long"],
+    ids=[
+        *("JSON", "YAML", "empty", "broken", "gzip", "plain trace", "broken trace", "too long"),
+        *("memory timeline", "page", "list", "broken gzip"),
+        *("snapshot", "packed snapshot", "no pickle of today"),
+    ],
 )
 def test_a_file_is_recognised_by_its_content(head: bytes, want: FileKind) -> None:
     """Broken files too; what is longer than any spec can only be a trace."""

@@ -31,6 +31,7 @@ JOB = {
     "batch_size": 1,
 }
 TRACE = DATA / "traces/tiny-torch-2.14.json.gz"
+SNAPSHOT = DATA / "snapshots/oom-torch-2.6.pickle.gz"
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,14 @@ def test_a_trace_is_answered_without_a_runtime(tmp_path: Path, is_packed: bool) 
 
     assert (said.decision, said.engine) == ("admit", "profile")
     assert set(said.timings_ms) == {"run", "trace", "replay", "total"}
+
+
+def test_a_memory_snapshot_is_answered_without_a_runtime() -> None:
+    """With the doubts that it comes with."""
+    said = estimate(SNAPSHOT, "h200", device=0)
+
+    assert (said.decision, said.engine) == ("uncertain", "snapshot")
+    assert said.reasons[0].code == "ENDED_IN_OOM"
 
 
 @pytest.mark.parametrize("form", ["spec", "dict", "path", "text path"])
@@ -79,6 +88,11 @@ def test_a_job_may_be_a_spec_a_dict_or_a_file(tmp_path: Path, form: str) -> None
         (("no/where.yaml", "t4"), {}, InputError, "no/where.yaml: No such file"),
         (("train.py", "t4"), {}, InputError, "memgate estimate train.py --gpu GPU"),
         ((TRACE, "t4"), {"engine": "phantom"}, InputError, "is a profiler trace: leave out engine"),
+        ((SNAPSHOT, "t4"), {"runtime": "x"}, InputError, "is a memory snapshot: leave out engine"),
+        ((SNAPSHOT, "t4"), {"device": 4}, InputError, "device 4 is not in the snapshot"),
+        ((JOB, "t4"), {"inference": True}, InputError, "inference is for traces; a job spec"),
+        ((SNAPSHOT, "t4"), {"inference": True}, InputError, "inference is for traces; a snap"),
+        ((TRACE, "t4"), {"device": 0}, InputError, "only a memory snapshot has several"),
         ((TRACE, "t4"), {"runtime": "torch-2.6"}, InputError, "leave out engine and runtime"),
     ],
 )

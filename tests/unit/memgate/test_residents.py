@@ -11,9 +11,10 @@ import pytest
 from memgate.blocks import pair_blocks
 from memgate.errors import TraceFormatError
 from memgate.links import Call, LinkedSet, link_blocks
-from memgate.residents import find_model_bytes
+from memgate.residents import find_residents
 from memgate.timeline import Phase
 from memgate.trace import OpEvent, Trace
+from memgate.weights import find_buffers
 from tests.builders import TINY_TRACES, read_tiny_trace
 
 #: embedding, layer norm, two linear layers: weights and biases, in the order of the model
@@ -21,7 +22,7 @@ TINY_MODEL = (100 * 32, 32, 32, 64 * 32, 64, 100 * 64, 100)
 
 
 def _find(trace: Trace) -> tuple[int, ...]:
-    return find_model_bytes(trace, link_blocks(pair_blocks(trace), trace))
+    return find_residents(trace, link_blocks(pair_blocks(trace), trace)).model
 
 
 @pytest.mark.parametrize("name", TINY_TRACES)
@@ -54,9 +55,8 @@ def test_batch_norm_shows_its_statistics() -> None:
     short = msgspec.structs.replace(norm, begin_us=6, end_us=7, input_dims=dims[:3])
     calls = tuple(Call(op, Phase.FORWARD, 0, "", "", None) for op in (norm, short))
     linked = LinkedSet(calls=calls, blocks=(), diagnostics={})
-    trace = Trace(memory_events=(), ops=(norm,), module_calls=(), annotations=(), notes={})
 
-    assert find_model_bytes(trace, linked) == (32, 0, 8, 0, 0, 8)
+    assert find_buffers(linked) == (32, 0, 8, 0, 0, 8)
 
 
 def test_operators_that_differ_in_a_number_alone_are_no_trouble() -> None:
@@ -68,4 +68,4 @@ def test_operators_that_differ_in_a_number_alone_are_no_trouble() -> None:
     linked = LinkedSet(calls=(), blocks=(), diagnostics={})
     trace = Trace(memory_events=(), ops=twins, module_calls=(), annotations=(), notes={})
 
-    assert find_model_bytes(trace, linked) == (24, 24)
+    assert find_residents(trace, linked).model == (24, 24)

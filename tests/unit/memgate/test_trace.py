@@ -13,9 +13,17 @@ from memgate.errors import (
     InputError,
     TraceFormatError,
     TraceIncompleteError,
-    UnsupportedTraceError,
 )
-from memgate.trace import Annotation, MemoryEvent, ModuleCall, OpEvent, Trace, read_trace
+from memgate.trace import (
+    Annotation,
+    DeviceEvent,
+    MemoryEvent,
+    ModuleCall,
+    OpEvent,
+    Trace,
+    TracedGpu,
+    read_trace,
+)
 from tests.conftest import DATA
 
 MEMORY: dict[str, Any] = {
@@ -60,12 +68,13 @@ OTHERS: list[dict[str, Any]] = [
     {"ph": "M", "name": "process_name", "args": {"name": "python"}},
     {"ph": "X", "cat": "python_function", "name": "train.py(3): main", "ts": 1, "dur": 30},
     {"ph": "s", "cat": "fwdbwd", "id": 3, "ts": 4, "tid": 7},
+    {"ph": "X", "cat": "user_annotation", "name": "never began"},
 ]
 
 
-def _read(*events: dict[str, Any], **options: Any) -> Trace:
-    document = json.dumps({"schemaVersion": 1, "traceEvents": events}).encode()
-    return read_trace(io.BytesIO(document), **options)
+def _read(*events: dict[str, Any], **more: Any) -> Trace:
+    document = json.dumps({"schemaVersion": 1, "traceEvents": events} | more).encode()
+    return read_trace(io.BytesIO(document))
 
 
 def test_four_kinds_of_events_are_kept() -> None:
@@ -99,25 +108,73 @@ def _without(event: dict[str, Any], *fields: str) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name not in fields} | {"args": args}
 
 
+def _on_gpu(**args: Any) -> dict[str, Any]:
+    totals = {"Device Type": 1, "Device Id": 1, "Total Allocated": 640, "Total Reserved": 2048}
+    return MEMORY | {"args": MEMORY["args"] | totals | args}
+
+
+def test_memory_events_of_a_gpu_are_kept_apart() -> None:
+    """With the allocator's own totals, and what the file says of its GPUs."""
+    events = [_on_gpu(), MEMORY, OP, MODULE]
+    gpus = [{"id": 1, "name": "NVIDIA A100", "totalGlobalMem": 4096, "computeMajor": 8}]
+
+    trace = _read(*events, deviceProperties=gpus, distributedInfo={"world_size": 8})
+
+    assert trace.device_events == (DeviceEvent(5.5, 7, 1, 4096, 64, 640, 2048),)
+    assert trace.memory_events == (MemoryEvent(5.5, 7, 4096, 64),)
+    assert trace.devices == (TracedGpu(number=1, name="NVIDIA A100", memory_bytes=4096),)
+    assert trace.world_size == 8
+
+
+def test_what_a_file_says_of_its_gpus_is_forgiven() -> None:
+    """Whatever it is, memory events are all that is needed."""
+    trace = _read(_on_gpu(), OP, deviceProperties=[{"id": "x"}], distributedInfo=[3])
+
+    assert (trace.devices, trace.world_size) == ((), 1)
+
+
+def test_a_trace_of_a_cpu_may_have_looked_at_a_gpu() -> None:
+    """A program that asks what its GPU is, and trains on the CPU, leaves calls of CUDA."""
+    call = OP | {"cat": "cuda_runtime", "name": "cudaGetDeviceCount"}
+
+    trace = _read(MEMORY, OP, MODULE, call, hip_runtime_version=7)
+
+    assert (len(trace.memory_events), trace.device_events) == (1, ())
+
+
+def test_stacks_without_modules_are_stacks() -> None:
+    """The flag was set, whatever the program calls."""
+    function = MODULE | {"name": "train.py(3): main"}
+
+    assert _read(MEMORY, OP, function).missing_flags == ()
+
+
 @pytest.mark.parametrize(
     ("events", "want_error", "want_message"),
     [
-        ([OP, MODULE], TraceIncompleteError, "recorded without profile_memory=True"),
-        ([MEMORY, MODULE], TraceIncompleteError, "recorded without ProfilerActivity.CPU"),
-        ([MEMORY, OP], TraceIncompleteError, "recorded without with_stack=True"),
+        ([OP, MODULE], TraceIncompleteError, "recorded without profile_memory=True (no memory"),
+        ([MEMORY, MODULE], TraceIncompleteError, "without activities=[ProfilerActivity.CPU] (no"),
         (
-            [MEMORY, _without(OP, "Input Dims"), MODULE],
+            [_without(OP, "Input Dims")],
             TraceIncompleteError,
-            "recorded without record_shapes=True; record it with torch.profiler.profile(",
+            "the trace was recorded without profile_memory=True (no memory is seen),"
+            " with_stack=True (what belongs to which layer is not known),"
+            " record_shapes=True (the sizes of parameters and of inputs are not known);"
+            " record it with torch.profiler.profile(",
         ),
-        ([_without(MEMORY, "Addr")], TraceFormatError, "lacks 'ts', 'Addr' or 'Bytes'"),
+        ([_without(MEMORY, "ts"), OP], TraceFormatError, "lacks 'ts', 'Addr' or 'Bytes'"),
         ([MEMORY, OP | {"args": {"Input Dims": 5}}], TraceFormatError, "'Input Dims' of an oper"),
         ([MEMORY | {"ts": "noon"}], TraceFormatError, "Expected `float | null`, got `str`"),
-        ([MEMORY, OP | {"cat": "kernel"}], UnsupportedTraceError, "was recorded on a GPU"),
         (
-            [MEMORY | {"args": MEMORY["args"] | {"Device Type": 1}}],
-            UnsupportedTraceError,
-            "memgate needs one of the same job on a CPU",
+            [_on_gpu(Addr=None), MEMORY, OP],
+            TraceFormatError,
+            "of a GPU lacks 'ts', 'Addr', 'Bytes', 'To",
+        ),
+        ([_on_gpu(Bytes=2**60), OP], TraceFormatError, "of a GPU has 1152921504606846976 bytes"),
+        (
+            [_on_gpu(**{"Total Allocated": -1}), OP],
+            TraceFormatError,
+            "has 64 bytes, and (-1, 2048) in all",
         ),
     ],
 )
@@ -129,6 +186,22 @@ def test_a_trace_that_cannot_be_used_is_refused_with_the_next_step(
         _read(*events)
 
     assert want_message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("events", "want_missing"),
+    [
+        ([MEMORY, OP, MODULE], ()),
+        ([MEMORY, OP], ("with_stack=True",)),
+        ([MEMORY, _without(OP, "Input Dims"), MODULE], ("record_shapes=True",)),
+        ([MEMORY, _without(OP, "Input Dims")], ("with_stack=True", "record_shapes=True")),
+    ],
+)
+def test_a_trace_without_stacks_or_shapes_is_read(
+    events: list[dict[str, Any]], want_missing: tuple[str, ...]
+) -> None:
+    """It says what it lacks, so that nobody admits a job upon it in silence."""
+    assert _read(*events).missing_flags == want_missing
 
 
 @pytest.mark.parametrize(
@@ -159,3 +232,46 @@ def test_a_trace_that_is_too_large_is_refused_before_it_is_read(pack: Any) -> No
     """A small file may unpack to a very large one."""
     with pytest.raises(TraceFormatError, match="larger than 1000 bytes unpacked"):
         read_trace(io.BytesIO(pack(b" " * 10_000_000)), max_bytes=1000)
+
+
+def test_tiny_events_are_refused_before_they_become_objects() -> None:
+    """Each takes fifty times as much memory as its three bytes."""
+    data = b'{"traceEvents":[' + b",".join([b"{}"] * 150_000) + b"]}"
+
+    with pytest.raises(TraceFormatError, match="150,001 objects in 439"):
+        read_trace(io.BytesIO(data))
+
+
+def test_a_file_that_unpacks_to_far_more_than_a_trace_is_refused() -> None:
+    """Whatever is in it, before it is unpacked as a whole."""
+    packed = gzip.compress(b" " * 30_000_000)
+
+    with pytest.raises(TraceFormatError, match="unpacks to more than 200 times its size"):
+        read_trace(io.BytesIO(packed))
+
+
+def test_the_unpacked_size_is_told_before_anything_is_decoded() -> None:
+    """A process sets its memory limit by it."""
+    told: list[int] = []
+
+    with pytest.raises(TraceFormatError):
+        read_trace(io.BytesIO(gzip.compress(b"not JSON")), on_unpacked=told.append)
+    assert told == [8]
+
+
+@pytest.mark.parametrize("types", ["float", [1], {}])
+def test_types_of_inputs_are_names(types: object) -> None:
+    """They are decoded once for all operators that have the same."""
+    op = OP | {"args": {"Input type": types}}
+
+    with pytest.raises(
+        TraceFormatError, match="'Input type' of an operator is not a list of names"
+    ):
+        _read(MEMORY, op)
+
+
+def test_types_of_inputs_may_be_null() -> None:
+    """Then there are none."""
+    trace = _read(MEMORY, OP | {"args": {"Input type": None}})
+
+    assert trace.ops[0].input_types == ()

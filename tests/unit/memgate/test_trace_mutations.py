@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memgate.errors import InputError
-from memgate.pipeline import make_timeline
+from memgate.pipeline import analyze
 from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import read_trace
@@ -72,7 +72,7 @@ def test_a_broken_trace_is_an_input_error_or_an_answer(
 
     try:
         trace = read_trace(io.BytesIO(data))
-        timeline = make_timeline(trace, DeviceTraits(compute_capability=(8, 0)))
+        timeline = analyze(trace, DeviceTraits(compute_capability=(8, 0))).timeline
     except InputError:
         return
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import OnOom, replay
-from memgate.pipeline import make_timeline
+from memgate.pipeline import analyze
 from memgate.rules import DeviceTraits
 from memgate.timeline import Alloc, Category, EmptyCache, Free, Label, Timeline
 from memgate.views import thin_view, view_timeline
@@ -61,7 +61,7 @@ def test_without_labels_there_are_curves_only() -> None:
 @pytest.mark.parametrize("name", TINY_TRACES)
 def test_thinning_keeps_the_peaks(name: str) -> None:
     """Of both curves; categories add up at every event that is shown."""
-    timeline = make_timeline(read_tiny_trace(name), DeviceTraits(compute_capability=(8, 6)))
+    timeline = analyze(read_tiny_trace(name), DeviceTraits(compute_capability=(8, 6))).timeline
     run = replay(timeline, AllocatorConfig(), AMPLE)
 
     view = view_timeline(timeline, run, max_points=20)

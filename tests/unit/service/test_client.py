@@ -163,6 +163,32 @@ def test_a_trace_is_uploaded(call: Any, tmp_path: Path, given: Any) -> None:
     assert asked.headers["content-type"].startswith("multipart/form-data")
     assert b'{"gpu": "t4", "allocator": "x:1"}' in asked.content
     assert TRACE in asked.content
+    assert b'name="trace"' in asked.content
+
+
+def test_inference_is_asked_about_a_trace_alone(call: Any) -> None:
+    """A job spec describes training."""
+    server = Server((200, ESTIMATE))
+
+    call(server, "estimate", TRACE, "t4", inference=True)
+
+    (asked,) = server.asked
+    assert b'{"gpu": "t4", "allocator": "", "inference": true}' in asked.content
+    with pytest.raises(InputError, match="inference is for traces"):
+        call(server, "estimate", JOB, "t4", inference=True)
+
+
+def test_a_memory_snapshot_is_uploaded_as_one(call: Any, tmp_path: Path) -> None:
+    """In a part of its own, with the device that is meant."""
+    path = tmp_path / "snapshot"
+    path.write_bytes(b"\x80\x04}.")
+    server = Server((200, ESTIMATE))
+
+    call(server, "estimate", path, "t4", device=1)
+
+    (asked,) = server.asked
+    assert b'{"gpu": "t4", "allocator": "", "device": 1}' in asked.content
+    assert b'name="snapshot"' in asked.content
 
 
 def test_a_file_may_hold_a_job_spec(call: Any, tmp_path: Path) -> None:
@@ -359,6 +385,8 @@ def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> Non
     ask: Callable[..., Any] = calls.ask_estimate
     with pytest.raises(InputError, match="No such file"):
         ask(tmp_path / "none.json", "t4", engine="auto", allocator="")
+    with pytest.raises(InputError, match="only a memory snapshot has several"):
+        ask(JOB, "t4", engine="auto", allocator="", device=0)
     with pytest.raises(InputError, match="allocator is for traces"):
         ask(JOB, "t4", engine="auto", allocator="x:1")
 

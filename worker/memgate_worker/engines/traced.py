@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memgate.measured import Peaks
 from memgate.report import Reason
 from memgate.timeline import Timeline
 
@@ -26,5 +27,7 @@ class TracedJob:
     doubts: tuple[Reason, ...] = ()
     #: of GPUs that its PyTorch was built for, such as ``sm_80``; empty if not known
     architectures: tuple[str, ...] = ()
+    #: what the file itself says, if it was recorded on a real GPU
+    peaks: Peaks | None = None
     #: from the question to the answer
     seconds: float

@@ -23,7 +23,7 @@ SETTINGS = frozenset(
     listen_fd max_attempts max_body_bytes max_jobs max_queued max_timelines_bytes
     max_trace_bytes max_upload_bytes max_viewers max_wait_seconds max_waiting port public_url
     queues rate_limit redis_url result_ttl_seconds right_size serve tls_certificate tls_key
-    trace_ttl_seconds
+    trace_ttl_seconds upload_timeout_seconds
     """.split()  # noqa: SIM905  a list of names, not of strings
 )
 

@@ -1,4 +1,4 @@
-"""``memgate analyze``: a profiler trace, on a GPU it has never seen."""
+"""``memgate analyze``: a profiler trace or a memory snapshot, on a GPU it has never seen."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from memgate.mistakes import unknown_name
 from memgate.report import Estimate
 from memgate.rules import RULES
 from memgate.units import format_size
-from memgate_service.cli.commands.options import ApiKey, AsJson, Gpu, Picture, Server
+from memgate_service.cli.commands.options import ApiKey, AsJson, CurveFile, Gpu, Picture, Server
+from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import print_estimate, show_estimate
 from memgate_service.cli.reading import open_trace, read_gpu
 from memgate_service.cli.remote import connect, refuse
-from memgate_worker.local import LocalAnswer, estimate_trace
+from memgate_worker.local import LocalAnswer, estimate_upload
 
 #: of the tree of layers: deeper and smaller ones are left out
 _MAX_DEPTH = 4
@@ -36,40 +37,66 @@ _MIN_SHARE = 0.01
 
 def analyze_command(
     path: Annotated[
-        Path, typer.Argument(metavar="TRACE", help="Trace of torch.profiler, .json or .json.gz.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="Trace of torch.profiler, or memory snapshot of PyTorch; plain or gzip.",
+        ),
     ],
     gpu: Gpu,
     allocator: Annotated[str, typer.Option(help="A PYTORCH_ALLOC_CONF string.")] = "",
     without: Annotated[
         list[str] | None, typer.Option(metavar="RULE", help="A rule to leave out; repeatable.")
     ] = None,
+    device: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of a snapshot of several; otherwise the worst decides."),
+    ] = None,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="The job of a trace does not train.")
+    ] = False,
     plot: Picture = None,
+    curve: CurveFile = None,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Would the job of this CPU trace fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
+    """Would the job of this file fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
-    The trace runs no code: it is what torch.profiler saw of a training job on a CPU, with memory,
-    stacks and shapes. A server (--server) is sent the file.
+    No code is run. A trace is what torch.profiler saw of a training job, on a CPU or on a GPU, with
+    profile_memory=True. A snapshot is what torch.cuda.memory._dump_snapshot wrote on a GPU; it is
+    read with the allocator's settings in it unless --allocator gives others. A trace of a forward
+    pass alone is admitted only with --inference. A server (--server) is sent the file.
 
     Example: memgate analyze trace.json.gz --gpu rtx-3060
     """
     if server:
-        refuse(server, without=bool(without), plot=plot is not None)
+        refuse(server, without=bool(without), plot=plot is not None, curve=curve is not None)
         with open_trace(path) as stream, connect(server, api_key, silent=as_json) as client:
             trace = stream.read()
-            answer: Estimate = client.estimate(trace, read_gpu(gpu), allocator=allocator)
+            answer: Estimate = client.estimate(
+                trace, read_gpu(gpu), allocator=allocator, device=device, inference=inference
+            )
         show_estimate(answer, as_json=as_json, server=server)
     else:
         _check_rules(without or [])
         picture = prepare_picture(plot) if plot is not None else None
+        data = prepare_curve(curve) if curve is not None else None
         target = parse_gpu(read_gpu(gpu))
         with open_trace(path) as stream:
-            found = estimate_trace(stream, target, alloc_conf=allocator, without=without or [])
+            found = estimate_upload(
+                stream,
+                target,
+                alloc_conf=allocator,
+                without=without or [],
+                device=device,
+                inference=inference,
+            )
+        config = parse_alloc_conf(found.alloc_conf)
         if picture is not None:
-            config = parse_alloc_conf(allocator)
             plot_timeline(found.timeline, config, target, title=path.name, path=picture)
+        if data is not None:
+            write_timeline_curve(found.timeline, config, target, path=data)
         answer = found.estimate
         _show(found, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
@@ -95,6 +122,8 @@ def _show(found: LocalAnswer, *, as_json: bool) -> None:
     print_estimate(found.estimate)
     if unexplained := tell_diagnostics(timeline):
         Console(highlight=False).print(f"not explained: {unexplained}")
+    if not layers.children:  # a snapshot names none
+        return
     tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")
     _grow(tree, layers, layers.size_bytes * _MIN_SHARE, _MAX_DEPTH)
     Console(highlight=False).print(tree)

@@ -17,6 +17,7 @@ from memgate_service.cli.commands.options import (
     ApiKey,
     Arguments,
     AsJson,
+    CurveFile,
     EngineChoice,
     Gpu,
     HostMemory,
@@ -25,6 +26,7 @@ from memgate_service.cli.commands.options import (
     Server,
     Timeout,
 )
+from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import show_estimate
@@ -59,6 +61,7 @@ def estimate_command(
     timeout: Timeout = DEFAULT_LIMITS.seconds,
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
+    curve: CurveFile = None,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -74,13 +77,15 @@ def estimate_command(
     """
     named = engine_name(engine)
     if server:
-        refuse(server, **{"a script": _is_script(job), "plot": plot is not None})
+        given = {"plot": plot is not None, "curve": curve is not None}
+        refuse(server, **{"a script": _is_script(job)}, **given)
         spec = with_runtime(read_spec(job), runtime)
         with connect(server, api_key, silent=as_json) as client:
             answer: Estimate = client.estimate(spec, read_gpu(gpu), engine=named, wait=timeout)
     else:
         target = parse_gpu(read_gpu(gpu))
         picture = prepare_picture(plot) if plot is not None else None
+        data = prepare_curve(curve) if curve is not None else None
         limits = RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB))
         if _is_script(job):
             script = Script(path=job, arguments=arguments or [], num_steps=steps)
@@ -89,9 +94,11 @@ def estimate_command(
             _refuse_arguments(job, arguments or [])
             spec = read_spec(job)
             found = estimate_spec(spec, target, engine=named, runtime=runtime, limits=limits)
+        config = parse_alloc_conf(found.alloc_conf)
         if picture is not None:
-            config = parse_alloc_conf(found.alloc_conf)
             plot_timeline(found.timeline, config, target, title=job.name, path=picture)
+        if data is not None:
+            write_timeline_curve(found.timeline, config, target, path=data)
         answer = found.estimate
     show_estimate(answer, as_json=as_json, server=server or "")
     raise typer.Exit(EXIT_STATUS[answer.decision])

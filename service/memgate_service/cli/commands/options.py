@@ -31,6 +31,10 @@ Arguments = Annotated[
 Picture = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw memory over time (png, svg or pdf).")
 ]
+CurveFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write memory over time as data (csv or json); a new file."),
+]
 EngineChoice = Annotated[str, typer.Option(help="auto, phantom or profile.")]
 Server = Annotated[
     str | None,

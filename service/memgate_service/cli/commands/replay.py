@@ -21,13 +21,17 @@ from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
 from memgate.allocator.replay import Replay
 from memgate.allocator.vectors import Vector, read_vectors
+from memgate.curves import make_curve
 from memgate.errors import (
     AllocatorConfigError,
     InputError,
     TimelineError,
     UnsupportedAllocatorError,
 )
+from memgate.timeline import Timeline
 from memgate.units import clip, format_size
+from memgate_service.cli.commands.options import CurveFile
+from memgate_service.cli.curves import prepare_curve, write_curve
 from memgate_service.cli.plots import name_picture, plot_replay
 
 #: mismatches shown to a person; ``--json`` gives all
@@ -74,6 +78,7 @@ def replay_command(
             help="Draw reserved and allocated memory of one record: --record, or the first.",
         ),
     ] = None,
+    curve: CurveFile = None,
     allocator: Annotated[
         str,
         typer.Option(
@@ -92,10 +97,13 @@ def replay_command(
 
     Example: memgate replay recordings.jsonl.gz --plot picture.png
     """
+    data = prepare_curve(curve) if curve is not None else None
     summary = _replay_file(vectors, record, allocator, silent=as_json)
     if plot is not None:
         plot = name_picture(plot)
         _plot(*summary.first, plot)
+    if data is not None:
+        write_curve(make_curve(Timeline(events=()), summary.first[1]), data)
     if as_json:
         typer.echo(_to_json(summary))
     else:

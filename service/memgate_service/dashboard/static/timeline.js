@@ -7,7 +7,7 @@ import { ask } from "./common.js";
 
 /** From the bottom up, what stays longest first. */
 const ORDER = ["parameters", "optimizer_state", "workspace", "gradients", "batch", "activations",
-  "temporary"];
+  "temporary", "other"];
 
 /**
  * @typedef {object} View what the server sends: a curve, or a part of it, thinned

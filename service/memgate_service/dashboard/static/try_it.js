@@ -18,10 +18,11 @@ const MAX_SPEC_BYTES = 256 * 1024;
 /** @type {File | null} */
 let trace = null;
 
-/** @param {File} given @returns {Promise<boolean>} it begins like a trace, or is compressed */
+/** @param {File} given @returns {Promise<boolean>} a trace, a memory snapshot, or compressed */
 async function isTrace(given) {
   if (given.size > MAX_SPEC_BYTES || /\.gz$/i.test(given.name)) return true;
-  return (await given.text()).includes('"traceEvents"');
+  const [first] = new Uint8Array(await given.slice(0, 1).arrayBuffer());
+  return first === 0x80 || (await given.text()).includes('"traceEvents"');
 }
 
 /** @param {File} given */
@@ -29,7 +30,7 @@ async function take(given) {
   mistakes.replaceChildren();
   if (await isTrace(given)) {
     trace = given;
-    chosen.textContent = `Trace: ${given.name}, ${(given.size / 1024).toLocaleString("en", { maximumFractionDigits: 0 })} KiB. It is asked about instead of the spec.`;
+    chosen.textContent = `File: ${given.name}, ${(given.size / 1024).toLocaleString("en", { maximumFractionDigits: 0 })} KiB. It is asked about instead of the spec.`;
   } else {
     trace = null;
     spec.value = await given.text();

@@ -38,7 +38,7 @@ estimates = APIRouter(
     openapi_extra=body_of(EstimateCreate, upload=TraceEstimateCreate),
 )
 async def create_estimate(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
-    """Will this job, or the job of this trace, fit on that GPU?"""
+    """Will this job, or the job of this trace or memory snapshot, fit on that GPU?"""
     if content_type(request) == MULTIPART:
         return await _from_trace(request, deps, prefer)
     return await _from_json(request, deps, prefer, EstimateCreate, WorkKind.ESTIMATE)
@@ -75,11 +75,14 @@ async def _from_json(
 async def _from_trace(request: Request, deps: Dependencies, prefer: str | None) -> Response:
     form = await _form(request)
     try:
-        asked, upload = form.get("request"), form.get("trace")
+        # which of the two it is, its content says
+        asked, upload = form.get("request"), form.get("trace") or form.get("snapshot")
         if isinstance(asked, UploadFile):  # with a file name, as some clients send it
             asked = (await asked.read(deps.settings.max_body_bytes)).decode(errors="replace")
         if not isinstance(asked, str) or not isinstance(upload, UploadFile):
-            raise ProblemError(422, "send the field 'request' (JSON) and the file 'trace'")
+            raise ProblemError(
+                422, "send the field 'request' (JSON) and the file 'trace' or 'snapshot'"
+            )
         create = read_json(TraceEstimateCreate, asked)
         create.gpu.target()  # refuses a name that the catalogue does not have
         async with _uploads:

@@ -161,6 +161,17 @@ def test_a_trace_is_judged_on_every_gpu() -> None:
     assert {cell.decision for cell in strip_of(_record(trace), None)} == {Decision.ADMIT}
 
 
+def test_what_was_measured_is_admitted_where_it_fits_as_it_was() -> None:
+    """Not where only its replay fits: asked about that GPU, the answer is a doubt."""
+    trace = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="t4"))
+    record = _record(trace, engine="measured", fits_on=["t4", "l4"])
+
+    decisions = {cell.name: cell.decision for cell in strip_of(record, None)}
+
+    assert (decisions["t4"], decisions["l4"]) == (Decision.ADMIT, Decision.ADMIT)
+    assert decisions["rtx-4060"] is Decision.UNCERTAIN
+
+
 def test_what_is_in_doubt_is_admitted_nowhere() -> None:
     """It would fit by its size, and yet it was not admitted: nor is it on the next GPU."""
     doubt = Reason(code="UNPAIRED", message="some frees have no block")

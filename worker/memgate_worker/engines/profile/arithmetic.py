@@ -124,12 +124,23 @@ def _foreach(operator: Any) -> Callable[..., Any]:
     def allocate(first: list[torch.Tensor], *_: Any, **__: Any) -> Any:
         return [torch.empty_like(tensor) for tensor in first] if is_functional else None
 
-    return _foreach_add if operator.overloadpacket is torch.ops.aten._foreach_add_ else allocate
+    return _COUNTING.get(str(operator.overloadpacket), allocate)
 
 
-def _foreach_add(first: list[torch.Tensor], other: Any, *, alpha: Any = 1) -> None:
-    """Add only to single numbers: optimizers count their steps that way, and read them."""
-    others = other if isinstance(other, list | tuple) else [other] * len(first)
-    for target, value in zip(first, others, strict=True):
-        if target.numel() == 1:
-            target.add_(value, alpha=alpha)
+def _of_numbers(compute: Callable[..., Any]) -> Callable[..., None]:
+    """Compute only with single numbers: optimizers count their steps that way, and read them."""
+
+    def compute_numbers(first: list[torch.Tensor], other: Any, **kwargs: Any) -> None:
+        others = other if isinstance(other, list | tuple) else [other] * len(first)
+        for target, value in zip(first, others, strict=True):
+            if target.numel() == 1:
+                compute(target, value, **kwargs)
+
+    return compute_numbers
+
+
+#: counts of steps, and what NAdam multiplies with each of them
+_COUNTING = {
+    "aten._foreach_add_": _of_numbers(torch.Tensor.add_),
+    "aten._foreach_mul_": _of_numbers(torch.Tensor.mul_),
+}

@@ -22,7 +22,7 @@ from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
-from memgate.residents import find_model_bytes
+from memgate.residents import Residents, find_residents
 from memgate.rules import DeviceTraits
 from memgate.run_key import RunKey
 from memgate.trace import read_trace
@@ -54,7 +54,7 @@ class Profile:
     """A job at one batch size."""
 
     linked: LinkedSet
-    model_bytes: tuple[int, ...]
+    residents: Residents
     told: Profiled
 
 
@@ -112,7 +112,7 @@ class ProfileEngine:
             compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
         )
         return TracedJob(
-            timeline=orchestrate(linked, first.model_bytes, device, without=without),
+            timeline=orchestrate(linked, first.residents, device, without=without),
             engine=self.name,
             runtime=self._runtime.name,
             versions=first.told.versions,
@@ -206,4 +206,4 @@ class ProfileEngine:
             with path.open("rb") as stream:
                 trace = read_trace(stream)
         linked = link_blocks(pair_blocks(trace), trace)
-        return Profile(linked=linked, model_bytes=find_model_bytes(trace, linked), told=told)
+        return Profile(linked=linked, residents=find_residents(trace, linked), told=told)

@@ -23,6 +23,7 @@ from memgate_worker.engines.profile.arithmetic import leave_out_arithmetic
 from memgate_worker.engines.profile.as_on_cuda import choose_as_on_cuda
 from memgate_worker.engines.profile.autocast import cast_as_on_cuda
 from memgate_worker.engines.profile.modules import ModuleMarks
+from memgate_worker.engines.profile.pretended import in_loading_order
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
@@ -68,15 +69,8 @@ def be_frugal() -> None:
 def model_bytes(model: nn.Module) -> Iterator[int]:
     """Return the sizes of parameters and buffers, in the order in which ``to`` visits them."""
     seen: set[int] = set()
-    for tensor in _in_loading_order(model):
+    for tensor in in_loading_order(model):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in seen:
             seen.add(storage.data_ptr())
             yield tensor.numel() * tensor.element_size()
-
-
-def _in_loading_order(module: nn.Module) -> Iterator[torch.Tensor]:
-    for child in module.children():
-        yield from _in_loading_order(child)
-    yield from module.parameters(recurse=False)
-    yield from module.buffers(recurse=False)

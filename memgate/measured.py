@@ -1,0 +1,354 @@
+"""Trace of a GPU -> Measurement: the peak that really was, and the timeline that it came from.
+
+A trace of a GPU has the allocator's own totals after each event, so its peaks are quoted, never
+worked out. What another GPU, another capacity or another setting of the allocator would do is a
+replay of its allocations; ``quote_peaks`` puts both into one answer.
+
+Known limitations:
+- The profiler does not record streams, and memory from before the trace is one block. A replay so
+  knows allocated memory exactly and reserved memory only nearly: the larger of the two is held
+  against a GPU before a job is admitted (``doubt_reserved``).
+- What a process takes beside PyTorch's allocator is not in a trace: the CUDA context, NCCL.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+
+from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
+from memgate.decision import Decision
+from memgate.doubts import MAX_SHARE
+from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.links import LinkedSet, link_blocks
+from memgate.plan import categorize
+from memgate.report import Estimate, Reason
+from memgate.timeline import (
+    Alloc,
+    Category,
+    Free,
+    Label,
+    PhaseStart,
+    Timeline,
+    TimelineEvent,
+    make_phases,
+)
+from memgate.trace import DeviceEvent, Trace, TracedGpu, tell_missing_flags
+from memgate.units import format_size
+from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
+from memgate.whole_steps import doubt_steps
+
+#: what an answer names as its engine
+MEASURED = "measured"
+
+#: GPUs of one model differ by less than this in what they have
+_SAME_CAPACITY = 0.99
+
+#: stands for the address of memory from before the trace that is never freed
+_REST = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """What a trace of a GPU says of itself."""
+
+    #: of the device that the timeline is of
+    reserved_bytes: int
+    allocated_bytes: int
+    #: the most that any device of the process had reserved
+    most_reserved_bytes: int
+    #: what the largest of its devices has, where it ran; 0 if the file does not tell
+    ran_in_bytes: int
+    #: in words, for people
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What a trace of a GPU gives."""
+
+    timeline: Timeline
+    peaks: Peaks
+    notes: tuple[Reason, ...]
+    doubts: tuple[Reason, ...]
+
+
+def measure(trace: Trace) -> Measurement:
+    """Turn the memory events of a trace's GPUs into a measurement.
+
+    Of several devices it is the one with the most allocated, since that is what a job cannot do
+    without; what any of them had reserved is held against the answer all the same.
+    """
+    by_device = {
+        number: sorted(events, key=lambda event: event.at_us)
+        for number, events in groupby(
+            sorted(trace.device_events, key=lambda event: event.device),
+            key=lambda event: event.device,
+        )
+    }
+    runs = sorted((_run(number, events) for number, events in by_device.items()), key=_rank)
+    run = runs[-1]
+    linked = link_blocks(BlockSet(blocks=run.blocks, diagnostics={}), trace)
+    doubts = [*doubt_steps(trace, run.blocks, run.peak_allocated_bytes), *_doubt_events(run)]
+    if not trace.ops:
+        doubts.append(_flags_missing(trace))
+    return Measurement(
+        timeline=_make_timeline(run, linked),
+        peaks=Peaks(
+            reserved_bytes=run.peak_reserved_bytes,
+            allocated_bytes=run.peak_allocated_bytes,
+            most_reserved_bytes=max(one.peak_reserved_bytes for one in runs),
+            ran_in_bytes=_capacity(runs, trace),
+            text=_describe(runs, trace),
+        ),
+        notes=(_flags_missing(trace),) if trace.ops and trace.missing_flags else (),
+        doubts=tuple(doubts),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What a process did on one device."""
+
+    device: int
+    events: tuple[TimelineEvent, ...]
+    #: when each of them was
+    moments_us: tuple[float, ...]
+    blocks: tuple[MemoryBlock, ...]
+    #: ids below are of memory from before the trace
+    num_older: int
+    older_bytes: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    diagnostics: Counter[BlockProblem]
+    #: by how much its events and its totals differ at most
+    unexplained_bytes: int
+
+
+def _rank(run: _Run) -> tuple[int, int]:
+    return run.peak_allocated_bytes, run.peak_reserved_bytes
+
+
+def _run(device: int, measured: Sequence[DeviceEvent]) -> _Run:
+    walk = _Walk(measured)
+    for event in measured:
+        walk.take(event)
+    return _Run(
+        device=device,
+        events=tuple(walk.events),
+        moments_us=tuple(walk.moments_us),
+        blocks=tuple(walk.blocks),
+        num_older=walk.num_older,
+        older_bytes=walk.older_bytes,
+        peak_allocated_bytes=max(event.allocated_bytes for event in measured),
+        peak_reserved_bytes=max(
+            max(event.reserved_bytes, event.allocated_bytes) for event in measured
+        ),
+        diagnostics=walk.diagnostics,
+        unexplained_bytes=walk.unexplained_bytes,
+    )
+
+
+class _Walk:
+    """Goes through the events of a device in the order of time, and keeps what is live."""
+
+    def __init__(self, measured: Sequence[DeviceEvent]) -> None:
+        self.events: list[TimelineEvent] = []
+        self.moments_us: list[float] = []
+        self.blocks: list[MemoryBlock] = []
+        self.diagnostics: Counter[BlockProblem] = Counter()
+        self.unexplained_bytes = 0
+        self._live: dict[int | None, int] = {}
+        first = measured[0]
+        self.older_bytes = max(0, first.allocated_bytes - first.size_bytes)
+        self._allocated_bytes = self.older_bytes
+        for address, size in _older(measured, self.older_bytes):
+            self._allocate(address, size, float("-inf"), first.thread)
+        self.num_older = len(self.blocks)
+        self.diagnostics[BlockProblem.FREE_OF_OLDER] = sum(
+            address is not _REST for address in self._live
+        )
+
+    def take(self, event: DeviceEvent) -> None:
+        """Take the next event."""
+        self._allocated_bytes += event.size_bytes
+        off_by = abs(event.allocated_bytes - self._allocated_bytes)
+        self.unexplained_bytes = max(self.unexplained_bytes, off_by)
+        if event.size_bytes == 0:
+            self.diagnostics[BlockProblem.NO_BYTES] += 1
+        elif event.size_bytes > 0:
+            if event.address in self._live:
+                self.diagnostics[BlockProblem.FREE_NOT_SEEN] += 1
+                self._free(event.address, event.at_us)
+            self._allocate(event.address, event.size_bytes, event.at_us, event.thread)
+        elif event.address in self._live:
+            size_bytes = self.blocks[self._live[event.address]].size_bytes
+            self.diagnostics[BlockProblem.OTHER_SIZE] += size_bytes != -event.size_bytes
+            self._free(event.address, event.at_us)
+
+    def _allocate(self, address: int | None, size: int, at_us: float, thread: int) -> None:
+        self._live[address] = len(self.blocks)
+        self.events.append(Alloc(len(self.blocks), size))
+        self.moments_us.append(at_us)
+        self.blocks.append(MemoryBlock(len(self.blocks), size, at_us, None, thread))
+
+    def _free(self, address: int, at_us: float) -> None:
+        block_id = self._live.pop(address)
+        self.events.append(Free(block_id))
+        self.moments_us.append(at_us)
+        self.blocks[block_id] = self.blocks[block_id]._replace(free_us=at_us)
+
+
+def _older(measured: Sequence[DeviceEvent], older_bytes: int) -> Iterator[tuple[int | None, int]]:
+    """Return memory from before the trace: what is freed later block by block, the rest as one.
+
+    A trace whose events do not add up to its own peak gets the difference here: it was there.
+    """
+    seen: set[int] = set()
+    running = peak = older_bytes
+    for event in measured:
+        if event.size_bytes < 0 and event.address not in seen:
+            yield event.address, -event.size_bytes
+            older_bytes += event.size_bytes
+        seen.add(event.address)
+        running += event.size_bytes
+        peak = max(peak, running)
+    missing_bytes = max(event.allocated_bytes for event in measured) - peak
+    rest = max(0, older_bytes) + max(0, missing_bytes)
+    if rest:
+        yield _REST, rest
+
+
+def _make_timeline(run: _Run, linked: LinkedSet) -> Timeline:
+    begins = [call.op.begin_us for call in linked.calls]
+    labels = [Label(Category.PARAMETERS, "")] * run.num_older
+    for block, call, _ in linked.blocks[run.num_older :]:
+        category = categorize(linked.calls, call, block.free_us, begins)
+        labels.append(Label(category, "" if call is None else linked.calls[call].layer))
+    starts = [
+        PhaseStart(bisect_left(run.moments_us, call.op.begin_us), call.phase)
+        for call in linked.calls
+    ]
+    return Timeline(
+        events=run.events,
+        labels=tuple(labels),
+        phases=make_phases(starts, len(run.events)),
+        diagnostics={problem.value: count for problem, count in run.diagnostics.items()},
+    )
+
+
+def _doubt_events(run: _Run) -> Iterator[Reason]:
+    if run.unexplained_bytes > MAX_SHARE * run.peak_allocated_bytes:
+        off_by = format_size(run.unexplained_bytes)
+        message = f"the trace's memory events and its own totals differ by up to {off_by}"
+        yield Reason(code="TRACE_UNEXPLAINED", message=message)
+
+
+def _flags_missing(trace: Trace) -> Reason:
+    return Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))
+
+
+def _describe(runs: Sequence[_Run], trace: Trace) -> str:
+    """Say what was measured, the device that decides first."""
+    *others, run = runs
+    names = {device.number: device for device in trace.devices}
+    said = [f"measured on {_name(run, names.get(run.device))}: {_sizes(run)}"]
+    if run.older_bytes:
+        older = format_size(run.older_bytes)
+        said.append(f"{older} of it was allocated before the trace and is shown as parameters")
+    said += [f"cuda:{other.device} had {_sizes(other)}" for other in reversed(others)]
+    if trace.world_size > 1:
+        said.append(
+            f"this is one of {trace.world_size} processes, and what NCCL takes is not in it"
+        )
+    return "; ".join(said)
+
+
+def _capacity(runs: Sequence[_Run], trace: Trace) -> int:
+    used = {run.device for run in runs}
+    known = {gpu.number: gpu.memory_bytes for gpu in trace.devices if gpu.number in used}
+    return max(known.values()) if known.keys() == used else 0
+
+
+def _name(run: _Run, device: TracedGpu | None) -> str:
+    if device is None or not device.name:
+        return f"cuda:{run.device}"
+    return f"cuda:{run.device}, {device.name} with {format_size(device.memory_bytes)}"
+
+
+def _sizes(run: _Run) -> str:
+    reserved, allocated = run.peak_reserved_bytes, run.peak_allocated_bytes
+    return f"{format_size(reserved)} reserved and {format_size(allocated)} allocated at most"
+
+
+def doubt_reserved(peaks: Peaks, target: GpuTarget) -> list[Reason]:
+    """Doubt an admission if what was reserved would not fit, whatever the replay says.
+
+    Not on a GPU like the one that it ran on: there, it fits.
+    """
+    available = target.gpu.memory_bytes - target.already_used_bytes
+    if peaks.ran_in_bytes and available >= _SAME_CAPACITY * peaks.ran_in_bytes:
+        return []
+    verdict = decide(
+        peaks.most_reserved_bytes, target.gpu, already_used_bytes=target.already_used_bytes
+    )
+    if verdict.decision is Decision.ADMIT:
+        return []
+    message = (
+        f"the job had {format_size(peaks.most_reserved_bytes)} reserved when it was measured: with"
+        f" that, it {verdict.message}; less may suffice, since the allocator gives back what it has"
+        " cached, but a replay does not know how memory was fragmented"
+    )
+    return [Reason(code="RESERVED_DOES_NOT_FIT", message=message)]
+
+
+def quote_peaks(said: Estimate, peaks: Peaks) -> Estimate:
+    """Put the measured peaks into an answer that was made from a replay, and say both.
+
+    A replay that needs more than the job had does not reject it: one of the two is wrong.
+    """
+    held_bytes = sum(
+        size for name, size in said.breakdown.items() if name not in ("fragmentation", "context")
+    )
+    reserved = max(peaks.reserved_bytes, held_bytes)
+    fits = said.oom is None and reserved + USUAL_CONTEXT_BYTES <= said.available_bytes
+    on_gpu = reserved if fits else said.peak_reserved_on_gpu_bytes
+    text = peaks.text
+    if said.peak_reserved_bytes != reserved:
+        text += f"; a replay of its events reserves {format_size(said.peak_reserved_bytes)}"
+    reasons = [*said.reasons, Reason(code="MEASURED_PEAK", message=text)]
+    decision = said.decision
+    needs_bytes = ceil(reserved * (1 + MARGIN)) + MAX_CONTEXT_BYTES
+    if decision is Decision.REJECT and needs_bytes <= said.available_bytes:
+        decision = Decision.UNCERTAIN
+        reasons.insert(0, _needs_more(said.required_bytes, reserved))
+    return said.model_copy(
+        update={
+            "decision": decision,
+            "peak_bytes": reserved + USUAL_CONTEXT_BYTES,
+            "peak_reserved_bytes": reserved,
+            "peak_allocated_bytes": peaks.allocated_bytes,
+            "peak_on_gpu_bytes": on_gpu + USUAL_CONTEXT_BYTES,
+            "peak_reserved_on_gpu_bytes": on_gpu,
+            "breakdown": said.breakdown | {"fragmentation": reserved - held_bytes},
+            "fits_on": [
+                name
+                for name in said.fits_on
+                if not doubt_reserved(peaks, GpuTarget(gpu=CATALOGUE[name]))
+            ],
+            "reasons": reasons,
+        }
+    )
+
+
+def _needs_more(required_bytes: int, reserved_bytes: int) -> Reason:
+    replayed = format_size(required_bytes - USUAL_CONTEXT_BYTES)
+    message = (
+        f"the job ran with {format_size(reserved_bytes)} reserved, which fits, and its replay needs"
+        f" {replayed}: it may have run with other allocator settings; ask with those"
+    )
+    return Reason(code="REPLAY_NEEDS_MORE", message=message)

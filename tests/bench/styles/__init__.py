@@ -1,0 +1,1 @@
+"""Small training jobs, recorded in the styles in which people record theirs."""

@@ -1,0 +1,126 @@
+"""Has an upload judged in a fresh process with limits, and turns failures into errors.
+
+What comes back is JSON and is decoded into our own types; nothing is unpickled. An upload that
+kills its process is the caller's fault: the same file would kill the next one, so the answer is
+remembered and nobody tries again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+import msgspec
+
+from memgate.errors import MemgateError, ProcessLostError, UploadLimitError
+from memgate.report import Estimate
+from memgate.views import TimelineView
+from memgate_worker.engines.messages import Failed
+from memgate_worker.timelines import decode_run
+from memgate_worker.uploads.process import OUT_OF_MEMORY
+from memgate_worker.uploads.question import Judged, JudgedUpload, UploadQuestion
+
+_COMMAND = (sys.executable, "-P", "-m", "memgate_worker.uploads.process")
+
+#: times the processor time that is allowed: a busy machine takes longer
+_PATIENCE = 5
+
+#: sent by people and supervisors: they say nothing about an upload
+_FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_FEWER = "record fewer iterations, two or three suffice"
+
+
+def judge_upload(upload: BinaryIO, question: UploadQuestion) -> JudgedUpload:
+    """Read an upload and answer, in a process with a memory limit and a deadline.
+
+    Raises:
+        MemgateError: the error that the process reports for an upload without an answer.
+        UploadLimitError: if the upload exceeds a limit, or kills the process.
+        ProcessLostError: if the process was ended from outside.
+    """
+    start = time.perf_counter()
+    with _as_file(upload) as file, _start(question, file) as process:
+        try:
+            said, complaints = process.communicate(timeout=_PATIENCE * question.max_seconds)
+        except subprocess.TimeoutExpired:
+            raise _too_slow(question) from None
+        finally:
+            process.kill()  # on the way out, whatever the reason: nobody waits for its answer
+    if process.returncode != 0:
+        raise _why_it_died(process.returncode, question, complaints.decode(errors="replace"))
+    answer = msgspec.json.decode(said, type=Judged | Failed)
+    if isinstance(answer, Failed):
+        raise answer.error()
+    return _restore(answer, time.perf_counter() - start)
+
+
+@contextmanager
+def _as_file(upload: BinaryIO) -> Iterator[BinaryIO]:
+    """Return what a process can read as its standard input."""
+    try:
+        number = upload.fileno()
+    except (OSError, io.UnsupportedOperation):
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(upload, copy)
+            copy.seek(0)
+            yield copy
+        return
+    if upload.seekable():  # the process begins where we are, and not where our buffer ends
+        os.lseek(number, upload.tell(), os.SEEK_SET)
+    yield upload
+
+
+def _start(question: UploadQuestion, file: BinaryIO) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*_COMMAND, msgspec.json.encode(question).decode()],
+        stdin=file,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C is for us, and we end it
+    )
+
+
+def _restore(answer: Judged, seconds: float) -> JudgedUpload:
+    estimate = Estimate.model_validate_json(bytes(answer.estimate))
+    total_ms = round(seconds * 1000)
+    # the process's start, too, is a part of getting a timeline
+    timings = {"trace": total_ms - estimate.timings_ms["replay"], "total": total_ms}
+    view, run = bytes(answer.view), bytes(answer.run)
+    return JudgedUpload(
+        estimate=estimate.model_copy(update={"timings_ms": estimate.timings_ms | timings}),
+        view=None if view == b"null" else TimelineView.model_validate_json(view),
+        run=None if run == b"null" else decode_run(run),
+    )
+
+
+def _why_it_died(status: int, question: UploadQuestion, complaints: str) -> Exception:
+    if status == OUT_OF_MEMORY:
+        return UploadLimitError(
+            "reading it takes more memory than a file of its size may: 150 MB, and three times the"
+            f" unpacked size of a trace or twelve times that of a snapshot; {_FEWER}"
+        )
+    if status == -signal.SIGXCPU:
+        return _too_slow(question)
+    if -status in _FROM_OUTSIDE:
+        return ProcessLostError("the process that read the upload was ended; ask again")
+    if status < 0:
+        name = signal.Signals(-status).name
+        return UploadLimitError(f"reading it killed the process that did ({name}); {_FEWER}")
+    return RuntimeError(f"reading an upload failed in its process: {complaints.strip()}")
+
+
+def _too_slow(question: UploadQuestion) -> MemgateError:
+    return UploadLimitError(
+        f"reading it takes longer than {question.max_seconds:g} s of processor time; {_FEWER} (of"
+        " workers, the limit is MEMGATE_UPLOAD_TIMEOUT_SECONDS)"
+    )

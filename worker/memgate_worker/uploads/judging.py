@@ -1,0 +1,96 @@
+"""The bytes of an upload -> its estimate, in this process; ``process`` calls it within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from io import BufferedReader
+
+from memgate.errors import InputError
+from memgate.file_kinds import FileKind, find_file_kind
+from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
+from memgate.views import view_timeline
+from memgate_worker.engines.profile.analysis import analyze_trace
+from memgate_worker.snapshots import estimate_snapshot, refuse_device
+from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.uploads.question import JudgedUpload, UploadQuestion
+
+#: of real traces, reading takes 2.5 to 2.9 times their size
+_TIMES_TRACE = 3
+#: of snapshots, 7 to 10 times; their documents have a limit of their own, and as much again becomes
+#: of them
+_TIMES_SNAPSHOT = 12
+_TIMES_DOCUMENT = 2
+#: for the interpreter, and for the answer
+_CONSTANT_BYTES = 150_000_000
+
+
+def allowed_memory_bytes(kind: FileKind, unpacked_bytes: int) -> int:
+    """Return how much memory a process may take for an upload of this kind and size."""
+    if kind is FileKind.SNAPSHOT:
+        most = unpacked_bytes + _TIMES_DOCUMENT * MAX_DOCUMENT_BYTES
+        return min(_TIMES_SNAPSHOT * unpacked_bytes, most) + _CONSTANT_BYTES
+    return _TIMES_TRACE * unpacked_bytes + _CONSTANT_BYTES
+
+
+def judge(
+    stream: BufferedReader,
+    question: UploadQuestion,
+    allow_memory: Callable[[int], None] = lambda _: None,
+) -> JudgedUpload:
+    """Read an upload and answer; ``allow_memory`` is told how much that may take.
+
+    It is told twice: before the upload is unpacked, and before it is decoded.
+
+    Raises:
+        InputError: if it is neither a trace nor a snapshot, or lacks something.
+        UnsupportedTraceError: if it is of a kind that is not analysed.
+    """
+    kind = find_file_kind(stream.peek())
+
+    def on_unpacked(num_bytes: int) -> None:
+        allow_memory(allowed_memory_bytes(kind, num_bytes))
+
+    on_unpacked(question.max_bytes)
+    answer = _snapshot if kind is FileKind.SNAPSHOT else _trace
+    said, traced, needs = answer(stream, question, on_unpacked)
+    if question.wants_run:
+        return JudgedUpload(estimate=said, run=traced)
+    oom_event = said.oom.event if said.oom else None
+    view = view_timeline(traced.timeline, needs.ample, oom_event=oom_event)
+    return JudgedUpload(estimate=said, view=view)
+
+
+def _trace(
+    stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
+) -> TimedEstimate:
+    refuse_device(question.device)
+    analyze = partial(
+        analyze_trace,
+        stream,
+        question.target.gpu,
+        alloc_conf=question.alloc_conf,
+        without=question.without,
+        inference=question.inference,
+        max_bytes=question.max_bytes,
+        on_unpacked=on_unpacked,
+    )
+    return time_estimate(analyze, question.target)
+
+
+def _snapshot(
+    stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
+) -> TimedEstimate:
+    if question.without:
+        rules = ", ".join(question.without)
+        raise InputError(f"rules ({rules}) are for traces of a CPU; a snapshot needs none")
+    if question.inference:
+        raise InputError("inference is for traces; a snapshot does not tell what the job did")
+    return estimate_snapshot(
+        stream,
+        question.target,
+        device=question.device,
+        alloc_conf=question.alloc_conf,
+        max_bytes=question.max_bytes,
+        on_unpacked=on_unpacked,
+    )
