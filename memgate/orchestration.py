@@ -12,11 +12,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from memgate.errors import TraceFormatError
 from memgate.links import LinkedSet
 from memgate.plan import PlannedBlock, categorize
 from memgate.residents import Residents
 from memgate.rules import RULES, DeviceTraits
 from memgate.timeline import (
+    MAX_SIZE_BYTES,
     Alloc,
     Category,
     Free,
@@ -86,6 +88,8 @@ def _to_timeline(linked: LinkedSet, plan: Sequence[PlannedBlock], residents: Res
             moments.append((block.free_us, -1 - block_id, Free(block_id)))
     moments.sort(key=lambda moment: (moment[0], moment[1] < 0, moment[1]))
     events.extend(event for _, _, event in moments)
+    if sum(event.size_bytes for event in events if isinstance(event, Alloc)) > MAX_SIZE_BYTES:
+        raise TraceFormatError("the trace allocates more than any memory could ever hold")
     return Timeline(
         events=tuple(events),
         labels=tuple(labels),

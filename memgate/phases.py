@@ -84,7 +84,7 @@ def find_optimizer(annotations: Iterable[Annotation]) -> str:
     notes = sorted(note for note in annotations if note.name.startswith(STEP_PREFIX))
     if not notes:
         return ""
-    first = [note for note in notes if note.begin_us < notes[0].end_us]
+    first = [note for note in notes if note.begin_us < notes[0].end_us] or notes[:1]
     return first[-1].name.removeprefix(STEP_PREFIX).partition(".")[0]
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from math import prod
 
 from memgate.blocks import find_live_sizes
+from memgate.errors import TraceFormatError
 from memgate.links import ACCUMULATE, BACKWARD_PREFIX, LinkedSet
-from memgate.timeline import Phase
+from memgate.timeline import MAX_SIZE_BYTES, Phase
 from memgate.trace import OpEvent, Trace
 
 _ITEM_BYTES = {
@@ -72,10 +73,17 @@ _MIN_FOLLOWED = 0.9
 
 
 def input_bytes(op: OpEvent, at: int) -> int:
-    """Return the size of an input of an operator; 0 if the trace does not tell."""
+    """Return the size of an input of an operator; 0 if the trace does not tell.
+
+    Raises:
+        TraceFormatError: if it is larger than any memory.
+    """
     if at >= len(op.input_dims) or at >= len(op.input_types):
         return 0
-    return prod(op.input_dims[at]) * _ITEM_BYTES.get(op.input_types[at], 0)
+    size = prod(op.input_dims[at]) * _ITEM_BYTES.get(op.input_types[at], 0)
+    if not 0 <= size <= MAX_SIZE_BYTES:
+        raise TraceFormatError(f"an input of {op.name} has a size that no memory has")
+    return size
 
 
 def find_trained(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.capacity import AMPLE_BYTES
+from memgate.errors import TraceFormatError
 from memgate.links import link_blocks
+from memgate.phases import find_optimizer
 from memgate.pipeline import analyze
 from memgate.repetition import Repeated
 from memgate.residents import Residents
@@ -210,3 +213,28 @@ def test_weights_that_may_be_tied_are_a_doubt() -> None:
 
     assert find(500) == ["TIED_WEIGHTS_UNKNOWN"]
     assert find(5) == []
+
+
+def test_sizes_that_no_memory_has_are_refused() -> None:
+    """By their field, not by a failure of arithmetic."""
+    trace = _read()
+    absurd = tuple(
+        msgspec.structs.replace(op, input_dims=tuple((2**40,) * 3 for _ in op.input_dims))
+        for op in trace.ops
+    )
+    many = tuple(
+        MemoryEvent(event.at_us, event.thread, event.address, event.size_bytes * 2**36)
+        for event in trace.memory_events
+    )
+
+    with pytest.raises(TraceFormatError, match="has a size that no memory has"):
+        analyze(replace(trace, ops=absurd), AMPERE)
+    with pytest.raises(TraceFormatError, match="more than any memory could ever hold"):
+        analyze(replace(trace, memory_events=many), AMPERE)
+
+
+def test_a_step_that_takes_no_time_is_a_step() -> None:
+    """Its optimizer has a name all the same."""
+    notes = [Annotation(5, 5, "Optimizer.step#Adam.step")]
+
+    assert find_optimizer(notes) == "Adam"
