@@ -18,6 +18,7 @@ from memgate.residents import Residents
 from memgate.timeline import Phase
 from memgate.trace import Trace, tell_missing_flags
 from memgate.units import format_size
+from memgate.weights import input_bytes
 from memgate.whole_steps import doubt_steps
 
 #: of what an iteration allocates; less is next to nothing
@@ -42,6 +43,11 @@ _OURS = frozenset(
     {"aten", "autograd", "c10d", "prim", "prims", "profiler", "torch", "inductor", "rng_prims"}
 )
 
+#: read some of a tensor
+_READ_PARTS = frozenset(
+    f"aten::{name}" for name in ("gather", "index", "index_select", "narrow", "select", "slice")
+)
+
 _TWO_STEPS = "record two whole training steps or more"
 
 
@@ -54,6 +60,13 @@ def find_trace_doubts(
     yield from _doubt_iterations(linked, residents, repeated)
     yield from _doubt_residents(residents)
     yield from _doubt_kinds(trace, linked)
+    if unseen := _find_unseen(linked, residents):
+        yield Reason(
+            code="OLDER_DATA_READ",
+            message=f"the job reads parts of {format_size(unseen)} that are older than the trace,"
+            " such as a data set: if they are on the GPU, it needs that much more; record the"
+            " making of it, too",
+        )
     if "record_shapes=True" in trace.missing_flags and not _shows_batch(linked):
         yield Reason(
             code="BATCH_UNSEEN",
@@ -195,6 +208,16 @@ def _find_custom(trace: Trace, linked: LinkedSet) -> list[str]:
 def _is_custom(name: str) -> bool:
     namespace, colons, _ = name.partition("::")
     return bool(colons) and namespace.isidentifier() and namespace not in _OURS
+
+
+def _find_unseen(linked: LinkedSet, residents: Residents) -> int:
+    """Return the size of the largest tensor that is read in parts and is nowhere else to be seen.
+
+    Larger than every block and every weight, since a part of a part has any size.
+    """
+    read = max((input_bytes(op, 0) for op, *_ in linked.calls if op.name in _READ_PARTS), default=0)
+    known = max((*(one.block.size_bytes for one in linked.blocks), *residents.model), default=0)
+    return read if read > known else 0
 
 
 def _shows_batch(linked: LinkedSet) -> bool:

@@ -68,6 +68,14 @@ def _with_optimizer(name: str) -> Callable[[Trace], Trace]:
     return change
 
 
+def _with_a_data_set(trace: Trace) -> Trace:
+    """Let a batch be taken out of something large."""
+    first = trace.ops[0]
+    dims, types = ((60_000, 3, 32, 32),), ("float",)
+    op = OpEvent(first.begin_us - 2, first.begin_us - 1, 1, "aten::index", None, None, dims, types)
+    return replace(trace, ops=(op, *trace.ops))
+
+
 def _without_steps(trace: Trace) -> Trace:
     return replace(trace, annotations=())
 
@@ -115,6 +123,7 @@ def _with_a_leak(trace: Trace) -> Trace:
         (_with_op("CompiledFunctionBackward"), "COMPILED"),
         (_with_op("xformers::attention"), "CUSTOM_OPERATORS"),
         (_with_optimizer("Lion"), "OPTIMIZER_STATE_UNKNOWN"),
+        (_with_a_data_set, "OLDER_DATA_READ"),
         (_without_steps, "NO_OPTIMIZER_STEP"),
         (_without_backward, "INFERENCE_ONLY"),
         (_with_larger_second, "SHAPES_VARY"),
