@@ -19,6 +19,9 @@ _KEPT = {
     "SGD": 0,
 }
 
+#: of PyTorch, and not modelled: what they make in a step on a GPU is not what they make on a CPU
+NOT_MODELLED = frozenset({"Adafactor", "LBFGS", "Muon", "SparseAdam"})
+
 #: what they keep is made with them, not by their first step
 MADE_WITH_THE_OPTIMIZER = frozenset({"Adagrad"})
 

@@ -61,7 +61,7 @@ def analyze(trace: Trace, device: DeviceTraits, *, without: Iterable[str] = ()) 
     return AnalyzedTrace(
         timeline=timeline,
         doubts=tuple(find_trace_doubts(trace, linked, residents, repeated)),
-        notes=tuple(find_trace_notes(trace, residents, repeated)),
+        notes=tuple(find_trace_notes(trace, residents)),
     )
 
 

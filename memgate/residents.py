@@ -16,16 +16,20 @@ import msgspec
 
 from memgate.errors import TraceFormatError
 from memgate.links import LinkedBlock, LinkedSet
-from memgate.optimizers import MADE_WITH_THE_OPTIMIZER, count_kept
+from memgate.optimizers import MADE_WITH_THE_OPTIMIZER, NOT_MODELLED, count_kept
 from memgate.timeline import Category, Phase
 from memgate.trace import Trace
-from memgate.weights import Frozen, find_buffers, find_frozen, find_trained, has_followers
+from memgate.weights import (
+    SCALAR_BYTES,
+    Frozen,
+    find_buffers,
+    find_frozen,
+    find_trained,
+    has_followers,
+)
 
 #: under which the sizes stand among a trace's notes
 MODEL_NOTE = "model_bytes"
-
-#: a number as a tensor, such as a count of steps
-_SCALAR_BYTES = 8
 
 #: if so much of something is made inside the trace, all of it is
 _MOST = 0.5
@@ -47,7 +51,7 @@ class Residents:
     state: tuple[int, ...] = ()
     #: blocks of the trace that are known for what they are, by id
     known: Mapping[int, Category] = field(default_factory=dict)
-    #: the optimizer is not one of PyTorch's, and its first step is not in the trace
+    #: the optimizer is not modelled, or not PyTorch's and its first step is not in the trace
     is_state_unknown: bool = False
     #: of those that are not trained
     frozen: Frozen = field(default_factory=Frozen)
@@ -89,7 +93,8 @@ def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
         gradients=_missing_gradients(linked, trained),
         known=made.known,
         frozen=frozen if model else Frozen(),
-        is_state_unknown=kept is None and bool(linked.steps) and not _made_by_steps(linked),
+        is_state_unknown=linked.optimizer in NOT_MODELLED
+        or (kept is None and bool(linked.steps) and not _made_by_steps(linked)),
     )
 
 
@@ -159,7 +164,7 @@ def _made_by_steps(linked: LinkedSet) -> list[int]:
         for one in linked.blocks
         if one.call is not None
         and linked.calls[one.call].phase is Phase.OPTIMIZER
-        and one.block.size_bytes > _SCALAR_BYTES
+        and one.block.size_bytes > SCALAR_BYTES
         and _stays(linked, one)
     ]
 

@@ -19,7 +19,7 @@ from memgate.plan import PlannedBlock
 from memgate.timeline import Category, Phase
 from memgate.trace import OpEvent
 from memgate.units import KIB, MIB
-from memgate.weights import input_bytes
+from memgate.weights import SCALAR_BYTES, input_bytes
 
 Plan = list[PlannedBlock]
 
@@ -34,8 +34,6 @@ _LT_SHARES_SINCE = (2, 8)
 _MATMULS = frozenset(
     {"aten::linear", "aten::addmm", "aten::mm", "aten::bmm", "aten::matmul", "aten::baddbmm"}
 )
-#: a number as a tensor
-_SCALAR_BYTES = 8
 _ATTENTION = "aten::scaled_dot_product_attention"
 #: of the backward pass, if the CPU fused attention itself
 _FUSED_NODE = "ScaledDotProduct"
@@ -79,7 +77,7 @@ def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
     phase = linked.calls[block.call].phase
     if phase is Phase.BETWEEN:
         return block.category is Category.TEMPORARY
-    return phase is Phase.OPTIMIZER and block.size_bytes <= _SCALAR_BYTES
+    return phase is Phase.OPTIMIZER and block.size_bytes <= SCALAR_BYTES
 
 
 def missing_batches(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:

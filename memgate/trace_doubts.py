@@ -18,7 +18,7 @@ from memgate.residents import Residents
 from memgate.timeline import Phase
 from memgate.trace import Trace, tell_missing_flags
 from memgate.units import format_size
-from memgate.weights import input_bytes
+from memgate.weights import SCALAR_BYTES, input_bytes
 from memgate.whole_steps import doubt_steps
 
 #: of what an iteration allocates; less is next to nothing
@@ -43,12 +43,16 @@ _OURS = frozenset(
     {"aten", "autograd", "c10d", "prim", "prims", "profiler", "torch", "inductor", "rng_prims"}
 )
 
+#: of a forward pass: among them a model of sequences looks up its tokens
+_FIRST_CALLS = 12
+
 #: read some of a tensor
 _READ_PARTS = frozenset(
     f"aten::{name}" for name in ("gather", "index", "index_select", "narrow", "select", "slice")
 )
 
 _TWO_STEPS = "record two whole training steps or more"
+_ON_A_GPU = "a trace or a memory snapshot of it on a GPU has the figure"
 
 
 def find_trace_doubts(
@@ -75,7 +79,7 @@ def find_trace_doubts(
         )
 
 
-def find_trace_notes(trace: Trace, residents: Residents, repeated: Repeated) -> Iterator[Reason]:
+def find_trace_notes(trace: Trace, residents: Residents) -> Iterator[Reason]:
     """Yield what is worth knowing about an answer that a trace gave."""
     added = {
         "parameters and buffers": (*residents.model,),
@@ -118,7 +122,7 @@ def _doubt_iterations(
         yield Reason(
             code="STILL_GROWING",
             message=f"each iteration leaves {format_size(repeated.growth_bytes)} behind for good:"
-            " memory grows with every step",
+            " memory grows with every step; look for what keeps tensors, such as a sum of losses",
         )
 
 
@@ -129,17 +133,13 @@ def _reads_sequences(linked: LinkedSet) -> bool:
     return any(op.name == "aten::embedding" for op in firsts)
 
 
-#: of a forward pass: among them a model of sequences looks up its tokens
-_FIRST_CALLS = 12
-
-
 def _doubt_residents(residents: Residents) -> Iterator[Reason]:
     frozen = residents.frozen
     if residents.is_state_unknown:
         yield Reason(
             code="OPTIMIZER_STATE_UNKNOWN",
-            message="the optimizer is not one of torch.optim, and its first step was not recorded:"
-            " what it keeps is not known; record from the first step on",
+            message="what this optimizer keeps, or makes for a moment on a GPU, is not known;"
+            " record from the first step on if it is not one of torch.optim",
         )
     if frozen.is_unseen:
         yield Reason(
@@ -164,13 +164,13 @@ def _doubt_kinds(trace: Trace, linked: LinkedSet) -> Iterator[Reason]:
         yield Reason(
             code="RECURRENT_LAYERS",
             message=f"{', '.join(found)}: on a GPU cuDNN runs recurrent layers, and what it keeps"
-            " for them is not known",
+            f" for them is not known; {_ON_A_GPU}",
         )
     if told := {said for begin, said in _DISTRIBUTED.items() if _any_begins(names, (begin,))}:
         yield Reason(
             code="DISTRIBUTED",
             message=f"the job is distributed ({', '.join(sorted(told))}): what it keeps for"
-            " communication differs on GPUs, and the trace is of one process",
+            f" communication differs on GPUs, and the trace is of one process; {_ON_A_GPU}",
         )
     if _any_begins(names, _COMPILED):
         yield Reason(
@@ -181,7 +181,7 @@ def _doubt_kinds(trace: Trace, linked: LinkedSet) -> Iterator[Reason]:
     if custom := _find_custom(trace, linked):
         yield Reason(
             code="CUSTOM_OPERATORS",
-            message=f"what {', '.join(custom[:5])} allocates on a GPU is not known",
+            message=f"what {', '.join(custom[:5])} allocates on a GPU is not known; {_ON_A_GPU}",
         )
 
 
@@ -230,8 +230,5 @@ def _shows_batch(linked: LinkedSet) -> bool:
         for one in linked.blocks
         if one.call is not None
         and one.block.block_id not in linked.known
-        and one.block.size_bytes > _SCALAR_BYTES
+        and one.block.size_bytes > SCALAR_BYTES
     )
-
-
-_SCALAR_BYTES = 8

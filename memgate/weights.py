@@ -60,6 +60,9 @@ _WEIGHTS = {
 #: where the data stands, if it is not the first of the inputs
 _DATA = {"aten::addmm": 1, "aten::embedding": 1, "aten::embedding_bag": 1}
 
+#: a number as a tensor
+SCALAR_BYTES = 8
+
 #: of batch norm: where its statistics stand among the inputs, and what it counts batches with
 _STATISTICS = (3, 4)
 _COUNTER_BYTES = 8

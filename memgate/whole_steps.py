@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from memgate.blocks import MemoryBlock
+from memgate.links import BACKWARD_PREFIX
+from memgate.phases import find_steps
 from memgate.report import Reason
 from memgate.trace import Annotation, Trace
 from memgate.units import format_size
-
-_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-_STEP_PREFIX = "Optimizer.step#"
 
 #: of the peak: state that an optimizer makes in the last step of a trace, and that counts
 _MIN_SHARE = 0.01
@@ -43,8 +42,8 @@ def doubt_steps(trace: Trace, blocks: Iterable[MemoryBlock], peak_bytes: int) ->
 
     ``blocks`` are those of the device, ``peak_bytes`` what it had allocated at most.
     """
-    backward = [op.begin_us for op in trace.ops if op.name.startswith(_BACKWARD_PREFIX)]
-    steps = sorted(note for note in trace.annotations if note.name.startswith(_STEP_PREFIX))
+    backward = [op.begin_us for op in trace.ops if op.name.startswith(BACKWARD_PREFIX)]
+    steps = find_steps(trace.annotations)
     if not trace.ops:  # nobody can tell
         return
     if not backward and not steps:
@@ -81,7 +80,7 @@ def _is_whole(trace: Trace, backward: list[float], last_step: Annotation) -> boo
         for op in trace.ops
         if op.sequence_number is not None
         and op.forward_thread is None
-        and not op.name.startswith(_BACKWARD_PREFIX)
+        and not op.name.startswith(BACKWARD_PREFIX)
     )
     begin_us = min(forward, default=float("inf"))
     return any(begin_us < at_us < last_step.begin_us for at_us in backward)

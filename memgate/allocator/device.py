@@ -26,7 +26,7 @@ class AddressPolicy(StrEnum):
     UP = "up"
     #: below all earlier ones
     DOWN = "down"
-    #: the lowest place where a range of this size was given back, else above all earlier ones
+    #: the lowest place where a range of this size was given back, otherwise above all earlier ones
     REUSE = "reuse"
 
 

@@ -123,6 +123,7 @@ def _with_a_leak(trace: Trace) -> Trace:
         (_with_op("CompiledFunctionBackward"), "COMPILED"),
         (_with_op("xformers::attention"), "CUSTOM_OPERATORS"),
         (_with_optimizer("Lion"), "OPTIMIZER_STATE_UNKNOWN"),
+        (_with_optimizer("Adafactor"), "OPTIMIZER_STATE_UNKNOWN"),
         (_with_a_data_set, "OLDER_DATA_READ"),
         (_without_steps, "NO_OPTIMIZER_STEP"),
         (_without_backward, "INFERENCE_ONLY"),
@@ -247,3 +248,12 @@ def test_a_step_that_takes_no_time_is_a_step() -> None:
     notes = [Annotation(5, 5, "Optimizer.step#Adam.step")]
 
     assert find_optimizer(notes) == "Adam"
+
+
+def test_an_optimizer_that_is_not_modelled_is_doubted_from_its_first_step_on() -> None:
+    """Its state may be seen, but not what its steps make on a GPU."""
+    seen = _read("mlp.inside")
+
+    assert _doubts(seen) == []
+    assert _doubts(_with_optimizer("LBFGS")(seen)) == ["OPTIMIZER_STATE_UNKNOWN"]
+    assert _doubts(_with_optimizer("Lion")(seen)) == []
