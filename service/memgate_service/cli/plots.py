@@ -77,8 +77,11 @@ def save_figure(figure: Any, path: Path) -> None:
 
 
 def name_picture(path: Path) -> Path:
-    """Add an extension to a name without one: the extension is the kind of the picture."""
-    return path if path.suffix else path.with_suffix(".png")
+    """Add an extension to a name without one; refuse to overwrite a file."""
+    named = path if path.suffix else path.with_suffix(".png")
+    if named.exists():
+        raise InputError(f"--plot {named}: the file exists; remove it, or give another name")
+    return named
 
 
 def prepare_picture(path: Path) -> Path:
@@ -88,7 +91,7 @@ def prepare_picture(path: Path) -> Path:
         Where it goes, see ``name_picture``.
 
     Raises:
-        InputError: if there is no such folder or kind of picture.
+        InputError: if there is no such folder or kind of picture, or if the file exists.
         MissingExtraError: if matplotlib is missing.
     """
     path = name_picture(path)

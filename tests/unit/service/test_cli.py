@@ -261,6 +261,16 @@ class TestBadInput:
         assert ran.status == 2
         assert want_message in ran.err
 
+    def test_a_picture_overwrites_nothing(self, run: Any, write: Any, tmp_path: Path) -> None:
+        """A file of the user's stays as it is, whichever command would draw."""
+        kept = tmp_path / "mine.png"
+        kept.write_text("mine")
+
+        for command in (["replay", write(make_record())], ["analyze", "t.json", "--gpu", "t4"]):
+            ran = run(*command, "--plot", kept)
+            assert (ran.status, kept.read_text()) == (2, "mine")
+            assert f"--plot {kept}: the file exists" in ran.err
+
     def test_a_picture_needs_matplotlib(
         self, run: Any, write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
