@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.hook.memgate_hook.phantom import Phantom
 
 # Before torch is imported, which needs CUDA's libraries even if nothing runs on a device.
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))

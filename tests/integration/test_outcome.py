@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 SCRIPT = """
 import os
 from pathlib import Path
-from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.hook.memgate_hook.phantom import Phantom
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 
 import torch

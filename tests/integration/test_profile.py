@@ -231,7 +231,7 @@ class TestScripts:
         answer = json.loads(run("analyze", trace, "--gpu", "a100-40", "--json").out)
 
         assert (ran.status, ran.out.startswith(f"{trace}: 3 steps of {name}.py")) == (0, True)
-        traced = phantom.trace_script(script, [], find_gpu("a100-40"), num_steps=3)
+        traced = record_script(RUNTIME, script, num_steps=3).traced
         theirs = replay(traced.timeline, parse_alloc_conf(""), AMPLE_BYTES).peak_reserved_bytes
         assert answer["peak_reserved_bytes"] == pytest.approx(theirs, rel=0.001)
 
@@ -265,7 +265,7 @@ class TestScripts:
 
         assert "3 steps of" in ran.out
         assert answer["decision"] == "admit"
-        traced = phantom.trace_script(script, arguments, find_gpu("a100-40"), num_steps=num_steps)
+        traced = record_script(RUNTIME, script, arguments, num_steps=num_steps).traced
         theirs = replay(traced.timeline, parse_alloc_conf(""), AMPLE_BYTES)
         assert answer["peak_reserved_bytes"] == pytest.approx(theirs.peak_reserved_bytes, rel=0.01)
         assert answer["peak_allocated_bytes"] == pytest.approx(

@@ -29,7 +29,7 @@ CAPACITY = 8 * GIB
 RUN = """
 import os, runpy, sys
 from pathlib import Path
-from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.hook.memgate_hook.phantom import Phantom
 Phantom(Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"]))
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0])

@@ -7,6 +7,7 @@ package imports its engines. No rq, no Redis, no torch: engines run jobs in sepa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +20,15 @@ from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
-from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
+from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
+from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.question import CommandQuestion
+from memgate_worker.recorder.reading import record_command
 from memgate_worker.runtimes.runtime import find_runtime
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.uploads.client import judge_upload
@@ -33,11 +37,15 @@ from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "CommandQuestion",
+    "Heard",
     "LocalAnswer",
     "RunLimits",
     "Script",
+    "Watch",
     "check_engine",
     "close_engines",
+    "estimate_command",
     "estimate_script",
     "estimate_spec",
     "estimate_upload",
@@ -46,6 +54,10 @@ __all__ = [
     "profile_script",
     "trace_spec",
 ]
+
+
+#: of a script that is profiled, unless the caller says how many
+_PROFILED_STEPS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +76,8 @@ class Script:
 
     path: Path
     arguments: Sequence[str] = ()
-    #: optimizer steps after which it is stopped
-    num_steps: int
+    #: optimizer steps after which it is stopped; None: as soon as it shows nothing new
+    num_steps: int | None = None
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
@@ -95,24 +107,40 @@ def estimate_script(
     *,
     runtime: str | None = None,
     limits: RunLimits = DEFAULT_LIMITS,
-    on_step: Callable[[int], None] = lambda _: None,
+    on_progress: Callable[[Heard], None] = lambda _: None,
 ) -> LocalAnswer:
-    """Run a user's own script on the phantom, and say whether it fits.
+    """Run a user's own script in a runtime of ours, on the phantom, and say whether it fits.
 
-    ``on_step`` is told how many optimizer steps it has made. Raises what ``estimate_spec`` raises.
+    ``on_progress`` is told of its steps. Raises what ``estimate_spec`` raises.
+    """
+    found = find_runtime(runtime)
+    question = CommandQuestion(
+        command=(str(found.python), str(script.path), *script.arguments),
+        directory=Path.cwd(),
+        environment=os.environ,
+        gpu=target.gpu,
+        watch=Watch(steps=script.num_steps),
+        limits=limits,
+        runtime=found.name,
+    )
+    return estimate_command(question, target, on_progress=on_progress)
+
+
+def estimate_command(
+    question: CommandQuestion,
+    target: GpuTarget,
+    *,
+    output: BinaryIO | None = None,
+    on_progress: Callable[[Heard], None] = lambda _: None,
+) -> LocalAnswer:
+    """Run a command in its own environment, on the phantom, and say whether its job fits.
+
+    ``output`` is given what it prints; ``on_progress`` is told of its steps. Raises what
+    ``estimate_spec`` raises.
     """
 
     def trace() -> TracedJob:
-        with use_engine("phantom", find_runtime(runtime)) as phantom:
-            assert isinstance(phantom, PhantomEngine)
-            return phantom.trace_script(
-                script.path,
-                script.arguments,
-                target.gpu,
-                num_steps=script.num_steps,
-                on_step=on_step,
-                limits=limits,
-            )
+        return record_command(question, output=output, on_progress=on_progress).traced
 
     return _answer(time_estimate(trace, target))
 
@@ -212,7 +240,7 @@ def profile_script(
             script.path,
             script.arguments,
             output,
-            num_steps=script.num_steps,
+            num_steps=script.num_steps or _PROFILED_STEPS,
             on_step=on_step,
             limits=limits,
         ).num_steps

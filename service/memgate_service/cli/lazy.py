@@ -29,6 +29,8 @@ class Command:
     extra: str = ""
     #: options that it does not know belong to the user's script
     takes_unknown_options: bool = False
+    #: what follows its own options is a command, with options of its own
+    takes_a_command: bool = False
 
     def load(self) -> Any:
         """Import it: the module of its name in ``commands`` has ``NAME_command`` or ``NAME_app``.
@@ -45,7 +47,9 @@ class Command:
         if hasattr(module, f"{name}_app"):
             return get_group(getattr(module, f"{name}_app"))
         alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        settings = {"ignore_unknown_options": True} if self.takes_unknown_options else None
+        settings: dict[str, Any] = {"ignore_unknown_options": self.takes_unknown_options}
+        if self.takes_a_command:
+            settings["allow_interspersed_args"] = False
         alone.command(self.name, context_settings=settings)(getattr(module, f"{name}_command"))
         return get_command(alone)
 
@@ -57,6 +61,11 @@ _ALL = (
         extra="service,up",
     ),
     Command(name="estimate", summary="Will this job fit on that GPU?"),
+    Command(
+        name="run",
+        summary="Will this command fit on that GPU? In its own environment, unchanged.",
+        takes_a_command=True,
+    ),
     Command(name="analyze", summary="Would the job of this file fit on that GPU?"),
     Command(name="max-batch", summary="What is the largest batch that is admitted?"),
     Command(name="fit", summary="On which GPUs does this job fit?"),

@@ -1,4 +1,4 @@
-"""The progress of a script, for the person waiting for it."""
+"""The progress of a script or a command, for the person waiting for it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from memgate_worker.local import Heard
 
 
 @contextmanager
@@ -22,3 +24,17 @@ def show_steps(script: Path, steps: int, *, silent: bool) -> Iterator[Callable[[
             shown.update(task, description=f"{script.name}: step {num_steps} of {steps}")
 
         yield on_step
+
+
+@contextmanager
+def show_stages(name: str, *, silent: bool) -> Iterator[Callable[[Heard], None]]:
+    """Yield a function to call with what was heard of a command."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=silent) as shown:
+        task = shown.add_task(f"{name}: starting")
+
+        def on_progress(heard: Heard) -> None:
+            shown.update(task, description=f"{name}: {heard.stage}, step {heard.num_steps}")
+
+        yield on_progress

@@ -14,8 +14,8 @@ from memgate.timeline import (
     SetFraction,
 )
 from memgate_worker.engines.phantom.labels import label_blocks, locate_phases
-from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from memgate_worker.engines.phantom.tracker import Allocation, Row, to_events
+from memgate_worker.hook.memgate_hook.marks import LayerMark, PhaseMark, TensorMark
 
 ALLOC, REQUESTED, COMPLETED, SEGMENT, SEGMENT_FREE = range(5)
 

@@ -30,9 +30,8 @@ from memgate_worker.engines.messages import (
     Progress,
     RecordedRun,
     Request,
-    ScriptRun,
 )
-from memgate_worker.engines.phantom.control import Phantom
+from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
 from memgate_worker.lifeline import die_with_parent
 
@@ -93,9 +92,7 @@ class _Job:
     def _script(self) -> Path | None:
         """Return the user's own script that is run; None if it is our training loop."""
         work = self._request.work
-        if isinstance(work, ProfileScriptRun):
-            work = work.script
-        return Path(work.path) if isinstance(work, ScriptRun) else None
+        return Path(work.script.path) if isinstance(work, ProfileScriptRun) else None
 
     def _pass_on(self, told: bytes) -> None:
         """One byte for each step; the caller is told how many there were."""
@@ -128,13 +125,10 @@ class _Job:
 
     def _run(self) -> RecordedRun | Profiled:
         from memgate_worker.engines.phantom.run import run_job
-        from memgate_worker.engines.phantom.script import run_script
         from memgate_worker.engines.profile.run import be_frugal, profile_job
         from memgate_worker.engines.profile.script import profile_script
 
         work = self._request.work
-        if isinstance(work, ScriptRun):
-            return run_script(work, self._phantom, on_step=self._tell_step, finish=self._finish)
         if isinstance(work, ProfileScriptRun):
             return profile_script(work, on_step=self._tell_step, finish=self._finish)
         if isinstance(work, ProfileRun):
@@ -146,7 +140,7 @@ class _Job:
     def _tell_step(self) -> None:
         os.write(self._tell, b".")
 
-    def _finish(self, answer: RecordedRun | Profiled) -> None:
+    def _finish(self, answer: Profiled) -> None:
         """End a script where it is: nothing in it can catch this, or go on."""
         self._write(msgspec.json.encode(answer))
         os._exit(0)
@@ -164,9 +158,8 @@ class _Job:
 def _preload(request: Request) -> None:
     """Import what the job will import, so that later jobs find it there."""
     importlib.import_module("memgate_worker.engines.phantom.run")
-    importlib.import_module("memgate_worker.engines.phantom.script")
     importlib.import_module("memgate_worker.engines.profile.script")
-    if isinstance(request.work, ScriptRun | ProfileScriptRun):
+    if isinstance(request.work, ProfileScriptRun):
         return
     spec = JobSpec.model_validate_json(request.work.spec)
     with suppress(Exception):  # the job itself reports it; the host must outlive it

@@ -17,8 +17,8 @@ class JobRun(Struct, frozen=True, kw_only=True, tag="job"):
     spec: str
 
 
-class ScriptRun(Struct, frozen=True, kw_only=True, tag="script"):
-    """Run a user's own script until its optimizer has made some steps."""
+class ScriptRun(Struct, frozen=True, kw_only=True):
+    """A user's own script, run until its optimizer has made some steps."""
 
     path: str
     arguments: tuple[str, ...]
@@ -49,7 +49,7 @@ class ProfileScriptRun(Struct, frozen=True, kw_only=True, tag="profile_script"):
 class Request(Struct, frozen=True, kw_only=True):
     """Run this, in a separate process."""
 
-    work: JobRun | ScriptRun | ProfileRun | ProfileScriptRun
+    work: JobRun | ProfileRun | ProfileScriptRun
     #: environment variables that describe the device and the allocator's settings to that process
     environment: dict[str, str]
     limits: RunLimits
@@ -75,13 +75,15 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     #: the allocator's settings in this run
     alloc_conf: str
     num_parameters: int
-    num_steps: int
     #: results whose size depends on data, which does not exist here: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for
     architectures: tuple[str, ...]
-    seconds: dict[str, float]
+    #: of the job, each with the event that it begins at
+    stages: tuple[tuple[int, str], ...] = ()
+    #: how long the job ran
+    seconds: float
 
 
 class Profiled(Struct, frozen=True, kw_only=True, tag="profiled"):

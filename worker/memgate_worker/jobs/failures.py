@@ -23,10 +23,10 @@ from memgate.errors import (
 )
 
 #: how torch's message begins if there is no memory for a tensor on the CPU
-_NO_HOST_MEMORY = "DefaultCPUAllocator: "
+NO_HOST_MEMORY = "DefaultCPUAllocator: "
 
 #: part of CUDA's message about a GPU that a program was not built for
-_NO_KERNELS = "no kernel image is available"
+NO_KERNELS = "no kernel image is available"
 
 #: torch's, for GPU memory; given by name, since torch is not imported here
 _OUT_OF_GPU_MEMORY = "OutOfMemoryError"
@@ -59,11 +59,11 @@ def explain_exception(
     if refused:
         return not_modelled(refused)
     if is_out_of_host_memory(error):
-        _, _, asked = said.rpartition(_NO_HOST_MEMORY)  # before it: a line of torch's source
+        _, _, asked = said.rpartition(NO_HOST_MEMORY)  # before it: a line of torch's source
         return HostMemoryError(
             f"this machine has no memory for the job's run ({asked}); it may take {allowed_memory}"
         )
-    if _NO_KERNELS in said:
+    if NO_KERNELS in said:
         return NoKernelsError(f"the job failed: {said}")
     if isinstance(error, ModuleNotFoundError):
         return UnsupportedJobError(
@@ -129,7 +129,7 @@ def nothing_trained(script: str, *, used_cuda: bool = True) -> UnsupportedJobErr
 
 def is_out_of_host_memory(error: Exception) -> bool:
     """Say whether this machine ran out of memory, as far as can be known."""
-    return isinstance(error, MemoryError) or _NO_HOST_MEMORY in str(error)
+    return isinstance(error, MemoryError) or NO_HOST_MEMORY in str(error)
 
 
 def _our_loop_failed(said: str) -> UnsupportedJobError:

@@ -30,7 +30,7 @@ from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import show_estimate
-from memgate_service.cli.progress import show_steps
+from memgate_service.cli.progress import show_stages
 from memgate_service.cli.reading import read_gpu, read_spec
 from memgate_service.cli.remote import connect, engine_name, refuse, with_runtime
 from memgate_worker.local import (
@@ -56,8 +56,9 @@ def estimate_command(
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     steps: Annotated[
-        int, typer.Option(min=1, help="Optimizer steps after which a script is stopped.")
-    ] = 4,
+        int | None,
+        typer.Option(min=1, help="Stop a script after so many training steps, whatever follows."),
+    ] = None,
     timeout: Timeout = DEFAULT_LIMITS.seconds,
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
@@ -69,7 +70,8 @@ def estimate_command(
     """Will this job fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
 
     The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights. A
-    script of yours runs as it is, in a process of its own, until its optimizer has made some steps.
+    script of yours runs as it is, with the libraries of a runtime, until it has trained and
+    evaluated; for its own libraries, see: memgate run.
 
     Example: memgate estimate job.json --gpu rtx-3060
 
@@ -130,7 +132,9 @@ def _run_script(
     if engine == "profile":
         raise InputError(f"--engine profile runs job specs; {instead}")
     try:
-        with show_steps(script.path, script.num_steps, silent=silent) as on_step:
-            return estimate_script(script, target, runtime=runtime, limits=limits, on_step=on_step)
+        with show_stages(script.path.name, silent=silent) as on_progress:
+            return estimate_script(
+                script, target, runtime=runtime, limits=limits, on_progress=on_progress
+            )
     except NotModelledError as error:
         raise NotModelledError(f"{error.message}; {instead}") from None

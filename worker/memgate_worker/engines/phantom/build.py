@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memgate_worker.engines.phantom import symbols
+from memgate_worker.hook.memgate_hook.phantom import CORE_NAME
 
 NATIVE_DIR = Path(__file__).parent / "native"
-CORE_NAME = "libmemgate_phantom.so"
 STAMP_NAME = "build.sha256"
 #: the headers refuse compilers younger than themselves, which matters for device code only
 COMPILE = (

@@ -1,4 +1,4 @@
-"""JobSpec or script -> Timeline: the job runs on a GPU that is not there.
+"""JobSpec -> Timeline: the job runs on a GPU that is not there.
 
 A host process of the job's runtime runs it (``host``); this side asks, reads what it says, and
 checks the simulator against it: a replay on the device of the run must show exactly the peaks that
@@ -7,12 +7,9 @@ the real allocator had. Other capacities, GPUs and settings need no other run, o
 
 from __future__ import annotations
 
-import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
@@ -24,7 +21,7 @@ from memgate.run_key import RunKey
 from memgate.timeline import Timeline
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
-from memgate_worker.engines.messages import JobRun, RecordedRun, Request, ScriptRun
+from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
@@ -85,82 +82,52 @@ class PhantomEngine:
             return replace(self._traced[key], alloc_conf=spec.allocator, seconds=0.0)
         request = Request(
             work=JobRun(spec=spec.model_dump_json(by_alias=True)),
-            environment=_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
+            environment=describe_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             limits=limits,
         )
-        self._traced[key] = self._trace(request, gpu, lambda _: None)
+        self._traced[key] = self._trace(request, gpu)
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
 
-    def trace_script(
-        self,
-        path: Path,
-        arguments: Sequence[str],
-        gpu: GpuSpec,
-        *,
-        num_steps: int,
-        limits: RunLimits = DEFAULT_LIMITS,
-        on_step: Callable[[int], None] = lambda _: None,
-    ) -> TracedJob:
-        """Run a user's own script on the phantom until its optimizer has made some steps.
-
-        It is started in this process's working directory and sees its environment; ``on_step`` is
-        told how many steps there were. Raises what ``trace`` raises, and ``JobFailedError`` if the
-        script fails.
-        """
-        request = Request(
-            work=ScriptRun(
-                path=str(path.resolve()),
-                arguments=tuple(arguments),
-                directory=str(Path.cwd()),
-                num_steps=num_steps,
-            ),
-            environment=dict(os.environ) | _device(gpu),
-            limits=limits,
-        )
-        return self._trace(request, gpu, on_step)
-
-    def _trace(self, request: Request, gpu: GpuSpec, on_step: Callable[[int], None]) -> TracedJob:
+    def _trace(self, request: Request, gpu: GpuSpec) -> TracedJob:
         start = time.perf_counter()
         try:
-            answer = self._host.ask(request, on_step)
+            answer = self._host.ask(request)
         except NoKernelsError:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
-        timeline = Timeline(
-            events=answer.events,
-            labels=answer.labels,
-            dispensable=answer.dispensable,
-            phases=answer.phases,
-        )
-        check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
-        return TracedJob(
-            timeline=timeline,
-            engine=self.name,
-            runtime=self._runtime.name,
-            versions=answer.versions,
-            alloc_conf=answer.alloc_conf,
-            num_parameters=answer.num_parameters,
-            notes=tuple(_notes(request, answer)),
-            architectures=answer.architectures,
-            seconds=time.perf_counter() - start,
-        )
+        return to_traced(answer, self._runtime.name, time.perf_counter() - start)
 
 
-def _notes(request: Request, answer: RecordedRun) -> Iterator[Reason]:
-    if answer.num_data_sized_results:
-        yield Reason(
-            code="SIZES_DEPEND_ON_DATA",
-            message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
-            " masks); there is no data here, so the true figure may differ",
-        )
-    if isinstance(request.work, ScriptRun) and answer.num_steps < request.work.num_steps:
-        yield Reason(
-            code="FEWER_STEPS",
-            message=f"the script ended after {answer.num_steps} of {request.work.num_steps}"
-            " optimizer steps; memory often grows until the third",
-        )
+def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
+    """Check what was recorded on the phantom, and return the job's timeline.
+
+    Raises:
+        SimulationError: if the simulator and the real allocator disagree.
+    """
+    timeline = Timeline(
+        events=run.events, labels=run.labels, dispensable=run.dispensable, phases=run.phases
+    )
+    check_against_the_real_allocator(timeline, run.alloc_conf, run.memory_stats)
+    return TracedJob(
+        timeline=timeline,
+        engine=PhantomEngine.name,
+        runtime=runtime,
+        versions=run.versions,
+        alloc_conf=run.alloc_conf,
+        num_parameters=run.num_parameters,
+        notes=(SIZES_DEPEND_ON_DATA,) if run.num_data_sized_results else (),
+        architectures=run.architectures,
+        seconds=seconds,
+    )
+
+
+SIZES_DEPEND_ON_DATA = Reason(
+    code="SIZES_DEPEND_ON_DATA",
+    message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
+    " masks); there is no data here, so the true figure may differ",
+)
 
 
 def check_against_the_real_allocator(
@@ -184,7 +151,7 @@ def check_against_the_real_allocator(
             )
 
 
-def _device(gpu: GpuSpec) -> dict[str, str]:
+def describe_device(gpu: GpuSpec) -> dict[str, str]:
     """Describe the GPU to the stand-ins; the fields are those of ``native/device.h``."""
     major, minor = gpu.compute_capability
     return {

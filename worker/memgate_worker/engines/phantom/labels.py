@@ -12,8 +12,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from memgate.timeline import Category, Label, Phase, PhaseStart, make_phases
-from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
 from memgate_worker.engines.phantom.tracker import Allocation
+from memgate_worker.hook.memgate_hook.marks import LayerMark, PhaseMark, TensorMark
 
 
 def label_blocks(
@@ -28,7 +28,7 @@ def label_blocks(
     seen = blocks_seen_as(blocks, tensors)
     spans = _LayerSpans(layers)
     starts = [mark.position for mark in phases]
-    first_step = next((mark.position for mark in phases if mark.phase is Phase.OPTIMIZER), None)
+    first_step = next((mark.position for mark in phases if mark.phase == Phase.OPTIMIZER), None)
     labels = []
     for block in blocks:
         if block.block_id in seen:
@@ -46,22 +46,22 @@ def label_blocks(
 
 
 def _category(
-    block: Allocation, phase: Phase, phase_end: int | None, *, is_early: bool
+    block: Allocation, phase: str, phase_end: int | None, *, is_early: bool
 ) -> Category:
     outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
-    if phase is Phase.BETWEEN and outlives_its_phase:
+    if phase == Phase.BETWEEN and outlives_its_phase:
         return Category.BATCH
     # After that, what was never freed is what the loop still held when it was stopped.
     if block.end is None and is_early:
         return Category.WORKSPACE
-    if phase is Phase.FORWARD and outlives_its_phase:
+    if phase == Phase.FORWARD and outlives_its_phase:
         return Category.ACTIVATIONS
     return Category.TEMPORARY
 
 
 def locate_phases(phases: Sequence[PhaseMark], num_before: Sequence[int]) -> tuple[PhaseStart, ...]:
     """Return where phases begin among events; ``num_before`` is that of ``tracker.Events``."""
-    starts = (PhaseStart(num_before[mark.position], mark.phase) for mark in phases)
+    starts = (PhaseStart(num_before[mark.position], Phase(mark.phase)) for mark in phases)
     return make_phases(starts, num_before[-1])
 
 
@@ -78,7 +78,7 @@ def blocks_seen_as(blocks: Sequence[Allocation], tensors: Sequence[TensorMark]) 
             continue
         block = candidates[at]
         if block.end is None or block.end >= mark.position:
-            seen.setdefault(block.block_id, Label(mark.category, mark.layer))
+            seen.setdefault(block.block_id, Label(Category(mark.category), mark.layer))
     return seen
 
 

@@ -1,15 +1,14 @@
-"""Rows of the native tracker -> Timeline events, and the position of the next one.
+"""Rows of the native tracker -> Timeline events.
 
-The other half is ``native/tracker.cpp``.
+``native/tracker.cpp`` makes the rows, and ``memgate_hook.tracker`` reads them in the job's process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memgate.timeline import Alloc, EmptyCache, Free, RecordStream, SetFraction, TimelineEvent
 
@@ -41,40 +40,13 @@ class Row(NamedTuple):
     stream: int
 
 
-class Tracker:
-    """Listens to the real allocator from the moment CUDA is used."""
+def read_rows(data: bytes) -> list[Row]:
+    """Read what ``memgate_hook.tracker`` recorded.
 
-    def __init__(self) -> None:
-        """Load the library, without touching CUDA."""
-        self._native = ctypes.CDLL("libmemgate_tracker.so")
-        self._native.memgate_tracker_position.restype = ctypes.c_int64
-        self._native.memgate_tracker_rows.restype = ctypes.c_void_p
-        self.fractions: list[tuple[int, SetFraction]] = []
-
-    def attach(self) -> None:
-        """Begin; ``torch.cuda.init()`` must have been called."""
-        self._native.memgate_tracker_attach()
-
-    def note_fraction(self, fraction: float) -> None:
-        """Note ``torch.cuda.set_per_process_memory_fraction``, which makes no row."""
-        self.fractions.append((self.position(), SetFraction(fraction)))
-
-    @property
-    def position_function(self) -> Any:
-        """The native function behind ``position``, for native code to call."""
-        return self._native.memgate_tracker_position
-
-    def position(self) -> int:
-        """Return how many rows there are: the position the next one will have."""
-        return int(self._native.memgate_tracker_position())
-
-    def rows(self) -> list[Row]:
-        """Return all rows so far."""
-        count = self.position()
-        if not count:
-            return []
-        data = ctypes.string_at(self._native.memgate_tracker_rows(), count * _ROW.size)
-        return [Row(*fields) for fields in _ROW.iter_unpack(data)]
+    Raises:
+        struct.error: if it ends within a row.
+    """
+    return [Row(*fields) for fields in _ROW.iter_unpack(data)]
 
 
 class Allocation(NamedTuple):

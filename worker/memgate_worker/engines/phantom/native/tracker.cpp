@@ -8,6 +8,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -25,6 +26,20 @@ struct Row {
 std::mutex rows_mutex;  // backward runs on a thread of its own
 std::vector<Row> rows;
 
+// What is allocated now, and the most of it since somebody last asked.
+std::int64_t allocated_bytes = 0;
+std::int64_t peak_bytes = 0;
+
+void count(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
+  using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+  if (entry.action_ == Entry::ALLOC) {
+    allocated_bytes += static_cast<std::int64_t>(entry.size_);
+    peak_bytes = std::max(peak_bytes, allocated_bytes);
+  } else if (entry.action_ == Entry::FREE_REQUESTED) {
+    allocated_bytes -= static_cast<std::int64_t>(entry.size_);
+  }
+}
+
 }  // namespace
 
 extern "C" {
@@ -34,6 +49,7 @@ void memgate_tracker_attach() {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const Entry& entry) {
     std::lock_guard<std::mutex> guard(rows_mutex);
+    count(entry);
     rows.push_back({static_cast<std::int64_t>(entry.action_),
                     static_cast<std::int64_t>(entry.addr_),
                     static_cast<std::int64_t>(entry.size_),
@@ -50,9 +66,12 @@ std::int64_t memgate_tracker_position() {
 // The rows so far; valid until the next event.
 const void* memgate_tracker_rows() { return rows.data(); }
 
-void memgate_tracker_clear() {
+// The most bytes that were allocated at once since the last call.
+std::int64_t memgate_tracker_take_peak() {
   std::lock_guard<std::mutex> guard(rows_mutex);
-  rows.clear();
+  const std::int64_t taken = peak_bytes;
+  peak_bytes = allocated_bytes;
+  return taken;
 }
 
 }  // extern "C"

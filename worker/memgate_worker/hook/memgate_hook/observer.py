@@ -8,8 +8,7 @@ lives longer than it would on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Callable, Iterator, List, Tuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -21,30 +20,39 @@ from torch.optim.optimizer import (
 )
 from torch.utils.weak import WeakIdKeyDictionary
 
-from memgate.timeline import Category, Phase
-from memgate_worker.engines.phantom.marks import LayerMark, PhaseMark, TensorMark
+from .marks import LayerMark, PhaseMark, TensorMark
 
-_Seen = tuple[torch.Tensor, Category, str]
+_Seen = Tuple[torch.Tensor, str, str]
+
+#: phases, as ``memgate.timeline.Phase`` names them
+_BETWEEN, _FORWARD, _BACKWARD, _OPTIMIZER = "between", "forward", "backward", "optimizer"
+
+
+class Listener:
+    """Is told what a job does. This one does nothing about it."""
+
+    def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """Somebody outside of all modules calls one."""
+
+    def backward_begins(self) -> None:
+        """A backward pass."""
+
+    def step_ends(self, num_steps: int) -> None:
+        """An optimizer has made a step; the busiest one has made ``num_steps``."""
 
 
 class Observer:
     """Collects marks while a job runs."""
 
-    def __init__(
-        self, position: Callable[[], int], on_step: Callable[[int], None] = lambda _: None
-    ) -> None:
-        """Listen from now on.
-
-        Args:
-            position: returns how many rows there are.
-            on_step: told after each optimizer step how many the busiest optimizer has made.
-        """
+    def __init__(self, position: Callable[[], int], listener: Listener) -> None:
+        """Listen from now on; ``position`` returns how many rows there are."""
         self._position = position
-        self._on_step = on_step
-        self.phases: list[PhaseMark] = [PhaseMark(0, Phase.BETWEEN)]
-        self.layers: list[LayerMark] = []
-        self.tensors: list[TensorMark] = []
+        self._listener = listener
+        self.phases: List[PhaseMark] = [PhaseMark(0, _BETWEEN)]
+        self.layers: List[LayerMark] = []
+        self.tensors: List[TensorMark] = []
         self.num_parameters = 0
+        self._depth = 0
         self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._layer_of_parameter: Any = WeakIdKeyDictionary()
         self._num_steps: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
@@ -56,27 +64,47 @@ class Observer:
         register_module_forward_hook(self._module_ends, always_call=True)
         register_optimizer_step_pre_hook(self._step_begins)
         register_optimizer_step_post_hook(self._step_ends)
+        self._listen_to_calls()
+        self._listen_to_backward()
+
+    def _listen_to_calls(self) -> None:
+        """See calls with all of their arguments, which hooks for all modules are not given."""
+        call = nn.Module.__call__
+
+        def seen_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if self._depth == 0:
+                self._listener.call_begins(module, args, kwargs)
+            self._depth += 1
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self._depth -= 1
+
+        nn.Module.__call__ = seen_call
+
+    def _listen_to_backward(self) -> None:
         backward = torch.autograd.backward
 
         def marked_backward(*args: Any, **kwargs: Any) -> Any:
-            self._begin(Phase.BACKWARD)
+            self._listener.backward_begins()
+            self._begin(_BACKWARD)
             try:
                 return backward(*args, **kwargs)
             finally:
-                self._begin(Phase.OPTIMIZER if self._is_stepping else Phase.BETWEEN)
+                self._begin(_OPTIMIZER if self._is_stepping else _BETWEEN)
 
         # There is no hook for it; Tensor.backward looks this name up when it is called.
         torch.autograd.backward = marked_backward
 
-    def _begin(self, phase: Phase) -> None:
+    def _begin(self, phase: str) -> None:
         self.phases.append(PhaseMark(self._position(), phase))
 
     def _module_begins(self, module: nn.Module, _: Any) -> None:
         if module not in self._layer_of_module:
             self._note(self._parameters(module))
         # Not while checkpoints are recomputed. A closure that an optimizer calls is a forward pass.
-        if self.phases[-1].phase in (Phase.BETWEEN, Phase.OPTIMIZER):
-            self._begin(Phase.FORWARD)
+        if self.phases[-1].phase in (_BETWEEN, _OPTIMIZER):
+            self._begin(_FORWARD)
         layer = self._layer_of_module[module]
         self.layers.append(LayerMark(self._position(), layer, True))
 
@@ -86,20 +114,21 @@ class Observer:
 
     def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._is_stepping = True
-        self._begin(Phase.OPTIMIZER)
+        self._begin(_OPTIMIZER)
         self._note(self._gradients(optimizer))
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._is_stepping = False
         self._note(self._gradients(optimizer))  # those that a closure made
         self._note(self._optimizer_state(optimizer))
-        self._begin(Phase.BETWEEN)
+        self._begin(_BETWEEN)
         self._num_steps[optimizer] = self._num_steps.get(optimizer, 0) + 1
-        self._on_step(max(self._num_steps.values()))
+        self._listener.step_ends(max(self._num_steps.values()))
 
     def _note(self, tensors: Iterator[_Seen]) -> None:
         position = self._position()
         for tensor, category, layer in tensors:
+            tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
             if tensor.is_cuda:
                 address = tensor.untyped_storage().data_ptr()
                 self.tensors.append(TensorMark(position, address, category, layer))
@@ -113,19 +142,19 @@ class Observer:
                     self._layer_of_parameter[parameter] = name
                     self.num_parameters += parameter.numel()
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
-                yield tensor, Category.PARAMETERS, name
+                yield tensor, "parameters", name
 
     def _gradients(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 layer = self._layer_of_parameter.get(parameter, "")
-                yield parameter, Category.PARAMETERS, layer
+                yield parameter, "parameters", layer
                 if parameter.grad is not None:
-                    yield parameter.grad, Category.GRADIENTS, layer
+                    yield parameter.grad, "gradients", layer
 
     def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
         for parameter, state in optimizer.state.items():
             layer = self._layer_of_parameter.get(parameter, "")
             for value in state.values():
                 if isinstance(value, torch.Tensor):
-                    yield value, Category.OPTIMIZER_STATE, layer
+                    yield value, "optimizer_state", layer

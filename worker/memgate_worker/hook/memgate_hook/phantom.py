@@ -1,6 +1,6 @@
 """Loads the stub libraries into this process, describes the phantom device and reads its counters.
 
-Turns a directory made by `build.py` into a `Phantom`. Must run before `import torch`: the dynamic
+Turns a directory made by the phantom engine's `build.py` into a `Phantom`. Must run before `import torch`: the dynamic
 loader looks for an already loaded library of the same name before it searches any path, so torch
 then finds ours, whatever is installed and without LD_LIBRARY_PATH.
 
@@ -13,20 +13,19 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, List, NamedTuple, Optional, Tuple, Union
 
-from memgate.timeline import Category
-from memgate_worker.engines.phantom.build import CORE_NAME
-from memgate_worker.engines.phantom.marks import TensorMark
-from memgate_worker.engines.phantom.tracker import Tracker
+from .marks import TensorMark
+from .tracker import Tracker
+
+#: the device that all of the libraries share
+CORE_NAME = "libmemgate_phantom.so"
 
 _MARK = struct.Struct("=qq")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhantomCounters:
+class PhantomCounters(NamedTuple):
     """What happened on the device of this process so far."""
 
     used_bytes: int
@@ -39,14 +38,14 @@ class PhantomCounters:
     """Larger copies to the host of memory whose content is not known: sizes may depend on data."""
     num_data_sized_results: int
     """Results whose size depends on data (nonzero, unique, boolean masks): wrong here."""
-    unmodelled: tuple[str, ...]
+    unmodelled: Tuple[str, ...]
     """Calls that were refused, in order."""
 
 
 class Phantom:
     """The phantom device of this process."""
 
-    def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
+    def __init__(self, library_dir: Path, cudnn_dir: Optional[Path] = None) -> None:
         """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` next to them.
 
         Raises:
@@ -55,6 +54,7 @@ class Phantom:
         # Lets torch.cuda.is_available() ask NVML. The other way of asking counts as using CUDA, and
         # then torch refuses to work in a forked child; many libraries ask while being imported.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        self.library_dir = library_dir
         self._core = ctypes.CDLL(str(library_dir / CORE_NAME))
         for path in sorted(library_dir.glob("lib*.so.*")):
             ctypes.CDLL(str(path))
@@ -72,7 +72,7 @@ class Phantom:
             if problem:
                 raise OSError(f"the real cuDNN cannot be used: {problem.decode()}")
 
-    def configure(self, **fields: int | str) -> None:
+    def configure(self, **fields: Union[int, str]) -> None:
         """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
 
         Raises:
@@ -86,14 +86,14 @@ class Phantom:
         """From now on, note which memory cuDNN is lent."""
         self._function("watch_workspaces")(tracker.position_function)
 
-    def workspaces(self) -> list[TensorMark]:
+    def workspaces(self) -> List[TensorMark]:
         """Return what cuDNN was lent so far, one mark for each use."""
         count = int(self._function("num_workspaces")())
         if not count:
             return []
         data = ctypes.string_at(self._function("workspaces")(), count * _MARK.size)
         return [
-            TensorMark(position, address, Category.WORKSPACE, "")
+            TensorMark(position, address, "workspace", "")
             for position, address in _MARK.iter_unpack(data)
         ]
 

@@ -1,0 +1,124 @@
+"""What ``memgate_hook`` wrote down -> what the job asked of the allocator, and what it was doing.
+
+The hook runs in the job's own process, with the job's own Python and without memgate. So it writes
+plain values, and they are read here as strictly as anything else that comes from outside.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from memgate.errors import ProcessLostError
+from memgate.timeline import SetFraction
+from memgate_worker.engines.messages import RecordedRun
+from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
+from memgate_worker.engines.phantom.tracker import read_rows, to_events
+from memgate_worker.hook.memgate_hook.marks import (
+    LayerMark,
+    PhaseMark,
+    StageMark,
+    StepMark,
+    TensorMark,
+)
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job raised, and where."""
+
+    kind: str
+    message: str
+    #: as Python prints it
+    last_line: str
+    #: the module that could not be imported
+    module: str | None = None
+    #: the last of them: file, line, function, source line
+    frames: list[tuple[str, int | None, str, str | None]] = []
+
+
+#: the shapes of the tensors of each call in a step, and how often they were seen
+SeenShapes = tuple[list[list[tuple[int, ...]]], int]
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording without the tracker's rows; the fields are those of ``Recording.describe``."""
+
+    phases: list[PhaseMark]
+    layers: list[LayerMark]
+    tensors: list[TensorMark]
+    workspaces: list[TensorMark]
+    fractions: list[tuple[int, float]]
+    stages: list[StageMark]
+    steps: list[StepMark]
+    shapes: list[SeenShapes]
+    num_steps: int
+    has_evaluated: bool
+    memory_stats: dict[str, int]
+    alloc_conf: str
+    num_parameters: int
+    num_data_sized_results: int
+    unmodelled: list[str]
+    versions: dict[str, str]
+    architectures: list[str]
+    seconds: float
+    #: why it ends here: ``end``, ``steps``, ``evaluation`` or ``time``
+    why: str = "end"
+    notes: list[str] = []
+    command: str = ""
+    #: where the process stands among those of a distributed job
+    environment: dict[str, str] = {}
+
+
+def read_recording(data: bytes) -> tuple[Description, bytes]:
+    """Read a recording's file: a line of JSON, and the tracker's rows.
+
+    Raises:
+        ProcessLostError: if it is not whole: its process was ended while it wrote.
+    """
+    line, _, rows = data.partition(b"\n")
+    try:
+        return msgspec.json.decode(line, type=Description), rows
+    except msgspec.DecodeError as error:
+        raise ProcessLostError(f"the job's recording is broken: {error}; run it again") from None
+
+
+def describe_now(described: dict[str, Any]) -> Description:
+    """Check a description that never left its process."""
+    return msgspec.convert(described, type=Description)
+
+
+def interpret(described: Description, data: bytes) -> RecordedRun:
+    """Work out what rows and marks mean.
+
+    Raises:
+        ProcessLostError: if rows are missing.
+    """
+    fractions = [(position, SetFraction(fraction)) for position, fraction in described.fractions]
+    try:
+        events, blocks, num_before = to_events(read_rows(data), fractions)
+    except struct.error as error:
+        raise ProcessLostError(f"the job's recording is broken: {error}; run it again") from None
+    workspaces = frozenset(blocks_seen_as(blocks, described.workspaces))
+    labels = label_blocks(
+        blocks,
+        phases=described.phases,
+        layers=described.layers,
+        tensors=described.tensors,
+        workspaces=workspaces,
+    )
+    return RecordedRun(
+        events=tuple(events),
+        labels=labels,
+        dispensable=workspaces,
+        phases=locate_phases(described.phases, num_before),
+        memory_stats=described.memory_stats,
+        alloc_conf=described.alloc_conf,
+        num_parameters=described.num_parameters,
+        num_data_sized_results=described.num_data_sized_results,
+        versions=described.versions,
+        architectures=tuple(described.architectures),
+        stages=tuple((num_before[mark.position], mark.stage) for mark in described.stages),
+        seconds=described.seconds,
+    )

@@ -1,0 +1,35 @@
+"""The part of memgate that runs inside a job's own processes: waits for torch, and records.
+
+It is imported by ``sitecustomize`` in every Python process of a job under ``memgate run``, whatever
+environment that process has. So it needs nothing but the standard library, Python 3.9 or later, and
+it changes nothing until torch is imported:
+
+    failures      tells what ended a process
+    connection    how memgate is told
+    waiting       sees ``import torch`` coming, and has our stand-ins loaded first
+    phantom       loads them, and describes the device
+    session       this process's part of the run: what it tells, when it ends
+    recording     what is recorded, in the form in which it is written down
+    tracker       the real allocator's events
+    observer      which of them belong to which phase, layer and tensor
+    stages        loading, training, evaluation, saving; the shapes of batches
+    watch         how long to go on
+    adjustments   what we change in torch, and why
+
+Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and
+one recording. Modules import each other relatively, so that both names work.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+def start() -> None:
+    """Wait for torch, if this process belongs to a run."""
+    if "MEMGATE_RUN_DIR" in os.environ:
+        from .failures import tell_failures
+        from .waiting import wait_for_torch
+
+        tell_failures()
+        wait_for_torch()

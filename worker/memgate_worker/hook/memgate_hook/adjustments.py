@@ -1,0 +1,113 @@
+"""What is changed in torch for a job that runs on the phantom, each with its reason."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+#: fills of at least this many elements are weights, whose values never matter
+_WEIGHT_ELEMENTS = 4096
+
+
+def take_flash_attention() -> None:
+    """cuDNN's attention needs a driver to choose its engine; flash attention is the alternative."""
+    if hasattr(torch.backends.cuda, "enable_cudnn_sdp"):  # since 2.4
+        torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def leave_weights_unfilled() -> None:
+    """Skip random fills of large tensors on the CPU, so that their pages are never touched."""
+    for name in ("normal_", "uniform_"):
+        setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name)))
+    nn.init.trunc_normal_ = _unless_large(nn.init.trunc_normal_)
+
+
+def _unless_large(fill: Any) -> Any:
+    def fill_unless_large(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS:
+            return tensor
+        return fill(tensor, *args, **kwargs)
+
+    return fill_unless_large
+
+
+class CompilationError(RuntimeError):
+    """``torch.compile`` was called."""
+
+
+def mind_compilation(note: Callable[[], None]) -> None:
+    """A compiled model allocates differently; the answer for an eager one would be another job's.
+
+    Unless the caller wants that answer (``--ignore-compile``): then it is run eagerly, and
+    ``note`` is called.
+    """
+    is_ignored = os.environ.get("MEMGATE_IGNORE_COMPILE") == "1"
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise CompilationError("torch.compile is not supported yet")
+
+    def compile(model: Any = None, **_: Any) -> Any:
+        if is_ignored:
+            note()
+            return model if model is not None else lambda function: function
+        if isinstance(model, nn.Module):
+            refuse()
+        # Libraries compile functions that are never called: refused when they are.
+        return refuse if model is not None else lambda _: refuse
+
+    def compile_in_place(module: nn.Module, *_: Any, **__: Any) -> None:
+        compile(module)
+
+    torch.compile = compile
+    nn.Module.compile = compile_in_place
+
+
+def show_the_memory_of_the_gpu() -> None:
+    """Let the device's properties say the same as ``torch.cuda.mem_get_info``.
+
+    The device itself has ample memory; otherwise a job that does not fit could not run to its end.
+    """
+    get_properties = torch.cuda.get_device_properties
+
+    def get_device_properties(*args: Any, **kwargs: Any) -> Any:
+        return _Properties(get_properties(*args, **kwargs))
+
+    torch.cuda.get_device_properties = get_device_properties
+
+
+class _Properties:
+    def __init__(self, properties: Any) -> None:
+        self._properties = properties
+        self.total_memory = torch.cuda.mem_get_info()[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._properties, name)
+
+
+def note_fractions(note: Callable[[float], None]) -> None:
+    """Note limits that the job sets; they apply on any GPU that it is judged for."""
+
+    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+        del device
+        if not torch.cuda.is_initialized():
+            torch.cuda.init()
+        note(fraction)
+
+    torch.cuda.set_per_process_memory_fraction = set_per_process_memory_fraction
+    torch.cuda.memory.set_per_process_memory_fraction = set_per_process_memory_fraction
+
+
+def note_resets(note: Callable[[], None]) -> None:
+    """Have ``note`` called before the job resets the peaks that our self-check compares."""
+    for name in ("reset_peak_memory_stats", "reset_max_memory_allocated"):
+        reset = getattr(torch.cuda, name)
+
+        def noted_reset(*args: Any, _reset: Any = reset, **kwargs: Any) -> Any:
+            note()
+            return _reset(*args, **kwargs)
+
+        setattr(torch.cuda, name, noted_reset)
+        setattr(torch.cuda.memory, name, noted_reset)

@@ -1,0 +1,46 @@
+"""Tells memgate what ended a process: the exception, and where it was raised."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Dict, Optional, Type
+
+from .connection import Connection
+
+#: so many frames are told, from the last one up
+_NUM_FRAMES = 6
+
+
+def tell_failures() -> None:
+    """From now on, tell of exceptions that nothing in this process catches."""
+    excepthook = sys.excepthook
+
+    def tell(
+        kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
+    ) -> None:
+        excepthook(kind, error, trace)
+        try:
+            connection = Connection(Path(os.environ["MEMGATE_RUN_DIR"]))
+        except (OSError, KeyError):  # memgate has gone
+            return
+        connection.tell(kind="failed", pid=os.getpid(), failure=_describe(kind, error, trace))
+
+    sys.excepthook = tell
+
+
+def _describe(
+    kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
+) -> Dict[str, Any]:
+    """Return what the job raised, and where: its last frames, with their source lines."""
+    frames = traceback.extract_tb(trace)[-_NUM_FRAMES:]
+    return {
+        "kind": kind.__name__,
+        "module": getattr(error, "name", None) if isinstance(error, ImportError) else None,
+        "message": str(error),
+        "last_line": traceback.format_exception_only(kind, error)[-1].strip(),
+        "frames": [[frame.filename, frame.lineno, frame.name, frame.line] for frame in frames],
+    }

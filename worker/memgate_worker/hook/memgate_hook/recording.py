@@ -1,0 +1,105 @@
+"""Records what happens on this process's device, in the form in which it is written down.
+
+Used by the hook in people's own environments, and by the phantom engine for job specs. What the
+rows and marks mean is worked out by memgate afterwards (``engines.phantom.recorded``).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from typing import Any, Callable, Dict
+
+import torch
+
+from .adjustments import take_flash_attention
+from .observer import Observer
+from .phantom import Phantom
+from .stages import Stages
+from .tracker import Tracker
+
+#: counters that the simulator must reproduce
+_COMPARED = tuple(
+    f"{counter}.{pool}.peak"
+    for counter in ("allocated_bytes", "reserved_bytes", "active_bytes", "requested_bytes")
+    for pool in ("all", "small_pool", "large_pool")
+)
+
+#: libraries whose versions may change a job's memory
+_VERSIONED = (
+    *("torch", "torchvision", "torchaudio", "transformers", "timm", "diffusers", "accelerate"),
+    *("peft", "trl", "lightning", "pytorch-lightning", "deepspeed", "bitsandbytes", "triton"),
+)
+
+
+class Recording:
+    """Records from now on."""
+
+    def __init__(self, phantom: Phantom, on_progress: Callable[[], None] = lambda: None) -> None:
+        """Listen; ``on_progress`` is called after each step, and while the job evaluates."""
+        self._start = time.perf_counter()
+        self._phantom = phantom
+        self.tracker = Tracker(phantom.library_dir)
+        # When the job first uses CUDA: until then it may still change the allocator's settings.
+        torch.cuda._lazy_call(self.tracker.attach)
+        phantom.watch_workspaces(self.tracker)
+        take_flash_attention()
+        self.stages = Stages(self.tracker.position, self.tracker.take_peak, on_progress)
+        self._observer = Observer(self.tracker.position, self.stages)
+        self._earlier_peaks: Dict[str, int] = {}
+
+    def note_peaks(self) -> None:
+        """Keep the real allocator's peaks, which are about to be reset."""
+        for name, value in self._peaks().items():
+            self._earlier_peaks[name] = max(value, self._earlier_peaks.get(name, 0))
+
+    def describe(self) -> Dict[str, Any]:
+        """Return what has happened so far, as plain values, without the tracker's rows."""
+        ran = time.perf_counter()
+        self.note_peaks()
+        counters = self._phantom.counters()
+        return {
+            "phases": self._observer.phases,
+            "layers": self._observer.layers,
+            "tensors": self._observer.tensors,
+            "workspaces": self._phantom.workspaces(),
+            "fractions": self.tracker.fractions,
+            "stages": self.stages.marks,
+            "steps": self.stages.steps,
+            "shapes": [[shapes, count] for shapes, count in self.stages.shapes.items()],
+            "num_steps": self.stages.num_steps,
+            "has_evaluated": self.stages.has_evaluated,
+            "memory_stats": self._earlier_peaks,
+            "alloc_conf": _alloc_conf(),
+            "num_parameters": self._observer.num_parameters,
+            "num_data_sized_results": counters.num_data_sized_results,
+            "unmodelled": counters.unmodelled,
+            "versions": _versions(),
+            "architectures": torch.cuda.get_arch_list(),
+            "seconds": ran - self._start,
+        }
+
+    def _peaks(self) -> Dict[str, int]:
+        stats = torch.cuda.memory_stats()
+        return {name: int(stats[name]) for name in _COMPARED}
+
+
+def _alloc_conf() -> str:
+    """Return the allocator's current settings, as the allocator itself reports them.
+
+    ``PYTORCH_ALLOC_CONF`` and ``PYTORCH_CUDA_ALLOC_CONF`` may both be set, which of them counts
+    depends on the version of torch, and a script may change the settings later. So torch is asked.
+    """
+    settings = torch.cuda.memory._snapshot()["allocator_settings"]
+    return str(settings["PYTORCH_CUDA_ALLOC_CONF"])
+
+
+def _versions() -> Dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

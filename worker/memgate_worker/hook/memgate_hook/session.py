@@ -1,0 +1,203 @@
+"""This process's part of a run: what it asks memgate, what it tells, how it ends.
+
+Before torch is imported, memgate is asked for the stand-ins for that torch. It is told of steps, and
+of the recording, which is a file next to the socket. It may say that it is enough.
+
+A process that was forked has nothing of its parent's: it connects again as soon as it uses CUDA.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Callable, Dict, Optional
+
+from .connection import Connection
+from .phantom import Phantom
+from .watch import Seen, Watch
+
+#: exit status of a process that must not go on; memgate is told the reason
+STOPPED = 86
+
+#: progress is told at most so often
+_PROGRESS_SECONDS = 0.2
+
+
+class Session:
+    """One process of a job."""
+
+    def __init__(self, run_dir: Path, connection: Connection, phantom: Phantom) -> None:
+        self._run_dir = run_dir
+        self._connection = connection
+        self._phantom = phantom
+        self._watch = Watch.from_environment()
+        self._recording: Any = None
+        self._first_step_at = 0.0
+        self._told_at = 0.0
+        self._notes: Dict[str, bool] = {}
+        self._written_by = 0
+        self._lock = threading.RLock()
+
+    @classmethod
+    def begin(cls, torch_dir: Path) -> "Session":
+        """Have the stand-ins for a torch loaded; ends the process if there are none."""
+        run_dir = Path(os.environ["MEMGATE_RUN_DIR"])
+        try:
+            connection = Connection(run_dir)
+        except OSError as error:
+            _stop(f"memgate: {run_dir}: {error}; the run has ended")
+        answer = connection.ask(
+            kind="torch", directory=str(torch_dir), path=sys.path, executable=sys.executable
+        )
+        if "libraries" not in answer:
+            _stop(f"memgate: {answer.get('problem', 'the run has ended')}")
+        cudnn = answer.get("cudnn")
+        try:
+            phantom = Phantom(Path(answer["libraries"]), Path(cudnn) if cudnn else None)
+        except OSError as error:
+            connection.tell(kind="problem", code="PHANTOM_NOT_LOADED", message=str(error))
+            _stop(f"memgate: {error}")
+        _announce_the_hook()
+        return cls(run_dir, connection, phantom)
+
+    def torch_is_there(self, torch: ModuleType) -> None:
+        """Check that torch sees the phantom, and record from now on."""
+        problem = _why_not_the_phantom(torch)
+        if problem is not None:
+            self._connection.tell(kind="problem", **problem)
+            _stop(f"memgate: {problem['message']}")
+        from . import adjustments
+        from .recording import Recording
+
+        self._recording = Recording(self._phantom, self._progress)
+        adjustments.leave_weights_unfilled()
+        adjustments.mind_compilation(self._note("compile_ignored"))
+        adjustments.show_the_memory_of_the_gpu()
+        adjustments.note_fractions(self._recording.tracker.note_fraction)
+        adjustments.note_resets(self._recording.note_peaks)
+        torch.save = self._recording.stages.saving(torch.save)
+        torch.cuda._lazy_call(self._cuda_is_used)
+        self._see_the_end()
+
+    def _note(self, name: str) -> Callable[[], None]:
+        def note() -> None:
+            self._notes[name] = True
+
+        return note
+
+    def _cuda_is_used(self) -> None:
+        """From here on this process counts; it listens to memgate on a thread of its own."""
+        self._connection.reopen_in_a_fork()
+        self._connection.tell(kind="device", pid=os.getpid())
+        threading.Thread(target=self._listen, name="memgate", daemon=True).start()
+
+    def _listen(self) -> None:
+        if self._connection.hears_that_it_is_enough():
+            self.finish("time")
+
+    def _progress(self) -> None:
+        """Tell how far the job is, and end it if that is enough."""
+        now = time.monotonic()
+        stages = self._recording.stages
+        if not self._first_step_at:
+            self._first_step_at = now
+        seen = Seen(stages.num_steps, stages.has_evaluated)
+        why = self._watch.why_stop(seen, self._first_step_at)
+        if why is not None:
+            self.finish(why)
+        if now - self._told_at > _PROGRESS_SECONDS:
+            self._told_at = now
+            self._connection.tell(kind="progress", stage=stages.stage, num_steps=stages.num_steps)
+
+    def finish(self, why: str) -> None:
+        """Write the recording and end this process where it is; nothing can catch this."""
+        self._write(why)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _exit(0)
+
+    def _see_the_end(self) -> None:
+        """Write the recording when the job ends by itself, in whatever way it does."""
+        atexit.register(self._write, "end")
+
+        def exit_seen(status: int) -> None:
+            self._write("end")
+            _exit(status)
+
+        # Children of multiprocessing end with it, and so do some launchers.
+        os._exit = exit_seen  # type: ignore[assignment]
+
+    def _write(self, why: str) -> None:
+        """Write the recording, once, if this process has used CUDA."""
+        import torch
+
+        with self._lock:
+            pid = os.getpid()
+            is_used = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()
+            if self._written_by == pid or not is_used:
+                return
+            self._written_by = pid
+            described = self._recording.describe()
+            described.update(
+                why=why,
+                notes=sorted(self._notes),
+                command=_command(),
+                environment={
+                    name: os.environ[name]
+                    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
+                    if name in os.environ
+                },
+            )
+            path = self._run_dir / f"{pid}.recording"
+            with path.open("wb") as out:
+                out.write(json.dumps(described).encode() + b"\n")
+                out.write(self._recording.tracker.rows())
+            self._connection.tell(kind="recorded", pid=pid, file=path.name)
+
+
+_exit = os._exit
+
+
+def _stop(said: str) -> Any:
+    sys.stderr.write(said + "\n")
+    sys.stderr.flush()
+    _exit(STOPPED)
+
+
+def _announce_the_hook() -> None:
+    """Tell the guard, if this process has it: it stops processes that load torch without us."""
+    announce = getattr(ctypes.CDLL(None), "memgate_guard_hook_present", None)
+    if announce is not None:
+        announce()
+
+
+def _why_not_the_phantom(torch: Any) -> Optional[Dict[str, str]]:
+    """Say why CUDA would not go to the phantom; None if it does."""
+    if getattr(torch.version, "hip", None):
+        return {"code": "NOT_CUDA", "message": "this torch was built for ROCm, not for CUDA"}
+    if torch.version.cuda is None:
+        return {
+            "code": "NOT_CUDA",
+            "message": "this torch was built for CPUs only; the job would not use a GPU with it."
+            " Run it in an environment with a torch for CUDA",
+        }
+    if not torch.cuda.is_available():
+        return {
+            "code": "PHANTOM_NOT_SEEN",
+            "message": "torch does not see the phantom GPU; CUDA_VISIBLE_DEVICES may hide it",
+        }
+    return None
+
+
+def _command() -> str:
+    try:
+        return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
+    except (OSError, UnicodeDecodeError):
+        return " ".join(sys.argv)

@@ -1,0 +1,158 @@
+"""Stages of a job (loading, training, evaluation, saving), its steps, and the shapes it was given.
+
+A stage is seen from what the job does, since jobs do not say: a module in evaluation mode, called
+without gradients, evaluates. So do many calls in a row with no backward pass between them, however
+they are made.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Tuple
+
+import torch
+from torch import nn
+
+from .marks import StageMark, StepMark
+from .observer import Listener
+
+LOADING, TRAINING, EVALUATION, SAVING = "loading", "training", "evaluation", "saving"
+
+#: so many calls without a backward pass are no longer one step (a GAN, a siamese network)
+_CALLS_OF_A_STEP = 16
+
+#: after so many calls of an evaluation that all take the same, the rest will too
+_CALLS_OF_AN_EVALUATION = 32
+
+#: of each call, the shapes of so many tensors are noted
+_MAX_TENSORS = 16
+
+#: so many different steps are told apart
+_MAX_SHAPES = 1000
+
+#: the shapes of the tensors of each call in a step
+StepShapes = Tuple[Tuple[Tuple[int, ...], ...], ...]
+
+
+class Stages(Listener):
+    """Follows a job through its stages."""
+
+    def __init__(
+        self,
+        position: Callable[[], int],
+        take_peak: Callable[[], int],
+        on_progress: Callable[[], None],
+    ) -> None:
+        """Start while the job loads; ``on_progress`` is called after steps and evaluations."""
+        self._position = position
+        self._take_peak = take_peak
+        self._on_progress = on_progress
+        self.marks: List[StageMark] = [StageMark(0, LOADING)]
+        self.steps: List[StepMark] = []
+        #: how often each combination of shapes was seen in a step
+        self.shapes: Dict[StepShapes, int] = {}
+        #: of the busiest optimizer
+        self.num_optimizer_steps = 0
+        self.num_backward_passes = 0
+        #: an evaluation after training began has ended, or goes on without taking more
+        self.has_evaluated = False
+        self._shapes_of_step: List[Tuple[Tuple[int, ...], ...]] = []
+        self._num_calls = 0
+        self._num_steady_calls = 0
+        self._peak_of_evaluation = 0
+
+    @property
+    def num_steps(self) -> int:
+        """Training steps so far; a job without an optimizer makes one with each backward pass."""
+        return self.num_optimizer_steps or self.num_backward_passes
+
+    @property
+    def stage(self) -> str:
+        """The current one."""
+        return self.marks[-1].stage
+
+    def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        """A forward pass begins."""
+        self._num_calls += 1
+        is_evaluating = not module.training and not torch.is_grad_enabled()
+        if is_evaluating or self._num_calls > _CALLS_OF_A_STEP:
+            self._begin(EVALUATION)
+            self._watch_evaluation()
+        elif torch.is_grad_enabled():
+            if self.stage != EVALUATION:  # that it trains again is known at the backward pass
+                self._begin(TRAINING)
+            self._shapes_of_step.append(tuple(_shapes((args, kwargs))))
+
+    def backward_begins(self) -> None:
+        """It trains."""
+        self._begin(TRAINING)
+        self._num_calls = 0
+        self.num_backward_passes += 1
+        if not self.num_optimizer_steps:
+            self._end_step()
+
+    def step_ends(self, num_steps: int) -> None:
+        """An optimizer has made a step."""
+        if not self.num_optimizer_steps:
+            self.steps.clear()  # of backward passes: there is an optimizer after all
+        self.num_optimizer_steps = num_steps
+        self._begin(TRAINING)
+        self._num_calls = 0
+        self._end_step()
+
+    def saving(self, save: Any) -> Any:
+        """Wrap a function that saves."""
+
+        def marked_save(*args: Any, **kwargs: Any) -> Any:
+            before = self.stage
+            self._begin(SAVING)
+            try:
+                return save(*args, **kwargs)
+            finally:
+                self._begin(before)
+
+        return marked_save
+
+    def _begin(self, stage: str) -> None:
+        if stage == self.stage:
+            return
+        if self.stage == EVALUATION and self.steps:
+            self.has_evaluated = True
+        self._num_steady_calls = self._peak_of_evaluation = 0
+        self.marks.append(StageMark(self._position(), stage))
+
+    def _watch_evaluation(self) -> None:
+        peak = self._take_peak()
+        self._num_steady_calls += 1
+        if peak > self._peak_of_evaluation:
+            self._peak_of_evaluation, self._num_steady_calls = peak, 0
+        if self.steps and self._num_steady_calls >= _CALLS_OF_AN_EVALUATION:
+            self.has_evaluated = True
+        self._on_progress()
+
+    def _end_step(self) -> None:
+        self.steps.append(StepMark(self._position(), self._take_peak()))
+        shapes = tuple(self._shapes_of_step)
+        self._shapes_of_step.clear()
+        if shapes in self.shapes or len(self.shapes) < _MAX_SHAPES:
+            self.shapes[shapes] = self.shapes.get(shapes, 0) + 1
+        self._on_progress()
+
+
+def _shapes(given: Any) -> List[Tuple[int, ...]]:
+    found: List[Tuple[int, ...]] = []
+    for tensor in _tensors(given, depth=0):
+        found.append(tuple(tensor.shape))
+        if len(found) == _MAX_TENSORS:
+            break
+    return found
+
+
+def _tensors(given: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(given, torch.Tensor):
+        yield given
+    elif depth < 4 and isinstance(given, (list, tuple)):
+        for value in given:
+            yield from _tensors(value, depth + 1)
+    elif depth < 4 and hasattr(given, "items") and callable(given.items):
+        for _, value in given.items():
+            yield from _tensors(value, depth + 1)

@@ -1,0 +1,58 @@
+"""How long a job is watched. No torch here."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Mapping, NamedTuple, Optional
+
+#: the steps after which memory is usually steady: gradients in the first, optimizer state from the
+#: second on, and two that show the rest
+MIN_STEPS = 4
+
+
+class Seen(NamedTuple):
+    """What a job has done so far."""
+
+    num_steps: int
+    has_evaluated: bool
+
+
+class Watch(NamedTuple):
+    """When to stop, as the caller wants it."""
+
+    #: stop after so many training steps, whatever comes later
+    steps: Optional[int] = None
+    #: ``evaluation``: go on until there was one. ``end``: until the job ends
+    until: Optional[str] = None
+    #: stop after so many seconds from the first step, unless ``steps`` or ``until`` is given
+    seconds: float = 30.0
+
+    @classmethod
+    def from_environment(cls, variables: Mapping[str, str] = os.environ) -> "Watch":
+        """Read what ``to_environment`` wrote."""
+        steps = variables.get("MEMGATE_WATCH_STEPS")
+        return cls(
+            steps=int(steps) if steps else None,
+            until=variables.get("MEMGATE_WATCH_UNTIL") or None,
+            seconds=float(variables["MEMGATE_WATCH_SECONDS"]),
+        )
+
+    def to_environment(self) -> Mapping[str, str]:
+        """Return variables for the job's processes."""
+        return {
+            "MEMGATE_WATCH_STEPS": str(self.steps or ""),
+            "MEMGATE_WATCH_UNTIL": self.until or "",
+            "MEMGATE_WATCH_SECONDS": str(self.seconds),
+        }
+
+    def why_stop(self, seen: Seen, first_step_at: float) -> Optional[str]:
+        """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not."""
+        if self.steps is not None:
+            return "steps" if seen.num_steps >= self.steps else None
+        if self.until == "end" or seen.num_steps < MIN_STEPS:
+            return None
+        if seen.has_evaluated:
+            return "evaluation"
+        is_late = time.monotonic() - first_step_at > self.seconds
+        return "time" if is_late and self.until is None else None

@@ -1,0 +1,214 @@
+"""CommandQuestion -> what its processes recorded: starts the command, waits, and ends it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import psutil
+
+from memgate.errors import HostMemoryError, InputError, TimeLimitError
+from memgate_worker.engines.starter import start_process
+from memgate_worker.recorder.environment import command_environment
+from memgate_worker.recorder.libraries import find_libraries
+from memgate_worker.recorder.listening import Heard, Listening
+from memgate_worker.recorder.question import CommandQuestion
+
+#: how often limits are checked
+_LOOK_SECONDS = 0.1
+
+#: how long processes may take to write their recordings, once one of them has had enough
+_WRITING_SECONDS = 20.0
+
+#: of a command's output, so much of the end is kept for messages
+_LAST_BYTES = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What a command's processes left behind."""
+
+    heard: Heard
+    #: the files' contents, by process id
+    recordings: dict[int, bytes]
+    #: exit status of the command; None if it was ended by us
+    status: int | None
+    #: the end of what it printed
+    last_output: str
+
+
+def run_command(
+    question: CommandQuestion,
+    *,
+    output: BinaryIO | None = None,
+    on_progress: Callable[[Heard], None] = lambda _: None,
+) -> Recorded:
+    """Run a command until its processes have recorded enough, or it ends.
+
+    Args:
+        question: the command.
+        output: written to as the command prints.
+        on_progress: told of steps and stages.
+
+    Raises:
+        InputError: if there is no such command.
+        HostMemoryError: if it takes more memory of this machine than it may.
+        TimeLimitError: if nothing was recorded in time.
+    """
+    with _run_dir() as run_dir, tempfile.TemporaryFile() as said:
+        with Listening(run_dir, find_libraries, on_progress) as listening:
+            process = _start(question, run_dir, said)
+            try:
+                with _shown(said, output):
+                    _wait(process, listening, question)
+            finally:
+                _end(process)
+        recordings = {
+            pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
+        }
+        return Recorded(
+            heard=listening.heard,
+            recordings=recordings,
+            status=process.returncode,
+            last_output=_read_the_end(said),
+        )
+
+
+@contextmanager
+def _run_dir() -> Iterator[Path]:
+    """A folder for the socket and the recordings; the path of a socket has at most 107 bytes."""
+    for parent in (None, "/tmp"):
+        run_dir = Path(tempfile.mkdtemp(prefix="memgate-", dir=parent))
+        if len(os.fsencode(run_dir / "socket")) < 108:
+            break
+        run_dir.rmdir()
+    try:
+        yield run_dir
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def _start(
+    question: CommandQuestion, run_dir: Path, output: BinaryIO
+) -> subprocess.Popen[bytes]:
+    try:
+        return start_process(
+            lambda: subprocess.Popen(
+                question.command,
+                cwd=question.directory,
+                env=command_environment(question, run_dir),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that everything it starts can be ended with it
+            )
+        )
+    except OSError as error:
+        name = question.command[0]
+        raise InputError(f"{name!r} cannot be started: {error.strerror or error}") from None
+
+
+def _wait(
+    process: subprocess.Popen[bytes], listening: Listening, question: CommandQuestion
+) -> None:
+    """Return when the command has ended, or every process that uses CUDA has recorded enough."""
+    deadline = time.monotonic() + question.limits.seconds
+    enough_at: float | None = None
+    heard = listening.heard
+    while process.poll() is None:
+        with listening.changed:
+            listening.changed.wait(_LOOK_SECONDS)
+        now = time.monotonic()
+        if heard.recordings and enough_at is None:
+            enough_at = now
+        if enough_at is not None:
+            are_all_written = heard.recordings.keys() >= heard.devices
+            if are_all_written or now - enough_at > _WRITING_SECONDS:
+                return
+            continue
+        if now > deadline:
+            listening.say_that_it_is_enough()
+            if not heard.devices:
+                raise _too_late(question)
+            enough_at = now
+        _check_memory(process.pid, question)
+    if enough_at is not None and not heard.recordings:
+        raise _too_late(question)
+
+
+def _too_late(question: CommandQuestion) -> TimeLimitError:
+    return TimeLimitError(
+        f"the command took longer than {question.limits.seconds:g} s before it used a GPU, which is"
+        " memgate's limit and not the job's fault; allow more with --timeout SECONDS"
+    )
+
+
+def _check_memory(pid: int, question: CommandQuestion) -> None:
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+        used = sum(member.memory_info().rss for member in family)
+    except psutil.NoSuchProcess:  # one of them ended while we looked
+        return
+    if used > question.limits.memory_bytes:
+        raise HostMemoryError(
+            "the command took more memory of this machine than"
+            f" {question.limits.allowed_memory}"
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command and all that it started."""
+    children = []
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for child in children:  # those with a session of their own, as torchrun's workers
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait()
+
+
+@contextmanager
+def _shown(said: BinaryIO, output: BinaryIO | None) -> Iterator[None]:
+    """Copy what is printed to ``output`` as it comes."""
+    if output is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def copy() -> None:
+        position = 0
+        while True:
+            was_over = is_over.wait(_LOOK_SECONDS)
+            while printed := os.pread(said.fileno(), 1 << 16, position):
+                position += len(printed)
+                output.write(printed)
+            output.flush()
+            if was_over:
+                return
+
+    copying = threading.Thread(target=copy, name="showing", daemon=True)
+    copying.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        copying.join()
+
+
+def _read_the_end(output: BinaryIO) -> str:
+    size = output.seek(0, os.SEEK_END)
+    output.seek(max(0, size - _LAST_BYTES))
+    return output.read().decode(errors="replace")

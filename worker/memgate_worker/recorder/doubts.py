@@ -1,0 +1,107 @@
+"""What was seen of a job, and what was not -> reasons, each of which takes the plain admit away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memgate.report import Reason
+from memgate.units import format_size
+from memgate_worker.engines.phantom.recorded import Description, Failure, SeenShapes
+from memgate_worker.hook.memgate_hook.marks import StepMark
+
+#: a step that takes so much more than all before it is growth, and not chance
+_GROWTH = 1.002
+
+#: steps in a row that each take more than all before them
+_GROWING_STEPS = 3
+
+
+def doubt_what_was_seen(
+    described: Description, failure: Failure | None, *, has_no_evaluation: bool
+) -> Iterator[Reason]:
+    """Yield why a job may take more than what was seen of it."""
+    was_stopped = described.why != "end"
+    if was_stopped and not described.has_evaluated and not has_no_evaluation:
+        yield Reason(
+            code="EVALUATION_NOT_REACHED",
+            message=f"the job was stopped after {described.num_steps} training steps, before any"
+            " evaluation; if it has one that takes more, so does the job: go on until there was one"
+            " with --until evaluation, or say --no-evaluation if there is none",
+        )
+    if was_stopped and (varying := _varying(described.shapes)) is not None:
+        yield Reason(
+            code="INPUT_SHAPES_VARY",
+            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
+            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on with"
+            " --until end",
+        )
+    if was_stopped and _is_growing(described.steps):
+        last = described.steps[-1].peak_bytes
+        yield Reason(
+            code="STILL_GROWING",
+            message=f"each of the last {_GROWING_STEPS} steps took more memory than all before it"
+            f" ({format_size(last)} in the last one); watch more of them with --steps N or"
+            " --until end",
+        )
+    if failure is not None:
+        yield Reason(
+            code="FAILED_LATER",
+            message=f"the job failed after {described.num_steps} training steps, so what comes"
+            f" after that is not known: {failure.last_line}",
+        )
+    if "compile_ignored" in described.notes:
+        yield Reason(
+            code="COMPILE_IGNORED",
+            message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
+            " compiled, it takes other memory",
+        )
+
+
+def _varying(shapes: Sequence[SeenShapes]) -> list[list[tuple[int, ...]]] | None:
+    """Return the largest shapes, if those of later steps may be larger.
+
+    A last batch that is smaller than all others, and otherwise like them, is no variation.
+    """
+    if len(shapes) < 2:
+        return None
+    largest, count = max(shapes, key=lambda seen: _num_elements(seen[0]))
+    others = [(other, often) for other, often in shapes if other is not largest]
+    is_usual = count >= max(often for _, often in others)
+    if is_usual and all(_is_part_of(other, largest) for other, _ in others):
+        return None
+    return largest
+
+
+def _num_elements(step: Sequence[Sequence[Sequence[int]]]) -> int:
+    total = 0
+    for call in step:
+        for shape in call:
+            size = 1
+            for length in shape:
+                size *= length
+            total += size
+    return total
+
+
+def _is_part_of(
+    step: Sequence[Sequence[Sequence[int]]], largest: Sequence[Sequence[Sequence[int]]]
+) -> bool:
+    """Tell whether a step differs only by fewer samples, or fewer calls of the same shapes."""
+    usual = {tuple(shape[1:]) for call in largest for shape in call}
+    return all(tuple(shape[1:]) in usual for call in step for shape in call)
+
+
+def _show(step: Sequence[Sequence[Sequence[int]]]) -> str:
+    shapes = [" x ".join(map(str, shape)) or "a number" for call in step for shape in call]
+    return ", ".join(dict.fromkeys(shapes))
+
+
+def _is_growing(steps: Sequence[StepMark]) -> bool:
+    if len(steps) <= _GROWING_STEPS:
+        return False
+    before = max(step.peak_bytes for step in steps[:-_GROWING_STEPS])
+    for step in steps[-_GROWING_STEPS:]:
+        if step.peak_bytes <= before * _GROWTH:
+            return False
+        before = step.peak_bytes
+    return True

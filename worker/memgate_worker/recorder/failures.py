@@ -1,0 +1,106 @@
+"""Why there is no answer about a command, and whose fault that is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from memgate.errors import (
+    HostMemoryError,
+    JobFailedError,
+    MemgateError,
+    NoKernelsError,
+    UnsupportedJobError,
+)
+from memgate_worker.engines.phantom.recorded import Failure
+from memgate_worker.jobs.failures import (
+    NO_HOST_MEMORY,
+    NO_KERNELS,
+    explain_end,
+    not_modelled,
+    nothing_trained,
+)
+from memgate_worker.recorder.command import Recorded
+from memgate_worker.recorder.question import CommandQuestion
+
+#: of a command's output, so many lines are quoted
+_NUM_LINES = 8
+
+#: raised by the hook, see ``adjustments``
+_COMPILES = "CompilationError"
+
+
+def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> MemgateError:
+    """Say why no process of a command recorded anything."""
+    heard = recorded.heard
+    if heard.error is not None:
+        return heard.error
+    if heard.problems:
+        problem = heard.problems[0]
+        error = UnsupportedJobError(problem.message)
+        error.code = problem.code
+        return error
+    if heard.failures:
+        last = [*heard.failures.values()][-1]
+        return explain_failure(last, (), question, recorded.last_output)
+    return explain_status(recorded, question, used_cuda=False)
+
+
+def explain_status(
+    recorded: Recorded, question: CommandQuestion, *, used_cuda: bool
+) -> MemgateError:
+    """Say why a command that raised nothing has trained nothing."""
+    status = recorded.status or 0
+    if status == 0:
+        return nothing_trained(" ".join(question.command), used_cuda=used_cuda)
+    if status < 0:
+        return explain_end(status, _last_line(recorded.last_output), is_script=True)
+    return JobFailedError(
+        f"the command ended with exit status {status} before it trained anything"
+        f"{quote(recorded.last_output)}"
+    )
+
+
+def explain_failure(
+    failure: Failure, unmodelled: Sequence[str], question: CommandQuestion, output: str
+) -> MemgateError:
+    """Say whose fault an exception is that ended a job."""
+    if unmodelled:
+        return not_modelled(unmodelled)
+    if failure.kind == _COMPILES:
+        return UnsupportedJobError(
+            "the job uses torch.compile, which is not supported yet; without it the job takes other"
+            " memory. --ignore-compile answers for the job without it, and says so"
+        )
+    if failure.kind == "MemoryError" or NO_HOST_MEMORY in failure.message:
+        return HostMemoryError(f"this machine has no memory for the job: {failure.last_line}")
+    if NO_KERNELS in failure.message:
+        return NoKernelsError(f"the job failed: {failure.last_line}")
+    if failure.kind == "ModuleNotFoundError" and question.runtime:
+        return UnsupportedJobError(
+            f"the job needs the module {failure.module!r}, which runtime {question.runtime} lacks;"
+            " run it in its own environment: memgate run -- COMMAND"
+        )
+    return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
+
+
+def quote(output: str) -> str:
+    """Quote the end of what a command printed."""
+    lines = [line for line in output.splitlines() if line.strip()][-_NUM_LINES:]
+    if not lines:
+        return "; it printed nothing"
+    return "\nthe last lines that it printed:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _last_line(output: str) -> str:
+    lines = output.strip().splitlines()
+    return lines[-1] if lines else "it printed nothing"
+
+
+def _where(failure: Failure) -> str:
+    """Name the frame that raised, and its source line."""
+    if not failure.frames:
+        return ""
+    file, line, function, source = failure.frames[-1]
+    shown = f" ({source})" if source else ""
+    return f" in {Path(file).name}, line {line}, in {function}{shown}"

@@ -1,0 +1,33 @@
+"""What is asked about a command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from memgate.gpus import GpuSpec
+from memgate_worker.hook.memgate_hook.watch import Watch
+from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandQuestion:
+    """A command, and how it is run."""
+
+    command: tuple[str, ...]
+    #: where it is started, and its variables
+    directory: Path
+    environment: Mapping[str, str]
+    #: the GPU that it is told it has
+    gpu: GpuSpec
+    watch: Watch = field(default_factory=Watch)
+    limits: RunLimits = DEFAULT_LIMITS
+    #: answer for the eager job where it says ``torch.compile``
+    ignores_compile: bool = False
+    #: leave the network, and what reports to it, as they are
+    is_online: bool = False
+    #: it has no evaluation, as the caller says
+    has_no_evaluation: bool = False
+    #: the runtime of ours that it runs in; empty: an environment of its own
+    runtime: str = ""

@@ -1,0 +1,109 @@
+"""What a command's processes recorded -> the timeline of the one that decides, and its doubts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from memgate.report import Reason
+from memgate_worker.engines.phantom.engine import to_traced
+from memgate_worker.engines.phantom.recorded import (
+    Description,
+    Failure,
+    interpret,
+    read_recording,
+)
+from memgate_worker.engines.traced import TracedJob
+from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
+from memgate_worker.jobs.failures import not_modelled
+from memgate_worker.recorder.command import Recorded, run_command
+from memgate_worker.recorder.doubts import doubt_what_was_seen
+from memgate_worker.recorder.failures import (
+    explain_failure,
+    explain_no_recording,
+    explain_status,
+)
+from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.question import CommandQuestion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRun:
+    """A command that was run: the job's timeline, and what it was doing when."""
+
+    traced: TracedJob
+    #: each with the event that it begins at: loading, training, evaluation, saving
+    stages: tuple[tuple[int, str], ...]
+    #: training steps that were seen
+    num_steps: int
+    #: why the run ended: ``end``, ``steps``, ``evaluation`` or ``time``
+    why: str
+    #: of the process that decides
+    command: str
+
+
+def record_command(
+    question: CommandQuestion,
+    *,
+    output: BinaryIO | None = None,
+    on_progress: Callable[[Heard], None] = lambda _: None,
+) -> CommandRun:
+    """Run a command on the phantom and return the timeline of its job.
+
+    Raises what ``run_command`` raises, and:
+        JobFailedError: if the job fails.
+        NotModelledError: if it needs something that the phantom lacks.
+        UnsupportedJobError: if it trains nothing that can be seen.
+        OperatorError: if there are no stand-ins for its torch.
+        SimulationError: if the simulator and the real allocator disagree.
+    """
+    start = time.perf_counter()
+    recorded = run_command(question, output=output, on_progress=on_progress)
+    if not recorded.recordings:
+        raise explain_no_recording(recorded, question)
+    found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
+    pid = max(found, key=lambda one: _what_it_took(found[one][0]))
+    described, rows = found[pid]
+    failure = recorded.heard.failures.get(pid)
+    _check_that_it_trained(described, failure, recorded, question)
+    run = interpret(described, rows)
+    traced = to_traced(run, question.runtime, time.perf_counter() - start)
+    doubts = (
+        *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
+        *_doubt_processes([one for one, _ in found.values()]),
+    )
+    return CommandRun(
+        traced=replace(traced, doubts=doubts),
+        stages=run.stages,
+        num_steps=described.num_steps,
+        why=described.why,
+        command=described.command,
+    )
+
+
+def _what_it_took(described: Description) -> tuple[bool, int]:
+    return described.num_steps > 0, described.memory_stats["reserved_bytes.all.peak"]
+
+
+def _check_that_it_trained(
+    described: Description, failure: Failure | None, recorded: Recorded, question: CommandQuestion
+) -> None:
+    """A failure after enough steps is a doubt; before that there is no answer."""
+    if failure is not None and described.num_steps < MIN_STEPS:
+        raise explain_failure(failure, described.unmodelled, question, recorded.last_output)
+    if described.num_steps == 0 and described.unmodelled:
+        raise not_modelled(described.unmodelled)
+    if described.num_steps == 0:
+        raise explain_status(recorded, question, used_cuda=True)
+
+
+def _doubt_processes(found: list[Description]) -> Iterator[Reason]:
+    training = [one for one in found if one.num_steps]
+    if len(training) > 1:
+        yield Reason(
+            code="SEVERAL_PROCESSES",
+            message=f"{len(training)} processes of this command train; the answer is for the one"
+            " that takes the most, on a GPU of its own",
+        )
