@@ -249,7 +249,7 @@ def test_a_limit_is_a_limit(
 def test_the_command_runs_a_script(run: Any) -> None:
     """Arguments after two dashes, the exit status and the answer of every estimate."""
     ran = run(
-        *("estimate", SCRIPTS / "plain_loop.py", "--gpu", "rtx-3060", "--steps", "2", "--json"),
+        *("estimate", SCRIPTS / "plain_loop.py", "--gpu", "rtx-3060", "--json"),
         *("--", "--width", "128"),
     )
 

@@ -71,6 +71,7 @@ def run_command(
             try:
                 with _shown(said, output):
                     _wait(process, listening, question)
+                status = process.poll()
             finally:
                 _end(process)
         recordings = {
@@ -79,7 +80,7 @@ def run_command(
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
-            status=process.returncode,
+            status=status,
             last_output=_read_the_end(said),
         )
 
@@ -129,7 +130,7 @@ def _wait(
         with listening.changed:
             listening.changed.wait(_LOOK_SECONDS)
         now = time.monotonic()
-        if heard.recordings and enough_at is None:
+        if heard.is_enough and enough_at is None:
             enough_at = now
         if enough_at is not None:
             are_all_written = heard.recordings.keys() >= heard.devices

@@ -38,6 +38,8 @@ class Heard:
     devices: set[int] = field(default_factory=set)
     #: files of recordings, by process id
     recordings: dict[int, str] = field(default_factory=dict)
+    #: a process has ended because it was watched long enough
+    is_enough: bool = False
     #: what ended processes, by process id, in the order in which they ended
     failures: dict[int, Failure] = field(default_factory=dict)
     #: why a process was stopped before it could do anything
@@ -132,6 +134,7 @@ class Listening:
                 heard.stage = message["stage"]
             case "recorded":
                 heard.recordings[message["pid"]] = message["file"]
+                heard.is_enough |= message["why"] != "end"
             case "failed":
                 heard.failures[message["pid"]] = msgspec.convert(message["failure"], type=Failure)
             case "problem":

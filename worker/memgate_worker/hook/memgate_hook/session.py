@@ -159,7 +159,7 @@ class Session:
             with path.open("wb") as out:
                 out.write(json.dumps(described).encode() + b"\n")
                 out.write(self._recording.tracker.rows())
-            self._connection.tell(kind="recorded", pid=pid, file=path.name)
+            self._connection.tell(kind="recorded", pid=pid, file=path.name, why=why)
 
 
 _exit = os._exit
