@@ -129,6 +129,8 @@ def _wait(
     while process.poll() is None:
         with listening.changed:
             listening.changed.wait(_LOOK_SECONDS)
+        if listening.crash is not None:
+            raise listening.crash
         now = time.monotonic()
         if heard.is_enough and enough_at is None:
             enough_at = now

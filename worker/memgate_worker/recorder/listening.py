@@ -63,6 +63,8 @@ class Listening:
         self.heard = Heard()
         self._find_libraries = find_libraries
         self._on_progress = on_progress
+        #: an error in this class, or in what it calls
+        self.crash: Exception | None = None
         #: notified whenever something was heard
         self.changed = threading.Condition()
         self._connections: list[socket.socket] = []
@@ -100,8 +102,16 @@ class Listening:
             ).start()
 
     def _hear(self, connection: socket.socket) -> None:
-        with suppress(OSError, ValueError), connection.makefile("rb") as lines:
-            self._hear_lines(lines, connection)
+        """Hear one process; if that fails, it must not wait for us, and the run has failed."""
+        try:
+            with connection, connection.makefile("rb") as lines:
+                self._hear_lines(lines, connection)
+        except OSError:  # the process, or the run, has ended
+            return
+        except Exception as error:
+            with self.changed:
+                self.crash = error
+                self.changed.notify_all()
 
     def _hear_lines(self, lines: BinaryIO, connection: socket.socket) -> None:
         for line in lines:
