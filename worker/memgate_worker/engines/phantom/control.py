@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from memgate.timeline import Category
-from memgate_worker.engines.phantom.build import CORE_NAME
 from memgate_worker.engines.phantom.marks import TensorMark
 from memgate_worker.engines.phantom.tracker import Tracker
+from memgate_worker.standins.build import CORE_NAME
 
 _MARK = struct.Struct("=qq")
 
