@@ -22,12 +22,11 @@ RUN make install VENV=/opt/memgate INSTALL='.[service,client,kubernetes]'
 
 FROM build AS build-worker
 RUN make install VENV=/opt/memgate INSTALL='.[worker]'
-# from there, so that what was installed builds it; its headers are for building only
+# from there, so that what was installed builds it
 ARG RUNTIME=torch-2.14
 WORKDIR /opt/memgate
 ENV MEMGATE_RUNTIMES_DIR=/opt/memgate/runtimes
-RUN bin/memgate runtimes install "$RUNTIME" \
-    && rm -r runtimes/"$RUNTIME"/headers
+RUN bin/memgate runtimes install "$RUNTIME"
 
 FROM python:3.11-slim-bookworm AS base
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memgate

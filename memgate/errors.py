@@ -25,6 +25,7 @@
     |- OperatorError            OPERATOR: something is not installed or not configured
     |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
     |  |- RuntimeBrokenError      a runtime that is installed and does not start
+    |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
@@ -231,6 +232,12 @@ class RuntimeBrokenError(OperatorError):
     """A runtime that is installed and does not start; the message has what installs it again."""
 
     code = "RUNTIME_BROKEN"
+
+
+class StandInsMissingError(OperatorError):
+    """The stand-ins for NVIDIA's libraries cannot be built here; the message says what helps."""
+
+    code = "STAND_INS_MISSING"
 
 
 class MissingExtraError(OperatorError, ImportError):

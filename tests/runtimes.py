@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from memgate_worker.engines.phantom.build import STAMP_NAME
 from memgate_worker.runtimes.runtime import OWN_NEEDS, Runtime
+from memgate_worker.standins.build import STAMP_NAME
 
 
 def pretend_installed(runtime: Runtime) -> None:
@@ -35,7 +35,7 @@ def share_libraries(runtime: Runtime, home: Path, *, with_stand_ins: bool = True
     """Return a runtime in another place that has the libraries, but not the extras, of this one."""
     shared = replace(runtime, home=home)
     home.mkdir(parents=True, exist_ok=True)
-    names = ["venv", "headers", "packages", *([runtime.stubs.name] if with_stand_ins else [])]
+    names = ["venv", "packages", *([runtime.stubs.name] if with_stand_ins else [])]
     for name in names:
         link, target = home / name, runtime.home / name
         if link.is_symlink() and link.readlink() != target:  # the checkout was moved

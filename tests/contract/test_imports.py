@@ -118,10 +118,9 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "jobs": set(),
     "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
-    "engines.phantom.symbols": set(),
-    "engines.phantom.build": {"engines.phantom.symbols"},
-    "runtimes": {"engines.phantom.build"},
-    "engines": {"engines.phantom.build", "jobs", "lifeline", "limits", "runtimes"},
+    "standins": set(),
+    "runtimes": {"standins"},
+    "engines": {"jobs", "lifeline", "limits", "runtimes", "standins"},
     "verdicts": {"engines"},
     "snapshots": {"engines", "timings"},
     "timings": {"engines", "verdicts"},

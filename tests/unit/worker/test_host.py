@@ -37,9 +37,7 @@ KINDS = [
 
 
 def _runtime(tmp_path: Path) -> Runtime:
-    return Runtime(
-        name="fake", description="", bare=(), full=(), headers=(), cudnn=None, home=tmp_path
-    )
+    return Runtime(name="fake", description="", bare=(), full=(), cudnn=None, home=tmp_path)
 
 
 def _host(tmp_path: Path, script: str) -> Host:

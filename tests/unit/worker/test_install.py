@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import InputError, RuntimeMissingError
-from memgate_worker.engines.phantom.build import STAMP_NAME, BuildError
+from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
 from memgate_worker.runtimes import install as installing
 from memgate_worker.runtimes import runtime as runtimes
 from memgate_worker.runtimes.install import install, remove
 from memgate_worker.runtimes.runtime import Runtime, RuntimeState, find_runtime, read_runtimes
+from memgate_worker.standins.build import STAMP_NAME, BuildError
 
 NAME = "torch-2.14"
 
@@ -57,19 +57,19 @@ class Programs:
         (home / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
 
     def pip(self, runtime: Runtime, command: str, *arguments: str) -> None:
-        """Install packages of which nothing but the name is there, or download headers."""
+        """Install packages of which nothing but the name is there, or download cuDNN."""
         self._do(command)
         if command == "download":
-            wheel = Path(arguments[arguments.index("--dest") + 1]) / "headers.whl"
+            wheel = Path(arguments[arguments.index("--dest") + 1]) / "cudnn.whl"
             with zipfile.ZipFile(wheel, "w") as archive:
-                archive.writestr("nvidia/include/cuda_runtime_api.h", "")
+                archive.writestr("nvidia/cudnn/lib/libcudnn_graph.so.9", "")
             return
         for name in runtimes.OWN_NEEDS:
             info = runtime.site_packages / f"{name}-1.0.dist-info"
             info.mkdir(exist_ok=True)
             (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
 
-    def build(self, _: Path, __: Path, out_dir: Path, ___: object) -> None:
+    def build(self, _: object, out_dir: Path) -> None:
         """Build the stand-ins."""
         self._do("build")
         out_dir.mkdir()
@@ -83,6 +83,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     monkeypatch.setattr(venv, "create", made.create)
     monkeypatch.setattr(installing, "_pip", made.pip)
     monkeypatch.setattr(installing, "build", made.build)
+    monkeypatch.setattr(installing, "read_torch_build", lambda directory: directory)
     return made
 
 
@@ -92,8 +93,8 @@ def runtime(tmp_path: Path) -> Runtime:
     return read_runtimes(tmp_path / "home")[NAME]
 
 
-#: the steps of an installation: pip twice, the headers, the stand-ins
-ALL = ["install", "install", "download", "build"]
+#: the steps of an installation: pip twice, the stand-ins
+ALL = ["install", "install", "build"]
 
 PIP_FAILED = subprocess.CalledProcessError(
     1, "pip", stderr="WARNING: a mirror is away\nERROR: no such version\n"
@@ -137,7 +138,7 @@ def test_two_at_once_install_it_once(programs: Programs, runtime: Runtime) -> No
 
 def test_a_failure_leaves_nothing_half_installed(programs: Programs, runtime: Runtime) -> None:
     """GIVEN pip fails in the middle, THEN it says why, the space is free, and again it works."""
-    programs.fails = {"download": PIP_FAILED}
+    programs.fails = {"install": PIP_FAILED}
     with pytest.raises(RuntimeMissingError, match=r"was not installed: ERROR: no such version$"):
         install(runtime)
 
@@ -152,7 +153,7 @@ def test_an_interrupted_installation_is_none(
     programs: Programs, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed, without a chance to clean up: it does not count as installed, and is made anew."""
-    programs.fails = {"download": KeyboardInterrupt()}
+    programs.fails = {"install": KeyboardInterrupt()}
     monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)
     with pytest.raises(KeyboardInterrupt):
         install(runtime)
@@ -268,8 +269,10 @@ def test_a_missing_compiler_is_seen_before_anything_is_downloaded(
 ) -> None:
     """With the package that has it."""
     monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.delenv("CXX", raising=False)
 
-    with pytest.raises(RuntimeMissingError, match=r"g\+\+, nm, .*: apt install binutils g\+\+"):
+    wanted = r"'torch-2\.14' was not installed: .* no C\+\+ compiler; .*apt install g\+\+"
+    with pytest.raises(StandInsMissingError, match=wanted):
         install(runtime)
 
     assert programs.done == []

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import platform
-import zipfile
 from pathlib import Path
 
 import pytest
 
 import memgate_worker
 from memgate.errors import InputError, OperatorError, RuntimeMissingError
-from memgate_worker.engines.phantom.build import Symbol, generate_source, version_script
-from memgate_worker.runtimes.install import extract_headers, install
+from memgate_worker.runtimes.install import install
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, find_runtime, read_runtimes
+from memgate_worker.standins.generated import generate_source, version_script
+from memgate_worker.standins.imports import Symbol
 
 
 def test_there_are_files_for_the_default_and_for_the_measured_runs() -> None:
@@ -38,18 +38,6 @@ def test_an_unknown_runtime_is_answered_with_the_known_ones(tmp_path: Path) -> N
         find_runtime("torch-9", home=tmp_path)
 
     assert raised.value.code == "BAD_INPUT"
-
-
-def test_headers_are_taken_from_wherever_a_wheel_has_them(tmp_path: Path) -> None:
-    """Only include folders are unpacked: nothing else of NVIDIA's is kept."""
-    wheel = tmp_path / "a.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("nvidia/cu13/include/crt/host.h", "header")
-        archive.writestr("nvidia/cu13/lib/libcudart.so", "library")
-
-    extract_headers(wheel, tmp_path / "headers")
-
-    assert [path.name for path in (tmp_path / "headers").rglob("*.*")] == ["host.h"]
 
 
 def test_a_cudnn_counts_only_in_the_version_that_is_named(tmp_path: Path) -> None:

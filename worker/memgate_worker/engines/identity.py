@@ -9,10 +9,10 @@ from __future__ import annotations
 from memgate.contract import Work
 from memgate.run_key import EngineIdentity, RuntimeIdentity
 from memgate.version import __version__
-from memgate_worker.engines.phantom.build import STAMP_NAME
 from memgate_worker.engines.revision import ENGINE_REVISION
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
+from memgate_worker.standins.build import STAMP_NAME
 
 
 def identify_engine(runtime: Runtime | None = None) -> EngineIdentity:

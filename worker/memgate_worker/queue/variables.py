@@ -28,7 +28,9 @@ SETTINGS = frozenset(
 )
 
 #: read by the client, by runtimes, by compose files and by the plugins of Slurm
-OTHERS = frozenset({"api_key", "estimate_id", "job", "redis_password", "runtimes_dir", "url"})
+OTHERS = frozenset(
+    {"api_key", "cache_dir", "estimate_id", "job", "redis_password", "runtimes_dir", "url"}
+)
 
 #: set by our own processes for their children
 _OWN = re.compile("MEMGATE_PHANTOM_.*")

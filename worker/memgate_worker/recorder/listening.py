@@ -19,15 +19,7 @@ import msgspec
 from memgate.errors import MemgateError
 from memgate.report import Reason
 from memgate_worker.engines.phantom.recorded import Failure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Libraries:
-    """The stand-ins for one torch."""
-
-    directory: Path
-    #: the real cuDNN that they ask for plans; None: there is none that can be asked
-    cudnn_dir: Path | None = None
+from memgate_worker.recorder.libraries import Libraries
 
 
 @dataclass(slots=True)

@@ -24,19 +24,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from memgate.errors import InputError, RuntimeMissingError
+from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
 from memgate.units import format_size
-from memgate_worker.engines.phantom.build import BuildError, build
 from memgate_worker.runtimes.runtime import OWN_NEEDS, Runtime, why_no_runtime_can_be_built
+from memgate_worker.standins.build import build
+from memgate_worker.standins.compiler import BuildError, find_compiler
+from memgate_worker.standins.torch_build import read_torch_build
 
 #: told what is being done
 Report = Callable[[str], None]
 
 #: the cuDNN libraries that choose engines and build plans
 _CUDNN_PART = re.compile(r"/libcudnn_(graph|heuristic|engines_\w+)\.so\.9$")
-
-#: programs that build the stand-ins, and the Debian packages that provide them
-_BUILD_PROGRAMS = {"g++": "g++", "nm": "binutils", "readelf": "binutils"}
 
 #: how many lines of a failed program's output are shown
 _NUM_LAST_LINES = 5
@@ -121,6 +120,8 @@ def _explained(runtime: Runtime) -> Iterator[None]:
     """Turn a failure of a program or of the disk into an error for the operator."""
     try:
         yield
+    except StandInsMissingError as error:
+        raise error.about(f"runtime {runtime.name!r} was not installed") from None
     except (BuildError, OSError, subprocess.CalledProcessError) as error:
         said = str(error.stderr if isinstance(error, subprocess.CalledProcessError) else error)
         lines = [line for line in said.strip().splitlines() if not line.startswith("WARNING:")]
@@ -130,7 +131,7 @@ def _explained(runtime: Runtime) -> Iterator[None]:
 
 def _install_libraries(runtime: Runtime, report: Report) -> None:
     """Make the environment; in place, since an environment cannot be moved."""
-    _check_for_programs()
+    find_compiler()  # which will be needed
     _check_for_space(runtime)
     runtime.packages_stamp.unlink(missing_ok=True)
     for stale in runtime.home.glob("stand-ins-*"):  # they belong to the torch that is replaced
@@ -144,39 +145,16 @@ def _install_libraries(runtime: Runtime, report: Report) -> None:
         _pip(runtime, *install, "--no-deps", *runtime.bare)
         report("installing what they need")
         _pip(runtime, *install, *runtime.full, *OWN_NEEDS)
-        _install_headers(runtime, report)
     except BaseException:
         shutil.rmtree(runtime.venv, ignore_errors=True)  # it is large
         raise
     _write_last(runtime.packages_stamp, runtime.definition_digest(sys.version_info[:2]))
 
 
-def _install_headers(runtime: Runtime, report: Report) -> None:
-    report("getting the headers of CUDA")
-    with _downloaded(runtime, *runtime.headers) as wheels:
-        for wheel in wheels:
-            extract_headers(wheel, runtime.headers_dir)
-
-
-def extract_headers(wheel: Path, destination: Path) -> None:
-    """Unpack the ``include`` folder of a wheel, wherever it is in there."""
-    with zipfile.ZipFile(wheel) as archive:
-        for name in archive.namelist():
-            _, found, below = name.partition("/include/")
-            if found and below and not name.endswith("/"):
-                target = destination / below
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(archive.read(name))
-
-
 def _build_stand_ins(runtime: Runtime, report: Report) -> None:
-    _check_for_programs()
-    if not (runtime.headers_dir / "cuda_runtime_api.h").is_file():  # an image does without them
-        _install_headers(runtime, report)
     report("building the stand-ins for NVIDIA's libraries")
-    vision = runtime.site_packages / "torchvision"
-    torch = runtime.site_packages / "torch"
-    build(torch, runtime.headers_dir, runtime.stubs, sorted(vision.glob("*.so")))
+    shutil.rmtree(runtime.stubs, ignore_errors=True)  # without a stamp it is what was left over
+    build(read_torch_build(runtime.site_packages / "torch"), runtime.stubs)
 
 
 def _install_cudnn(runtime: Runtime, report: Report) -> None:
@@ -193,16 +171,6 @@ def _install_cudnn(runtime: Runtime, report: Report) -> None:
                     with archive.open(name) as source, target.open("wb") as copy:
                         shutil.copyfileobj(source, copy)
     _write_last(runtime.cudnn_stamp, runtime.cudnn)
-
-
-def _check_for_programs() -> None:
-    missing = [program for program in _BUILD_PROGRAMS if shutil.which(program) is None]
-    if missing:
-        packages = " ".join(sorted({_BUILD_PROGRAMS[program] for program in missing}))
-        raise FileNotFoundError(
-            f"{', '.join(missing)} is missing, which builds the stand-ins for NVIDIA's libraries;"
-            f" on Debian and Ubuntu: apt install {packages}"
-        )
 
 
 def _check_for_space(runtime: Runtime) -> None:

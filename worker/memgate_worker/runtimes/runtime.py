@@ -7,8 +7,7 @@ This module knows names, places, and what is installed.
 In the home of a runtime::
 
     venv/              the libraries, without NVIDIA's packages
-    headers/           headers of the CUDA runtime, needed to build the stand-ins
-    packages           digest of the definition that venv/ and headers/ were made from, written last
+    packages           digest of the definition that venv/ was made from, written last
     stand-ins-DIGEST/  the stand-ins, one folder for each version of their sources
     cudnn/             the real cuDNN, an extra
 
@@ -33,7 +32,7 @@ import platformdirs
 from memgate.errors import InputError, OperatorError, RuntimeMissingError
 from memgate.gpus import GpuSpec
 from memgate.mistakes import unknown_name
-from memgate_worker.engines.phantom.build import STAMP_NAME, sources_digest
+from memgate_worker.standins.build import STAMP_NAME, sources_digest
 
 _DEFINITIONS = Path(__file__).parent
 
@@ -71,7 +70,6 @@ class Runtime:
     description: str
     bare: tuple[str, ...]
     full: tuple[str, ...]
-    headers: tuple[str, ...]
     #: the package with the real cuDNN, which can be installed on top
     cudnn: str | None
     home: Path
@@ -97,11 +95,6 @@ class Runtime:
     def stubs(self) -> Path:
         """Our stand-ins for NVIDIA's libraries, as this version of memgate builds them."""
         return self.home / f"stand-ins-{sources_digest()[:12]}"
-
-    @property
-    def headers_dir(self) -> Path:
-        """Headers of the CUDA runtime, needed only for building."""
-        return self.home / "headers"
 
     @property
     def cudnn_dir(self) -> Path:
@@ -157,7 +150,7 @@ class Runtime:
 
     def definition_digest(self, python: tuple[int, int]) -> str:
         """Digest what decides which libraries are installed, for a Python version."""
-        said = repr((self.bare, self.full, self.headers, python))
+        said = repr((self.bare, self.full, python))
         return hashlib.sha256(said.encode()).hexdigest()
 
     @property
@@ -266,7 +259,7 @@ def why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
 def _read(path: Path, home: Path) -> Runtime:
     try:
         fields = tomllib.loads(path.read_text())
-        needed = {name: fields[name] for name in ("description", "bare", "full", "headers")}
+        needed = {name: fields[name] for name in ("description", "bare", "full")}
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise OperatorError(f"{path}: not a runtime file: {error}") from None
     except KeyError as error:
@@ -276,7 +269,6 @@ def _read(path: Path, home: Path) -> Runtime:
         description=needed["description"],
         bare=tuple(needed["bare"]),
         full=tuple(needed["full"]),
-        headers=tuple(needed["headers"]),
         cudnn=fields.get("cudnn"),
         disk_bytes=fields.get("disk_bytes", 0),
         home=home,

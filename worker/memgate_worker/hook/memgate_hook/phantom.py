@@ -56,7 +56,7 @@ class Phantom:
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
         self.library_dir = library_dir
         self._core = ctypes.CDLL(str(library_dir / CORE_NAME))
-        for path in sorted(library_dir.glob("lib*.so.*")):
+        for path in (*sorted(library_dir.glob("lib*.so.*")), *library_dir.glob("aliases/lib*")):
             ctypes.CDLL(str(path))
         for name in ("used_bytes", "peak_bytes"):
             self._function(name).restype = ctypes.c_size_t

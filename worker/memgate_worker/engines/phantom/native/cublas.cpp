@@ -1,7 +1,7 @@
 // libcublas and libcublasLt, the calls that answer something: handles, modes, and one algorithm for every product.
 //
 // Calls that only start work on the device (gemm and its kin) are generated as counted launches, see LAUNCHES in
-// ../symbols.py. The workspace that PyTorch gives cuBLAS is PyTorch's own allocation, so it needs nothing from here.
+// standins/symbols.py. The workspace that PyTorch gives cuBLAS is PyTorch's own allocation, so it needs nothing from here.
 // The memory that the real library takes for itself is part of the context's bytes.
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // What the files of the runtime stand-in share: the last error of the thread.
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "cuda_api.h"
 
 namespace memgate::phantom {
 

@@ -2,24 +2,72 @@
 //
 // One device, number 0. Its description is DeviceSpec; fields that no description has keep the value zero only where
 // zero means "not supported" or "no limit known" to PyTorch.
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
+#include "attributes.h"
 #include "cudart.h"
 #include "device.h"
+#include "old_glibc.h"
 #include "refusals.h"
 
 using namespace memgate::phantom;
 
 namespace {
 thread_local cudaError_t last_error = cudaSuccess;
-constexpr char kPciBusId[] = "0000:01:00.0";
+constexpr char kPciBusText[] = "0000:01:00.0";
 
 bool is_phantom(int device) { return device == 0; }
+
+cudaError_t fill(cudaDeviceProp* properties, int device) {
+  if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
+  const DeviceSpec spec = resolved_spec();
+  *properties = cudaDeviceProp{};
+  std::snprintf(properties->name, sizeof properties->name, "%s", spec.name.c_str());
+  std::memcpy(properties->uuid, "memgate-phantom", sizeof properties->uuid);
+  properties->totalGlobalMem = spec.total_bytes;
+  properties->major = spec.compute_major;
+  properties->minor = spec.compute_minor;
+  properties->multiProcessorCount = spec.multiprocessors;
+  properties->warpSize = spec.warp_size;
+  properties->sharedMemPerBlock = size_t{48} << 10;
+  properties->sharedMemPerBlockOptin = spec.shared_bytes_per_block_optin;
+  properties->sharedMemPerMultiprocessor = spec.shared_bytes_per_multiprocessor;
+  properties->reservedSharedMemPerBlock = spec.compute_major >= 8 ? 1024 : 0;
+  properties->regsPerBlock = 65536;
+  properties->regsPerMultiprocessor = 65536;
+  properties->maxThreadsPerBlock = 1024;
+  properties->maxThreadsPerMultiProcessor = spec.threads_per_multiprocessor;
+  properties->maxBlocksPerMultiProcessor = spec.blocks_per_multiprocessor;
+  const int threads_dim[] = {1024, 1024, 64};
+  const int grid_dim[] = {2147483647, 65535, 65535};
+  std::copy(threads_dim, threads_dim + 3, properties->maxThreadsDim);
+  std::copy(grid_dim, grid_dim + 3, properties->maxGridSize);
+  properties->totalConstMem = 65536;
+  properties->memPitch = 2147483647;
+  properties->textureAlignment = 512;
+  properties->texturePitchAlignment = 32;
+  properties->l2CacheSize = static_cast<int>(spec.l2_bytes);
+  properties->memoryBusWidth = spec.memory_bus_bits;
+  properties->pciBusID = 1;
+  properties->canMapHostMemory = 1;
+  properties->concurrentKernels = 1;
+  properties->asyncEngineCount = 2;
+  properties->unifiedAddressing = 1;
+  properties->streamPrioritiesSupported = 1;
+  properties->globalL1CacheSupported = 1;
+  properties->localL1CacheSupported = 1;
+  properties->cooperativeLaunch = 1;
+  properties->clusterLaunch = spec.compute_major >= 9 ? 1 : 0;
+#if MEMGATE_CUDA_VERSION < 13000
+  properties->clockRate = spec.clock_khz;
+  properties->memoryClockRate = spec.memory_clock_khz;
+#endif
+  return cudaSuccess;
+}
+
 }  // namespace
 
 cudaError_t memgate::phantom::failed(cudaError_t error) {
@@ -81,18 +129,18 @@ cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaDeviceReset() { return cudaSuccess; }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = MEMGATE_CUDA_VERSION;
   return cudaSuccess;
 }
 
 cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = MEMGATE_CUDA_VERSION;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
-  std::snprintf(text, static_cast<size_t>(length), "%s", kPciBusId);
+  std::snprintf(text, static_cast<size_t>(length), "%s", kPciBusText);
   return cudaSuccess;
 }
 
@@ -101,102 +149,25 @@ cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
   return cudaSuccess;
 }
 
-// With CUDA 12 the header itself renames this function to cudaGetDeviceProperties_v2.
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
-  const DeviceSpec spec = resolved_spec();
-  *properties = cudaDeviceProp{};
-  std::snprintf(properties->name, sizeof properties->name, "%s", spec.name.c_str());
-  std::memcpy(properties->uuid.bytes, "memgate-phantom", sizeof properties->uuid.bytes);
-  properties->totalGlobalMem = spec.total_bytes;
-  properties->major = spec.compute_major;
-  properties->minor = spec.compute_minor;
-  properties->multiProcessorCount = spec.multiprocessors;
-  properties->warpSize = spec.warp_size;
-  properties->sharedMemPerBlock = size_t{48} << 10;
-  properties->sharedMemPerBlockOptin = spec.shared_bytes_per_block_optin;
-  properties->sharedMemPerMultiprocessor = spec.shared_bytes_per_multiprocessor;
-  properties->reservedSharedMemPerBlock = spec.compute_major >= 8 ? 1024 : 0;
-  properties->regsPerBlock = 65536;
-  properties->regsPerMultiprocessor = 65536;
-  properties->maxThreadsPerBlock = 1024;
-  properties->maxThreadsPerMultiProcessor = spec.threads_per_multiprocessor;
-  properties->maxBlocksPerMultiProcessor = spec.blocks_per_multiprocessor;
-  const int threads_dim[] = {1024, 1024, 64};
-  const int grid_dim[] = {2147483647, 65535, 65535};
-  std::copy(threads_dim, threads_dim + 3, properties->maxThreadsDim);
-  std::copy(grid_dim, grid_dim + 3, properties->maxGridSize);
-  properties->totalConstMem = 65536;
-  properties->memPitch = 2147483647;
-  properties->textureAlignment = 512;
-  properties->texturePitchAlignment = 32;
-  properties->l2CacheSize = static_cast<int>(spec.l2_bytes);
-  properties->memoryBusWidth = spec.memory_bus_bits;
-  properties->pciBusID = 1;
-  properties->canMapHostMemory = 1;
-  properties->concurrentKernels = 1;
-  properties->asyncEngineCount = 2;
-  properties->unifiedAddressing = 1;
-  properties->streamPrioritiesSupported = 1;
-  properties->globalL1CacheSupported = 1;
-  properties->localL1CacheSupported = 1;
-  properties->cooperativeLaunch = 1;
-  properties->clusterLaunch = spec.compute_major >= 9 ? 1 : 0;
-#if CUDART_VERSION < 13000
-  properties->clockRate = spec.clock_khz;
-  properties->memoryClockRate = spec.memory_clock_khz;
-#endif
-  return cudaSuccess;
+// From CUDA 12 on there are two functions, see kFirstPropertiesBytes; in CUDA 13 only one is left, with all fields.
+#if MEMGATE_CUDA_VERSION >= 13000
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) { return fill(properties, device); }
+#else
+cudaError_t cudaGetDeviceProperties(void* properties, int device) {
+  cudaDeviceProp all;
+  const cudaError_t status = fill(&all, device);
+  if (status == cudaSuccess) std::memcpy(properties, &all, kFirstPropertiesBytes);
+  return status;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  cudaDeviceProp properties;
-  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return failed(cudaErrorInvalidDevice);
-  const DeviceSpec spec = resolved_spec();
-  switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor: *value = properties.major; break;
-    case cudaDevAttrComputeCapabilityMinor: *value = properties.minor; break;
-    case cudaDevAttrMultiProcessorCount: *value = properties.multiProcessorCount; break;
-    case cudaDevAttrWarpSize: *value = properties.warpSize; break;
-    case cudaDevAttrMaxThreadsPerBlock: *value = properties.maxThreadsPerBlock; break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = properties.maxThreadsPerMultiProcessor; break;
-    case cudaDevAttrMaxBlocksPerMultiprocessor: *value = properties.maxBlocksPerMultiProcessor; break;
-    case cudaDevAttrMaxBlockDimX: *value = properties.maxThreadsDim[0]; break;
-    case cudaDevAttrMaxBlockDimY: *value = properties.maxThreadsDim[1]; break;
-    case cudaDevAttrMaxBlockDimZ: *value = properties.maxThreadsDim[2]; break;
-    case cudaDevAttrMaxGridDimX: *value = properties.maxGridSize[0]; break;
-    case cudaDevAttrMaxGridDimY: *value = properties.maxGridSize[1]; break;
-    case cudaDevAttrMaxGridDimZ: *value = properties.maxGridSize[2]; break;
-    case cudaDevAttrMaxSharedMemoryPerBlock: *value = static_cast<int>(properties.sharedMemPerBlock); break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = static_cast<int>(properties.sharedMemPerBlockOptin); break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = static_cast<int>(properties.sharedMemPerMultiprocessor);
-      break;
-    case cudaDevAttrReservedSharedMemoryPerBlock:
-      *value = static_cast<int>(properties.reservedSharedMemPerBlock);
-      break;
-    case cudaDevAttrMaxRegistersPerBlock: *value = properties.regsPerBlock; break;
-    case cudaDevAttrMaxRegistersPerMultiprocessor: *value = properties.regsPerMultiprocessor; break;
-    case cudaDevAttrTotalConstantMemory: *value = static_cast<int>(properties.totalConstMem); break;
-    case cudaDevAttrTextureAlignment: *value = static_cast<int>(properties.textureAlignment); break;
-    case cudaDevAttrL2CacheSize: *value = properties.l2CacheSize; break;
-    case cudaDevAttrGlobalMemoryBusWidth: *value = properties.memoryBusWidth; break;
-    case cudaDevAttrClockRate: *value = spec.clock_khz; break;
-    case cudaDevAttrMemoryClockRate: *value = spec.memory_clock_khz; break;
-    case cudaDevAttrCooperativeLaunch: *value = properties.cooperativeLaunch; break;
-    case cudaDevAttrUnifiedAddressing: *value = properties.unifiedAddressing; break;
-    case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; break;
-    case cudaDevAttrHostRegisterSupported: *value = 1; break;
-    case cudaDevAttrComputeMode: *value = 0; break;  // shared by all processes
-    case cudaDevAttrIntegrated: *value = 0; break;
-    case cudaDevAttrManagedMemory: *value = 0; break;
-    case cudaDevAttrMemoryPoolsSupported: *value = 0; break;
-    default: {
-      const std::string call = "cudaDeviceGetAttribute(" + std::to_string(attribute) + ")";
-      return failed(static_cast<cudaError_t>(refuse(call.c_str(), cudaErrorNotSupported)));
-    }
-  }
-  return cudaSuccess;
+cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* properties, int device) { return fill(properties, device); }
+#endif
+
+cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
+  if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
+  if (device_attribute(attribute, value)) return cudaSuccess;
+  const std::string call = "cudaDeviceGetAttribute(" + std::to_string(attribute) + ")";
+  return failed(static_cast<cudaError_t>(refuse(call.c_str(), cudaErrorNotSupported)));
 }
 
 // The entry points are whatever our libcuda exports: the modelled ones and those that refuse.

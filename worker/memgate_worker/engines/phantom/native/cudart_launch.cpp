@@ -46,8 +46,8 @@ void __cudaUnregisterFatBinary(void** image) { unregister_image(image); }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 char __cudaInitModule(void**) { return 0; }
 
-void __cudaRegisterFunction(void** image, const char* host_function, char*, const char* device_name, int, uint3*,
-                            uint3*, dim3*, dim3*, int*) {
+void __cudaRegisterFunction(void** image, const char* host_function, char*, const char* device_name, int, void*,
+                            void*, dim3*, dim3*, int*) {
   register_kernel(image, host_function, device_name);
 }
 
@@ -75,7 +75,7 @@ cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3, dim3, void**
   return launch(function);
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void* function, void**) { return launch(function); }
+cudaError_t cudaLaunchKernelExC(const void* /*configuration*/, const void* function, void**) { return launch(function); }
 
 // From CUDA 13 on the wrapper that nvcc generates goes through a kernel handle. Ours is the function's own address.
 cudaError_t __cudaGetKernel(void** kernel, const void* function) {

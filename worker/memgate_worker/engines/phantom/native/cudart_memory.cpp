@@ -1,7 +1,7 @@
 // libcudart, memory: allocation by the books, pinned host memory, copies and sets.
 //
 // Copies between host and device go to contents.h; sets leave the range unknown. Peer copies, pools and inter-process
-// handles are not here: they are refused by name (see ../symbols.py).
+// handles are not here: they are refused by name (see standins/symbols.py).
 #include <cstdlib>
 #include <cstring>
 #include <map>

@@ -74,15 +74,13 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   return cudaSuccess;
 }
 
-#if CUDART_VERSION >= 13000
+#if MEMGATE_CUDA_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                     cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
-                                     const cudaGraphEdgeData** edges, size_t* num_dependencies) {
+                                     void** graph, void** dependencies, void** edges, size_t* num_dependencies) {
   if (edges != nullptr) *edges = nullptr;
 #else
 cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t, cudaStreamCaptureStatus* status, unsigned long long* id,
-                                        cudaGraph_t* graph, const cudaGraphNode_t** dependencies,
-                                        size_t* num_dependencies) {
+                                        void** graph, void** dependencies, size_t* num_dependencies) {
 #endif
   *status = cudaStreamCaptureStatusNone;
   if (id != nullptr) *id = 0;

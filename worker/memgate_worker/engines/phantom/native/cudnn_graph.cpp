@@ -122,9 +122,9 @@ int answer_int64(int64_t answer, int64_t requested, int64_t* count, void* elemen
 
 // The only engine: it remembers the graph it was chosen for, so that the plan can look at it.
 SharedDescriptor engine_config_for(const SharedDescriptor& graph) {
-  const auto engine = std::make_shared<BackendDescriptor>(kEngine);
+  const auto engine = SharedDescriptor(new BackendDescriptor(kEngine));
   engine->set(kEngineGraph, {kDescriptor, 1, {}, {graph}});
-  const auto config = std::make_shared<BackendDescriptor>(kEngineConfig);
+  const auto config = SharedDescriptor(new BackendDescriptor(kEngineConfig));
   config->set(kConfigEngine, {kDescriptor, 1, {}, {engine}});
   return config;
 }
@@ -177,7 +177,7 @@ SharedDescriptor BackendDescriptor::first_descriptor(int name) const {
 extern "C" {
 
 int cudnnBackendCreateDescriptor(int type, Handle* descriptor) {
-  auto body = std::make_shared<BackendDescriptor>(type);
+  auto body = SharedDescriptor(new BackendDescriptor(type));
   const int status = create_counterpart(*body);
   *descriptor = status == kSuccess ? new SharedDescriptor(std::move(body)) : nullptr;
   return status;

@@ -1,12 +1,12 @@
 // Opening the real cuDNN beside our own; see cudnn_real.h.
 #include "cudnn_real.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <optional>
 
 #include "device.h"
+#include "old_glibc.h"
 
 namespace memgate::phantom {
 namespace {

@@ -1,12 +1,12 @@
 // libcuda.so.1: virtual memory for expandable segments, and the few questions PyTorch asks the driver directly.
 //
 // torch 2.6 finds these by dlsym, torch 2.14 through cudaGetDriverEntryPointByVersion. Linking, multicast, green
-// contexts and shared handles are not modelled: ../build.py generates a refusal for each.
-#include <cuda.h>
-
+// contexts and shared handles are not modelled: worker/memgate_worker/standins generates a refusal for each.
 #include <string>
 
+#include "attributes.h"
 #include "contents.h"
+#include "cuda_api.h"
 #include "device.h"
 #include "refusals.h"
 #include "streams.h"
@@ -27,7 +27,7 @@ extern "C" {
 CUresult cuInit(unsigned int) { return CUDA_SUCCESS; }
 
 CUresult cuDriverGetVersion(int* version) {
-  *version = CUDA_VERSION;
+  *version = MEMGATE_CUDA_VERSION;
   return CUDA_SUCCESS;
 }
 
@@ -41,23 +41,10 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
-  const DeviceSpec spec = resolved_spec();
-  switch (attribute) {
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = spec.compute_major; break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = spec.compute_minor; break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = spec.multiprocessors; break;
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; break;
-    // What a single card without NVLink answers.
-    case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: *value = 0; break;
-    default: {
-      const std::string call = "cuDeviceGetAttribute(" + std::to_string(attribute) + ")";
-      return static_cast<CUresult>(refuse(call.c_str(), CUDA_ERROR_NOT_SUPPORTED));
-    }
-  }
-  return CUDA_SUCCESS;
+CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
+  if (device_attribute(attribute, value)) return CUDA_SUCCESS;
+  const std::string call = "cuDeviceGetAttribute(" + std::to_string(attribute) + ")";
+  return static_cast<CUresult>(refuse(call.c_str(), CUDA_ERROR_NOT_SUPPORTED));
 }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
@@ -104,7 +91,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
+CUresult cuFuncSetAttribute(CUfunction, int, int) { return CUDA_SUCCESS; }
 
 CUresult cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
                         unsigned int, CUstream, void**, void**) {
@@ -112,7 +99,7 @@ CUresult cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, un
   return CUDA_SUCCESS;
 }
 
-CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
   *bytes = kPageBytes;
   return CUDA_SUCCESS;
 }
@@ -125,7 +112,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdevic
 
 CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp*,
+CUresult cuMemCreate(unsigned long long* handle, size_t bytes, const void*,
                      unsigned long long) {
   if (!is_whole_pages(bytes)) return CUDA_ERROR_INVALID_VALUE;
   const auto created = books().create_physical(bytes);
@@ -135,11 +122,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const C
 }
 
 // On a GPU the memory also lives until it is unmapped; PyTorch always unmaps first, so releasing is enough here.
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+CUresult cuMemRelease(unsigned long long handle) {
   return books().release_physical(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t, CUmemGenericAllocationHandle, unsigned long long) {
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t, unsigned long long, unsigned long long) {
   return address % kPageBytes == 0 && is_whole_pages(bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -148,16 +135,16 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-#if CUDA_VERSION >= 13000
+#if MEMGATE_CUDA_VERSION >= 13000
 // The driver never has anything to tell here, so the callback is never called.
-CUresult cuLogsRegisterCallback(CUlogsCallback, void*, CUlogsCallbackHandle* handle) {
-  *handle = reinterpret_cast<CUlogsCallbackHandle>(next_handle());
+CUresult cuLogsRegisterCallback(void*, void*, void** handle) {
+  *handle = reinterpret_cast<void*>(next_handle());
   return CUDA_SUCCESS;
 }
 
-CUresult cuLogsUnregisterCallback(CUlogsCallbackHandle) { return CUDA_SUCCESS; }
+CUresult cuLogsUnregisterCallback(void*) { return CUDA_SUCCESS; }
 #endif
 
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t) { return CUDA_SUCCESS; }
+CUresult cuMemSetAccess(CUdeviceptr, size_t, const void*, size_t) { return CUDA_SUCCESS; }
 
 }

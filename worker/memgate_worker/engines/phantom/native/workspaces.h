@@ -6,7 +6,7 @@
 
 namespace memgate::phantom {
 
-// Read by worker/memgate_worker/engines/phantom/control.py: keep the two alike.
+// Read by worker/memgate_worker/hook/memgate_hook/phantom.py: keep the two alike.
 struct WorkspaceMark {
   int64_t position;  // among the events of the allocator
   int64_t address;

@@ -1,8 +1,9 @@
 """Which NVIDIA library a symbol belongs to, and how a call without own C++ code is answered.
 
-Tables only, read by `build.py`. A call is answered in one of four ways, looked up in this order:
+Tables only, read by `build.py` and `generated.py`. A call is answered in one of four ways, looked
+up in this order:
 
-1. our C++ in `native/` defines it: that definition;
+1. our C++ (`engines/phantom/native`) defines it: that definition;
 2. `LAUNCHES`: it only starts work on the device; counted and successful;
 3. `HARMLESS`: it changes nothing that is kept here and has no result; successful;
 4. anything else: refused, with its name on stderr, in the list of refusals and in the error text.
@@ -20,6 +21,7 @@ import re
 #: share of our definitions.
 LIBRARY_OF_PREFIX = {
     "__cuda": "libcudart",
+    "__nvJitLink": "libnvJitLink",
     "cu": "libcuda",
     "cuFile": "libcufile",
     "cublas": "libcublas",
@@ -39,6 +41,7 @@ LIBRARY_OF_PREFIX = {
     "nvrtc": "libnvrtc",
     "nvshmem": "libnvshmem_host",
     "nvtx": "libnvToolsExt",
+    "pnccl": "libnccl",
 }
 
 #: Libraries that PyTorch opens by name while it runs, so that no NEEDED entry tells of them.
@@ -64,6 +67,7 @@ SOURCES = {
 
 #: Shared by all of them: the device, its books, the list of refusals, the control interface.
 CORE_SOURCES = (
+    "attributes.cpp",
     "control.cpp",
     "contents.cpp",
     "cudnn_real.cpp",
@@ -73,6 +77,16 @@ CORE_SOURCES = (
     "streams.cpp",
     "workspaces.cpp",
 )
+
+#: What every library has of the C++ runtime.
+RUNTIME_SOURCE = "cxx_runtime.cpp"
+
+#: Files that are called otherwise than the library in them. torch looks whether a file of this name
+#: is mapped, and if so opens NVIDIA's own libraries by their path, next to ours.
+FILE_NAMES = {"libcudart": "libmemgate_cudart"}
+
+#: Where libraries are that only give another one a second name.
+ALIASES_DIR = "aliases"
 
 #: Libraries that the real cuDNN finds beside it instead of NVIDIA's, all made of this one source.
 INSTEAD_DIR = "instead"

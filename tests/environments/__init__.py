@@ -1,0 +1,1 @@
+"""Programs that run in other environments than ours; see `tests/integration/test_environments.py`."""
