@@ -11,7 +11,7 @@ import pytest
 from memgate.gpus import find_gpu
 from memgate.units import GIB, MIB
 from memgate_worker.engines.host_client import host_environment
-from memgate_worker.engines.phantom.engine import _device
+from memgate_worker.engines.phantom.engine import describe_device
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.outcomes import take_reports
 
@@ -49,7 +49,7 @@ def test_what_the_real_allocator_reserved_is_reported(
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.format(size=size_bytes))
     gpu = find_gpu("rtx-4060")
-    device = _device(gpu) | {"MEMGATE_PHANTOM_TOTAL_BYTES": str(8 * GIB)}
+    device = describe_device(gpu) | {"MEMGATE_PHANTOM_TOTAL_BYTES": str(8 * GIB)}
     with take_reports() as reports:
         environment = host_environment(RUNTIME) | device | {"MEMGATE_URL": reports.url}
         ran = subprocess.run(

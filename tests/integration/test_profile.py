@@ -22,6 +22,7 @@ from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.bench.extrapolation import measure
 from tests.conftest import DATA
+from tests.integration.recording import record_script
 
 RUNTIME = read_runtimes()["torch-2.14"]
 

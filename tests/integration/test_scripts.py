@@ -17,7 +17,6 @@ from memgate.errors import (
     TimeLimitError,
     UnsupportedJobError,
 )
-from memgate.gpus import find_gpu
 from memgate.timeline import Category, EmptyCache, SetFraction
 from memgate.units import MIB
 from memgate_worker.engines.traced import TracedJob
@@ -195,7 +194,18 @@ def test_weights_are_never_filled(trace: Any) -> None:
             "cufft",
         ),
     ],
-    ids=["nothing", "no step", "raises", "module", "syntax", "compile", "aborts", "exits", "fails", "fft"],
+    ids=[
+        "nothing",
+        "no step",
+        "raises",
+        "module",
+        "syntax",
+        "compile",
+        "aborts",
+        "exits",
+        "fails",
+        "fft",
+    ],
 )
 def test_a_script_without_an_answer_says_whose_fault_it_is(
     trace: Any, text: str, want: type[MemgateError], want_message: str

@@ -16,7 +16,7 @@ from memgate.gpus import GpuTarget, find_gpu, parse_gpu
 from memgate.snapshots.reading import DeviceHistory, read_histories, read_snapshot
 from memgate.units import GIB
 from memgate_worker.engines.host_client import host_environment
-from memgate_worker.engines.phantom.engine import _device
+from memgate_worker.engines.phantom.engine import describe_device
 from memgate_worker.runtimes.runtime import Runtime, read_runtimes
 from memgate_worker.snapshots import estimate_snapshot
 from tests.conftest import DATA
@@ -71,7 +71,7 @@ PEAKS = [
 @cache
 def _run_all(runtime: Runtime, folder: Path) -> Path:
     """Have a runtime write the snapshots of all jobs."""
-    device = _device(find_gpu("rtx-4060")) | {"MEMGATE_PHANTOM_TOTAL_BYTES": str(CAPACITY)}
+    device = describe_device(find_gpu("rtx-4060")) | {"MEMGATE_PHANTOM_TOTAL_BYTES": str(CAPACITY)}
     more = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'worker'}"}
     ran = subprocess.run(
         [runtime.python, "-c", RUN, SCRIPT, folder, *JOBS],

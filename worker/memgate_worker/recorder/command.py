@@ -99,9 +99,7 @@ def _run_dir() -> Iterator[Path]:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _start(
-    question: CommandQuestion, run_dir: Path, output: BinaryIO
-) -> subprocess.Popen[bytes]:
+def _start(question: CommandQuestion, run_dir: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
     try:
         return start_process(
             lambda: subprocess.Popen(
@@ -165,8 +163,7 @@ def _check_memory(pid: int, question: CommandQuestion) -> None:
         return
     if used > question.limits.memory_bytes:
         raise HostMemoryError(
-            "the command took more memory of this machine than"
-            f" {question.limits.allowed_memory}"
+            f"the command took more memory of this machine than {question.limits.allowed_memory}"
         )
 
 

@@ -45,9 +45,7 @@ def label_blocks(
     return tuple(labels)
 
 
-def _category(
-    block: Allocation, phase: str, phase_end: int | None, *, is_early: bool
-) -> Category:
+def _category(block: Allocation, phase: str, phase_end: int | None, *, is_early: bool) -> Category:
     outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
     if phase == Phase.BETWEEN and outlives_its_phase:
         return Category.BATCH

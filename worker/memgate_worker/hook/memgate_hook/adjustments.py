@@ -18,6 +18,11 @@ def take_flash_attention() -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
+def show_one_device() -> None:
+    """Let ``CUDA_VISIBLE_DEVICES`` hide nothing: it names GPUs of another machine."""
+    torch.cuda._parse_visible_devices = lambda: [0]
+
+
 def leave_weights_unfilled() -> None:
     """Skip random fills of large tensors on the CPU, so that their pages are never touched."""
     for name in ("normal_", "uniform_"):

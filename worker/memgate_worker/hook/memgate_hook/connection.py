@@ -5,11 +5,12 @@ The other end is ``recorder.listening``.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any
 
 
 class Connection:
@@ -30,7 +31,7 @@ class Connection:
         if self._pid != os.getpid():
             self._open()
 
-    def ask(self, **message: Any) -> Dict[str, Any]:
+    def ask(self, **message: Any) -> dict[str, Any]:
         """Send a message and return the answer; nothing if memgate has gone."""
         self.tell(**message)
         try:
@@ -40,10 +41,8 @@ class Connection:
 
     def tell(self, **message: Any) -> None:
         """Send a message; memgate may have gone."""
-        try:
+        with contextlib.suppress(OSError):
             self._socket.sendall(json.dumps(message).encode() + b"\n")
-        except OSError:
-            pass
 
     def hears_that_it_is_enough(self) -> bool:
         """Wait until memgate says so (True), or is gone."""

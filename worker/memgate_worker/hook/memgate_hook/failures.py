@@ -7,7 +7,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Dict, Optional, Type
+from typing import Any
 
 from .connection import Connection
 
@@ -19,9 +19,7 @@ def tell_failures() -> None:
     """From now on, tell of exceptions that nothing in this process catches."""
     excepthook = sys.excepthook
 
-    def tell(
-        kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
-    ) -> None:
+    def tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         excepthook(kind, error, trace)
         try:
             connection = Connection(Path(os.environ["MEMGATE_RUN_DIR"]))
@@ -33,8 +31,8 @@ def tell_failures() -> None:
 
 
 def _describe(
-    kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]
-) -> Dict[str, Any]:
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> dict[str, Any]:
     """Return what the job raised, and where: its last frames, with their source lines."""
     frames = traceback.extract_tb(trace)[-_NUM_FRAMES:]
     return {

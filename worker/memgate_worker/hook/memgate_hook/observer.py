@@ -8,7 +8,8 @@ lives longer than it would on its own.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 from weakref import WeakKeyDictionary
 
 import torch
@@ -22,7 +23,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from .marks import LayerMark, PhaseMark, TensorMark
 
-_Seen = Tuple[torch.Tensor, str, str]
+_Seen = tuple[torch.Tensor, str, str]
 
 #: phases, as ``memgate.timeline.Phase`` names them
 _BETWEEN, _FORWARD, _BACKWARD, _OPTIMIZER = "between", "forward", "backward", "optimizer"
@@ -48,9 +49,9 @@ class Observer:
         """Listen from now on; ``position`` returns how many rows there are."""
         self._position = position
         self._listener = listener
-        self.phases: List[PhaseMark] = [PhaseMark(0, _BETWEEN)]
-        self.layers: List[LayerMark] = []
-        self.tensors: List[TensorMark] = []
+        self.phases: list[PhaseMark] = [PhaseMark(0, _BETWEEN)]
+        self.layers: list[LayerMark] = []
+        self.tensors: list[TensorMark] = []
         self.num_parameters = 0
         self._depth = 0
         self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()

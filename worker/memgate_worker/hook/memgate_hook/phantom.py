@@ -1,8 +1,8 @@
 """Loads the stub libraries into this process, describes the phantom device and reads its counters.
 
-Turns a directory made by the phantom engine's `build.py` into a `Phantom`. Must run before `import torch`: the dynamic
-loader looks for an already loaded library of the same name before it searches any path, so torch
-then finds ours, whatever is installed and without LD_LIBRARY_PATH.
+Turns a directory made by `standins.build` into a `Phantom`. Must run before `import torch`: the
+dynamic loader looks for an already loaded library of the same name before it searches any path, so
+torch then finds ours, whatever is installed and without LD_LIBRARY_PATH.
 
 It does not import torch and does not touch CUDA, so a process that has loaded the stubs and
 imported torch may fork children that each configure and use their own device.
@@ -14,7 +14,7 @@ import ctypes
 import os
 import struct
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple
 
 from .marks import TensorMark
 from .tracker import Tracker
@@ -38,14 +38,14 @@ class PhantomCounters(NamedTuple):
     """Larger copies to the host of memory whose content is not known: sizes may depend on data."""
     num_data_sized_results: int
     """Results whose size depends on data (nonzero, unique, boolean masks): wrong here."""
-    unmodelled: Tuple[str, ...]
+    unmodelled: tuple[str, ...]
     """Calls that were refused, in order."""
 
 
 class Phantom:
     """The phantom device of this process."""
 
-    def __init__(self, library_dir: Path, cudnn_dir: Optional[Path] = None) -> None:
+    def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
         """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` next to them.
 
         Raises:
@@ -72,7 +72,7 @@ class Phantom:
             if problem:
                 raise OSError(f"the real cuDNN cannot be used: {problem.decode()}")
 
-    def configure(self, **fields: Union[int, str]) -> None:
+    def configure(self, **fields: int | str) -> None:
         """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
 
         Raises:
@@ -86,7 +86,7 @@ class Phantom:
         """From now on, note which memory cuDNN is lent."""
         self._function("watch_workspaces")(tracker.position_function)
 
-    def workspaces(self) -> List[TensorMark]:
+    def workspaces(self) -> list[TensorMark]:
         """Return what cuDNN was lent so far, one mark for each use."""
         count = int(self._function("num_workspaces")())
         if not count:

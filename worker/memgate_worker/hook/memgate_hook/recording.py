@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import time
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 import torch
 
@@ -47,14 +47,14 @@ class Recording:
         take_flash_attention()
         self.stages = Stages(self.tracker.position, self.tracker.take_peak, on_progress)
         self._observer = Observer(self.tracker.position, self.stages)
-        self._earlier_peaks: Dict[str, int] = {}
+        self._earlier_peaks: dict[str, int] = {}
 
     def note_peaks(self) -> None:
         """Keep the real allocator's peaks, which are about to be reset."""
         for name, value in self._peaks().items():
             self._earlier_peaks[name] = max(value, self._earlier_peaks.get(name, 0))
 
-    def describe(self) -> Dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Return what has happened so far, as plain values, without the tracker's rows."""
         ran = time.perf_counter()
         self.note_peaks()
@@ -80,7 +80,7 @@ class Recording:
             "seconds": ran - self._start,
         }
 
-    def _peaks(self) -> Dict[str, int]:
+    def _peaks(self) -> dict[str, int]:
         stats = torch.cuda.memory_stats()
         return {name: int(stats[name]) for name in _COMPARED}
 
@@ -95,7 +95,7 @@ def _alloc_conf() -> str:
     return str(settings["PYTORCH_CUDA_ALLOC_CONF"])
 
 
-def _versions() -> Dict[str, str]:
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _VERSIONED:
         try:

@@ -16,8 +16,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable
 
 from .connection import Connection
 from .phantom import Phantom
@@ -41,12 +40,12 @@ class Session:
         self._recording: Any = None
         self._first_step_at = 0.0
         self._told_at = 0.0
-        self._notes: Dict[str, bool] = {}
+        self._notes: dict[str, bool] = {}
         self._written_by = 0
         self._lock = threading.RLock()
 
     @classmethod
-    def begin(cls, torch_dir: Path) -> "Session":
+    def begin(cls, torch_dir: Path) -> Session:
         """Have the stand-ins for a torch loaded; ends the process if there are none."""
         run_dir = Path(os.environ["MEMGATE_RUN_DIR"])
         try:
@@ -67,15 +66,16 @@ class Session:
         _announce_the_hook()
         return cls(run_dir, connection, phantom)
 
-    def torch_is_there(self, torch: ModuleType) -> None:
+    def torch_is_there(self, torch: Any) -> None:
         """Check that torch sees the phantom, and record from now on."""
+        from . import adjustments
+        from .recording import Recording
+
+        adjustments.show_one_device()
         problem = _why_not_the_phantom(torch)
         if problem is not None:
             self._connection.tell(kind="problem", **problem)
             _stop(f"memgate: {problem['message']}")
-        from . import adjustments
-        from .recording import Recording
-
         self._recording = Recording(self._phantom, self._progress)
         adjustments.leave_weights_unfilled()
         adjustments.mind_compilation(self._note("compile_ignored"))
@@ -178,7 +178,7 @@ def _announce_the_hook() -> None:
         announce()
 
 
-def _why_not_the_phantom(torch: Any) -> Optional[Dict[str, str]]:
+def _why_not_the_phantom(torch: Any) -> dict[str, str] | None:
     """Say why CUDA would not go to the phantom; None if it does."""
     if getattr(torch.version, "hip", None):
         return {"code": "NOT_CUDA", "message": "this torch was built for ROCm, not for CUDA"}
@@ -191,7 +191,7 @@ def _why_not_the_phantom(torch: Any) -> Optional[Dict[str, str]]:
     if not torch.cuda.is_available():
         return {
             "code": "PHANTOM_NOT_SEEN",
-            "message": "torch does not see the phantom GPU; CUDA_VISIBLE_DEVICES may hide it",
+            "message": "torch does not see the phantom GPU, so nothing it does can be recorded",
         }
     return None
 

@@ -7,7 +7,8 @@ they are made.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -30,7 +31,7 @@ _MAX_TENSORS = 16
 _MAX_SHAPES = 1000
 
 #: the shapes of the tensors of each call in a step
-StepShapes = Tuple[Tuple[Tuple[int, ...], ...], ...]
+StepShapes = tuple[tuple[tuple[int, ...], ...], ...]
 
 
 class Stages(Listener):
@@ -46,16 +47,16 @@ class Stages(Listener):
         self._position = position
         self._take_peak = take_peak
         self._on_progress = on_progress
-        self.marks: List[StageMark] = [StageMark(0, LOADING)]
-        self.steps: List[StepMark] = []
+        self.marks: list[StageMark] = [StageMark(0, LOADING)]
+        self.steps: list[StepMark] = []
         #: how often each combination of shapes was seen in a step
-        self.shapes: Dict[StepShapes, int] = {}
+        self.shapes: dict[StepShapes, int] = {}
         #: of the busiest optimizer
         self.num_optimizer_steps = 0
         self.num_backward_passes = 0
         #: an evaluation after training began has ended, or goes on without taking more
         self.has_evaluated = False
-        self._shapes_of_step: List[Tuple[Tuple[int, ...], ...]] = []
+        self._shapes_of_step: list[tuple[tuple[int, ...], ...]] = []
         self._num_calls = 0
         self._num_steady_calls = 0
         self._peak_of_evaluation = 0
@@ -138,8 +139,8 @@ class Stages(Listener):
         self._on_progress()
 
 
-def _shapes(given: Any) -> List[Tuple[int, ...]]:
-    found: List[Tuple[int, ...]] = []
+def _shapes(given: Any) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
     for tensor in _tensors(given, depth=0):
         found.append(tuple(tensor.shape))
         if len(found) == _MAX_TENSORS:
@@ -154,5 +155,5 @@ def _tensors(given: Any, depth: int) -> Iterator[torch.Tensor]:
         for value in given:
             yield from _tensors(value, depth + 1)
     elif depth < 4 and hasattr(given, "items") and callable(given.items):
-        for _, value in given.items():
+        for value in given.values():
             yield from _tensors(value, depth + 1)

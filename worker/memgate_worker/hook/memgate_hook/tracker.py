@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any
 
 #: of a row: action, address, size and stream, eight bytes each
 ROW_BYTES = 32
@@ -23,7 +23,7 @@ class Tracker:
             getattr(self._native, f"memgate_tracker_{name}").restype = ctypes.c_int64
         self._native.memgate_tracker_rows.restype = ctypes.c_void_p
         #: limits that the program set, each at a position; they make no row
-        self.fractions: List[Tuple[int, float]] = []
+        self.fractions: list[tuple[int, float]] = []
 
     def attach(self) -> None:
         """Begin; ``torch.cuda.init()`` must have been called."""

@@ -8,11 +8,12 @@ environment is changed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Optional, Sequence
+from typing import Any
 
 from .session import Session
 
@@ -26,8 +27,8 @@ class _TorchFinder(MetaPathFinder):
     """Finds torch where it would be found, and prepares for it."""
 
     def find_spec(
-        self, name: str, path: Optional[Sequence[str]] = None, target: Any = None
-    ) -> Optional[ModuleSpec]:
+        self, name: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> ModuleSpec | None:
         """Find a module; everything except torch is left to others."""
         if name != "torch":
             return None
@@ -49,7 +50,7 @@ class _TorchLoader(Loader):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
 
-    def create_module(self, spec: ModuleSpec) -> Optional[ModuleType]:
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         """Create the module as usual."""
         return self._loader.create_module(spec)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Mapping, NamedTuple, Optional
+from collections.abc import Mapping
+from typing import NamedTuple
 
 #: the steps after which memory is usually steady: gradients in the first, optimizer state from the
 #: second on, and two that show the rest
@@ -22,14 +23,14 @@ class Watch(NamedTuple):
     """When to stop, as the caller wants it."""
 
     #: stop after so many training steps, whatever comes later
-    steps: Optional[int] = None
+    steps: int | None = None
     #: ``evaluation``: go on until there was one. ``end``: until the job ends
-    until: Optional[str] = None
+    until: str | None = None
     #: stop after so many seconds from the first step, unless ``steps`` or ``until`` is given
     seconds: float = 30.0
 
     @classmethod
-    def from_environment(cls, variables: Mapping[str, str] = os.environ) -> "Watch":
+    def from_environment(cls, variables: Mapping[str, str] = os.environ) -> Watch:
         """Read what ``to_environment`` wrote."""
         steps = variables.get("MEMGATE_WATCH_STEPS")
         return cls(
@@ -46,7 +47,7 @@ class Watch(NamedTuple):
             "MEMGATE_WATCH_SECONDS": str(self.seconds),
         }
 
-    def why_stop(self, seen: Seen, first_step_at: float) -> Optional[str]:
+    def why_stop(self, seen: Seen, first_step_at: float) -> str | None:
         """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not."""
         if self.steps is not None:
             return "steps" if seen.num_steps >= self.steps else None

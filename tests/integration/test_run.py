@@ -1,0 +1,242 @@
+"""``memgate run``: whatever starts a job, in its own environment, on a GPU that is not there."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate_worker.hook.memgate_hook.watch import Watch
+from memgate_worker.limits import RunLimits
+from memgate_worker.runtimes.runtime import read_runtimes
+from tests.integration.recording import record_script
+
+RUNTIME = read_runtimes()["torch-2.14"]
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+TRAIN = """
+import os, sys, torch
+model = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+def step(size=8):
+    model.train()
+    model(torch.zeros(size, 256, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def evaluate(size=8):
+    model.eval()
+    with torch.no_grad():
+        model(torch.zeros(size, 256, device="cuda"))
+"""
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Any:
+    """Write a script and record it."""
+
+    def run(text: str, **options: Any) -> Any:
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN + text)
+        return record_script(RUNTIME, path, **options)
+
+    return run
+
+
+def doubts(run: Any) -> list[str]:
+    """Return the codes of a recording's doubts."""
+    return [doubt.code for doubt in run.traced.doubts]
+
+
+def allocated(run: Any) -> int:
+    """Return the largest sum of what was allocated at once."""
+    live: dict[int, int] = {}
+    most = now = 0
+    for event in run.traced.timeline.events:
+        if hasattr(event, "size_bytes"):
+            live[event.block_id] = event.size_bytes
+            now += event.size_bytes
+        elif type(event).__name__ == "Free":
+            now -= live.pop(event.block_id)
+        most = max(most, now)
+    return most
+
+
+def executable(path: Path, text: str) -> Path:
+    """Write a program."""
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "{python} train.py",
+        "{python} -m train",
+        "{bin}/torchrun --standalone --nproc-per-node 1 train.py",
+        "{bin}/python -m accelerate.commands.launch --num_processes 1 train.py",
+        "./start.sh",
+        "env -u PATH {python} train.py",
+    ],
+    ids=["script", "module", "torchrun", "accelerate", "shell script", "env"],
+)
+def test_whatever_starts_a_job_gets_the_same_answer(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """The script itself, launchers, and a shell script that fails after it."""
+    names = {"python": RUNTIME.python, "bin": RUNTIME.python.parent}
+    (tmp_path / "train.py").write_text(TRAIN + "for _ in range(5): step()\n")
+    start = "#!/bin/sh\nset -e\nexport CUDA_VISIBLE_DEVICES=3\n{python} train.py\nexit 9\n"
+    executable(tmp_path / "start.sh", start.format(**names))
+    monkeypatch.chdir(tmp_path)
+
+    ran = run("run", "--gpu", "t4", "--json", "--", *command.format(**names).split())
+
+    answer = json.loads(ran.out)
+    assert (ran.status, answer["decision"], answer["engine"]) == (0, "admit", "phantom")
+    assert answer["breakdown"]["parameters"] == 256 * 257 * 4
+    assert answer["versions"]["torch"].startswith("2.14")
+
+
+def test_without_a_gpu_there_is_a_need_and_no_verdict(run: Any, tmp_path: Path) -> None:
+    """It says which GPU it was recorded for; nobody may take that for an admission."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN + "for _ in range(5): step()\n")
+
+    ran = run("run", "--", RUNTIME.python, path)
+
+    assert ran.status == 2
+    assert "recorded for a100-80; no GPU was named, so there is no verdict" in ran.out
+
+
+def test_a_command_that_is_not_there_is_named(run: Any) -> None:
+    """As the shell would."""
+    ran = run("run", "--gpu", "t4", "--", "no-such-program", "--x")
+
+    assert ran.status == 2
+    assert "'no-such-program' cannot be started: No such file or directory" in ran.err
+
+
+def test_the_environment_of_a_job_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Any
+) -> None:
+    """A person's own ``sitecustomize`` runs, and the module search path is what it would be."""
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import builtins; builtins.was_here = True\n")
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    check = f"""
+assert was_here and sys.modules["sitecustomize"].__file__.startswith({str(site)!r})
+assert sys.path[1] == {str(site)!r} and not [one for one in sys.path if "memgate" in one], sys.path
+assert os.environ["WANDB_MODE"] == "offline"
+for _ in range(5): step()
+"""
+
+    assert record(check).num_steps == 5
+
+
+def test_an_evaluation_that_takes_more_counts(record: Any) -> None:
+    """Ten steps, then an evaluation with batches a thousand times as large, again and again."""
+    run = record(
+        "while True:\n    for _ in range(10): step()\n    for _ in range(3): evaluate(8000)"
+    )
+
+    assert (run.why, doubts(run)) == ("evaluation", [])
+    assert [stage for _, stage in run.stages][:3] == ["loading", "training", "evaluation"]
+    assert allocated(run) > 2 * 8000 * 256 * 4
+
+
+def test_an_evaluation_that_does_not_end_is_enough_when_it_takes_no_more(record: Any) -> None:
+    """So does one without ``model.eval()`` and ``no_grad``."""
+    run = record("""
+for _ in range(5): step()
+model.train()
+while True: model(torch.zeros(2000, 256, device="cuda"))
+""")
+
+    assert run.why == "evaluation"
+    assert allocated(run) > 2000 * 256 * 4
+
+
+def test_what_was_not_reached_is_told(record: Any) -> None:
+    """A job that goes on training is stopped when its time is over."""
+    run = record("while True: step()", watch=Watch(seconds=0.0))
+
+    assert (run.why, doubts(run)) == ("time", ["EVALUATION_NOT_REACHED"])
+
+
+def test_batches_that_vary_and_memory_that_grows_are_told(record: Any) -> None:
+    """Both have a reason of their own."""
+    vary = record(
+        """
+model = torch.nn.Embedding(100, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for i in range(1, 99):
+    model(torch.zeros(4, 8 + i % 5, device="cuda", dtype=torch.long)).sum().backward()
+    optimizer.step()
+""",
+        num_steps=12,
+    )
+    grow = record(
+        "kept = []\nwhile True: step(); kept.append(torch.zeros(1 << 20).cuda())", num_steps=12
+    )
+
+    assert "INPUT_SHAPES_VARY" in doubts(vary)
+    assert "STILL_GROWING" in doubts(grow)
+
+
+def test_training_by_hand_is_training(record: Any) -> None:
+    """Without an optimizer each backward pass is a step."""
+    run = record("""
+for _ in range(6):
+    model(torch.zeros(8, 256, device="cuda")).sum().backward()
+    with torch.no_grad():
+        for parameter in model.parameters(): parameter -= 0.1 * parameter.grad
+    model.zero_grad()
+""")
+
+    assert (run.num_steps, doubts(run)) == (6, [])
+
+
+def test_peaks_that_a_job_resets_are_still_checked(record: Any) -> None:
+    """Many loops reset them each epoch."""
+    run = record("for _ in range(6): step(999); torch.cuda.reset_peak_memory_stats(); step()")
+
+    assert run.num_steps == 12
+
+
+def test_a_process_of_its_own_that_trains_is_the_job(record: Any) -> None:
+    """Started by ``multiprocessing``, which ends its processes without the usual end."""
+    run = record("""
+def work(rank): [step() for _ in range(5)]
+if __name__ == "__main__":
+    import torch.multiprocessing as mp
+    mp.spawn(work, nprocs=1)
+""")
+
+    assert run.num_steps == 5
+
+
+def test_a_job_that_fails_after_enough_steps_is_answered_with_a_doubt(record: Any) -> None:
+    """What was seen was seen."""
+    run = record("for _ in range(6): step()\nraise ValueError('later')")
+
+    assert doubts(run) == ["FAILED_LATER"]
+
+
+def test_a_job_is_told_when_the_time_is_up(record: Any) -> None:
+    """It has made steps and waits for something: what it recorded counts."""
+    run = record(
+        "for _ in range(6): step()\nimport time; time.sleep(999)",
+        watch=Watch(until="end"),
+        limits=RunLimits(seconds=20.0),
+    )
+
+    assert (run.why, run.num_steps) == ("time", 6)
+    assert "EVALUATION_NOT_REACHED" in doubts(run)

@@ -1,0 +1,112 @@
+"""What was not seen of a command's job takes the plain admit away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from memgate_worker.engines.phantom.recorded import Description, Failure
+from memgate_worker.recorder.doubts import doubt_what_was_seen
+
+SAME = [[[[8, 3, 32, 32]]], 5]
+
+
+def describe(**fields: Any) -> Description:
+    """Make a description of a job that was stopped after five equal steps and an evaluation."""
+    usual = {
+        **{name: [] for name in ("phases", "layers", "tensors", "workspaces", "fractions")},
+        **{name: [] for name in ("stages", "unmodelled", "architectures")},
+        "memory_stats": {},
+        "versions": {},
+        "alloc_conf": "",
+        "seconds": 1.0,
+        "num_parameters": 1,
+        "num_data_sized_results": 0,
+        "num_steps": 5,
+        "steps": [[position, 100] for position in range(5)],
+        "shapes": [SAME],
+        "has_evaluated": True,
+        "why": "evaluation",
+    }
+    return msgspec.convert(usual | fields, type=Description)
+
+
+def codes(
+    described: Description, failure: Failure | None = None, *, has_no_evaluation: bool = False
+) -> list[str]:
+    """Return the codes of all doubts."""
+    doubts = doubt_what_was_seen(described, failure, has_no_evaluation=has_no_evaluation)
+    return [doubt.code for doubt in doubts]
+
+
+def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
+    """Equal steps, and an evaluation."""
+    assert codes(describe()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_no_evaluation", "want"),
+    [
+        ({"has_evaluated": False, "why": "time"}, False, ["EVALUATION_NOT_REACHED"]),
+        ({"has_evaluated": False, "why": "time"}, True, []),
+        ({"has_evaluated": False, "why": "end"}, False, []),
+        ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
+    ],
+)
+def test_an_evaluation_that_was_not_reached_is_told(
+    fields: dict[str, Any], has_no_evaluation: bool, want: list[str]
+) -> None:
+    """Unless there is none: the job ended, or the caller says so."""
+    assert codes(describe(**fields), has_no_evaluation=has_no_evaluation) == want
+
+
+@pytest.mark.parametrize(
+    ("shapes", "want"),
+    [
+        ([SAME, [[[[3, 3, 32, 32]]], 1]], []),
+        ([[[[[8, 128]]], 3], [[[[8, 77]]], 2]], ["INPUT_SHAPES_VARY"]),
+        ([[[[[8, 128]]], 2], [[[[5, 128]]], 9]], ["INPUT_SHAPES_VARY"]),
+        ([[[[[8, 3, 224, 224]], [[64, 3, 96, 96]]], 5]], []),
+        ([[[[[]]], 4], [[], 1]], []),
+    ],
+    ids=["a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor"],
+)
+def test_batches_of_different_shapes_are_told(shapes: list[Any], want: list[str]) -> None:
+    """But not a last batch that is smaller, nor several calls in every step."""
+    assert codes(describe(shapes=shapes)) == want
+    assert codes(describe(shapes=shapes, why="end")) == []
+
+
+def test_the_largest_batch_is_named() -> None:
+    """As its shape."""
+    shapes = [[[[[8, 128], []]], 3], [[[[8, 512]]], 1]]
+
+    (doubt,) = doubt_what_was_seen(describe(shapes=shapes), None, has_no_evaluation=False)
+
+    assert "the largest in 5 steps: 8 x 512." in doubt.message
+
+
+@pytest.mark.parametrize(
+    ("peaks", "want"),
+    [
+        ([100, 110, 120, 130, 140], ["STILL_GROWING"]),
+        ([100, 130, 130, 130, 130], []),
+        ([100, 110, 120, 130, 130], []),
+        ([100, 110, 120], []),
+        ([100, 200, 110, 120, 130], []),
+    ],
+)
+def test_steps_that_still_grow_are_told(peaks: list[int], want: list[str]) -> None:
+    """Three in a row that take more than all before them."""
+    steps = [[position, peak << 20] for position, peak in enumerate(peaks)]
+
+    assert codes(describe(steps=steps)) == want
+
+
+def test_a_failure_after_enough_steps_is_told() -> None:
+    """What came before it was seen; what comes after it was not."""
+    failure = Failure(kind="ValueError", message="no", last_line="ValueError: no")
+
+    assert codes(describe(why="end"), failure) == ["FAILED_LATER"]
