@@ -14,6 +14,7 @@
     |  `- NoKernelsError          its PyTorch has no kernels for that GPU
     |- UnsupportedError         UNSUPPORTED: we cannot run this kind of job; ours, never the job's
     |  |- UnsupportedJobError     our engines cannot run it, or our loop cannot train it
+    |  |- NotWatchedError         a process of a command that we cannot watch, so it was stopped
     |  |- NotModelledError        it calls what the phantom engine has no stand-in for
     |  |- UnsupportedAllocatorError  PyTorch takes this allocator setting; it is not simulated
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
@@ -165,6 +166,12 @@ class UnsupportedJobError(UnsupportedError):
     """
 
     code = "UNSUPPORTED_JOB"
+
+
+class NotWatchedError(UnsupportedError):
+    """A process of a command that imports torch and cannot be watched: it was stopped at once."""
+
+    code = "NOT_WATCHED"
 
 
 class NotModelledError(UnsupportedError):

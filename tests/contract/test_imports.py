@@ -25,6 +25,9 @@ PACKAGES = {
     "memgate_worker": ROOT / "worker",
 }
 
+#: what runs in people's own processes
+HOOK = ROOT / "worker" / "memgate_worker" / "hook" / "memgate_hook"
+
 #: the two rooms of memgate that reach out, and what they may import for it: one speaks HTTP, the
 #: other answers with the worker's engines
 EXEMPT = {
@@ -49,6 +52,7 @@ ALLOWED = {
         "torch",
         "torchvision",
         "transformers",
+        "memgate_hook",
     },
     "memgate_service": {
         "memgate",
@@ -118,15 +122,26 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "jobs": set(),
     "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
-    "standins": set(),
+    "hook": set(),
+    "standins": {"hook"},
     "runtimes": {"standins"},
-    "engines": {"jobs", "lifeline", "limits", "runtimes", "standins"},
+    "engines": {"hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
     "verdicts": {"engines"},
     "snapshots": {"engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
     "uploads": {"engines", "lifeline", "snapshots", "timelines", "timings"},
-    "local": {"engines", "limits", "runtimes", "timings", "uploads", "verdicts"},
+    "recorder": {"engines", "hook", "jobs", "limits", "runtimes", "standins"},
+    "local": {
+        "engines",
+        "hook",
+        "limits",
+        "recorder",
+        "runtimes",
+        "timings",
+        "uploads",
+        "verdicts",
+    },
     "settings": {"limits", "queue", "uploads"},
     "health": {"queue"},
     "answers": {
@@ -174,10 +189,17 @@ def _imports(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            module = node.module or ""
+            module = _named(node, path)
             submodules = {f"{module}.{alias.name}" for alias in node.names} & _ours()
             yield from submodules or {module}
+
+
+def _named(node: ast.ImportFrom, path: Path) -> str:
+    """Return the module of an import. Only the hook's are relative: it runs under two names."""
+    if node.level == 0:
+        return node.module or ""
+    assert (node.level, path.parent) == (1, HOOK), f"{path}: relative import"
+    return ".".join(filter(None, ("memgate_worker.hook.memgate_hook", node.module)))
 
 
 @cache
@@ -362,10 +384,11 @@ def _imports_of(name: str) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inside = [f"{node.module}.{alias.name}" for alias in node.names]
-            ours = node.module.partition(".")[0] in PACKAGES
-            yield from [one for one in inside if ours and _path(one).is_file()] or [node.module]
+        elif isinstance(node, ast.ImportFrom):
+            module = _named(node, path)
+            inside = [f"{module}.{alias.name}" for alias in node.names]
+            ours = module.partition(".")[0] in PACKAGES
+            yield from [one for one in inside if ours and _path(one).is_file()] or [module]
 
 
 def test_no_module_is_too_long() -> None:

@@ -63,7 +63,7 @@ _ALL = (
     Command(name="estimate", summary="Will this job fit on that GPU?"),
     Command(
         name="run",
-        summary="Will this command fit on that GPU? In its own environment, unchanged.",
+        summary="Will this command fit on that GPU?",
         takes_a_command=True,
     ),
     Command(name="analyze", summary="Would the job of this file fit on that GPU?"),

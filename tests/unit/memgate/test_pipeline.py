@@ -89,8 +89,8 @@ def test_memory_that_others_use_counts() -> None:
 @pytest.mark.parametrize(
     ("size", "want_decision", "want_codes"),
     [
-        (GIB, "uncertain", ["PROFILE_INSTEAD", "FITS", "FEWER_STEPS"]),
-        (9 * GIB, "reject", ["DOES_NOT_FIT", "PROFILE_INSTEAD", "FEWER_STEPS"]),
+        (GIB, "uncertain", ["PROFILE_INSTEAD", "FITS", "SIZES_DEPEND_ON_DATA"]),
+        (9 * GIB, "reject", ["DOES_NOT_FIT", "PROFILE_INSTEAD", "SIZES_DEPEND_ON_DATA"]),
     ],
 )
 def test_nothing_is_admitted_upon_a_doubtful_figure(
@@ -103,7 +103,7 @@ def test_nothing_is_admitted_upon_a_doubtful_figure(
         engine="profile",
         runtime="torch-2.14",
         versions={},
-        notes=[Reason(code="FEWER_STEPS", message="")],
+        notes=[Reason(code="SIZES_DEPEND_ON_DATA", message="")],
         doubts=[Reason(code="PROFILE_INSTEAD", message="")],
     )
 

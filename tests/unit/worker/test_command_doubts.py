@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from memgate_worker.engines.phantom.recorded import Description, Failure
+from memgate_worker.engines.phantom.recorded import Description, Raised
 from memgate_worker.recorder.doubts import doubt_what_was_seen
 
 SAME = [[[[8, 3, 32, 32]]], 5]
@@ -34,7 +34,7 @@ def describe(**fields: Any) -> Description:
 
 
 def codes(
-    described: Description, failure: Failure | None = None, *, has_no_evaluation: bool = False
+    described: Description, failure: Raised | None = None, *, has_no_evaluation: bool = False
 ) -> list[str]:
     """Return the codes of all doubts."""
     doubts = doubt_what_was_seen(described, failure, has_no_evaluation=has_no_evaluation)
@@ -107,6 +107,6 @@ def test_steps_that_still_grow_are_told(peaks: list[int], want: list[str]) -> No
 
 def test_a_failure_after_enough_steps_is_told() -> None:
     """What came before it was seen; what comes after it was not."""
-    failure = Failure(kind="ValueError", message="no", last_line="ValueError: no")
+    failure = Raised(kind="ValueError", message="no", last_line="ValueError: no")
 
     assert codes(describe(why="end"), failure) == ["FAILED_LATER"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from memgate.report import Reason
 from memgate.units import format_size
-from memgate_worker.engines.phantom.recorded import Description, Failure, SeenShapes
+from memgate_worker.engines.phantom.recorded import Description, Raised, SeenShapes
 from memgate_worker.hook.memgate_hook.marks import StepMark
 
 #: a step that takes so much more than all before it is growth, and not chance
@@ -17,7 +17,7 @@ _GROWING_STEPS = 3
 
 
 def doubt_what_was_seen(
-    described: Description, failure: Failure | None, *, has_no_evaluation: bool
+    described: Description, failure: Raised | None, *, has_no_evaluation: bool
 ) -> Iterator[Reason]:
     """Yield why a job may take more than what was seen of it."""
     was_stopped = described.why != "end"

@@ -10,9 +10,10 @@ from memgate.errors import (
     JobFailedError,
     MemgateError,
     NoKernelsError,
+    NotWatchedError,
     UnsupportedJobError,
 )
-from memgate_worker.engines.phantom.recorded import Failure
+from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.jobs.failures import (
     NO_HOST_MEMORY,
     NO_KERNELS,
@@ -36,10 +37,7 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.error is not None:
         return heard.error
     if heard.problems:
-        problem = heard.problems[0]
-        error = UnsupportedJobError(problem.message)
-        error.code = problem.code
-        return error
+        return NotWatchedError(heard.problems[0])
     if heard.failures:
         last = [*heard.failures.values()][-1]
         return explain_failure(last, (), question, recorded.last_output)
@@ -62,7 +60,7 @@ def explain_status(
 
 
 def explain_failure(
-    failure: Failure, unmodelled: Sequence[str], question: CommandQuestion, output: str
+    failure: Raised, unmodelled: Sequence[str], question: CommandQuestion, output: str
 ) -> MemgateError:
     """Say whose fault an exception is that ended a job."""
     if unmodelled:
@@ -97,7 +95,7 @@ def _last_line(output: str) -> str:
     return lines[-1] if lines else "it printed nothing"
 
 
-def _where(failure: Failure) -> str:
+def _where(failure: Raised) -> str:
     """Name the frame that raised, and its source line."""
     if not failure.frames:
         return ""

@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from memgate.errors import MemgateError
-from memgate.report import Reason
-from memgate_worker.engines.phantom.recorded import Failure
+from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
 
 
@@ -33,9 +32,9 @@ class Heard:
     #: a process has ended because it was watched long enough
     is_enough: bool = False
     #: what ended processes, by process id, in the order in which they ended
-    failures: dict[int, Failure] = field(default_factory=dict)
+    failures: dict[int, Raised] = field(default_factory=dict)
     #: why a process was stopped before it could do anything
-    problems: list[Reason] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     #: an error of ours, raised while a process waited
     error: MemgateError | None = None
     num_steps: int = 0
@@ -138,6 +137,6 @@ class Listening:
                 heard.recordings[message["pid"]] = message["file"]
                 heard.is_enough |= message["why"] != "end"
             case "failed":
-                heard.failures[message["pid"]] = msgspec.convert(message["failure"], type=Failure)
+                heard.failures[message["pid"]] = msgspec.convert(message["failure"], type=Raised)
             case "problem":
-                heard.problems.append(Reason(code=message["code"], message=message["message"]))
+                heard.problems.append(message["message"])

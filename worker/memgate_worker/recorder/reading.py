@@ -11,7 +11,7 @@ from memgate.report import Reason
 from memgate_worker.engines.phantom.engine import to_traced
 from memgate_worker.engines.phantom.recorded import (
     Description,
-    Failure,
+    Raised,
     interpret,
     read_recording,
 )
@@ -88,7 +88,7 @@ def _what_it_took(described: Description) -> tuple[bool, int]:
 
 
 def _check_that_it_trained(
-    described: Description, failure: Failure | None, recorded: Recorded, question: CommandQuestion
+    described: Description, failure: Raised | None, recorded: Recorded, question: CommandQuestion
 ) -> None:
     """A failure after enough steps is a doubt; before that there is no answer."""
     if failure is not None and described.num_steps < MIN_STEPS:

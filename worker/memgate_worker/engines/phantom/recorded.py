@@ -25,7 +25,7 @@ from memgate_worker.hook.memgate_hook.marks import (
 )
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class Raised(msgspec.Struct, frozen=True, kw_only=True):
     """What a job raised, and where."""
 
     kind: str

@@ -29,7 +29,7 @@ _Seen = tuple[torch.Tensor, str, str]
 _BETWEEN, _FORWARD, _BACKWARD, _OPTIMIZER = "between", "forward", "backward", "optimizer"
 
 
-class Listener:
+class TrainingListener:
     """Is told what a job does. This one does nothing about it."""
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -45,7 +45,7 @@ class Listener:
 class Observer:
     """Collects marks while a job runs."""
 
-    def __init__(self, position: Callable[[], int], listener: Listener) -> None:
+    def __init__(self, position: Callable[[], int], listener: TrainingListener) -> None:
         """Listen from now on; ``position`` returns how many rows there are."""
         self._position = position
         self._listener = listener

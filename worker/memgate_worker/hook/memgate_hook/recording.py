@@ -96,10 +96,13 @@ def _alloc_conf() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in _VERSIONED:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {name: _version(name) for name in _VERSIONED}
+    present = {name: version for name, version in found.items() if version is not None}
+    return {"python": platform.python_version(), **present}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,7 +1,7 @@
 """This process's part of a run: what it asks memgate, what it tells, how it ends.
 
-Before torch is imported, memgate is asked for the stand-ins for that torch. It is told of steps, and
-of the recording, which is a file next to the socket. It may say that it is enough.
+Before torch is imported, memgate is asked for the stand-ins for it. It is told of steps, and of
+the recording, which is a file next to the socket. It may say that it is enough.
 
 A process that was forked has nothing of its parent's: it connects again as soon as it uses CUDA.
 """
@@ -61,7 +61,7 @@ class Session:
         try:
             phantom = Phantom(Path(answer["libraries"]), Path(cudnn) if cudnn else None)
         except OSError as error:
-            connection.tell(kind="problem", code="PHANTOM_NOT_LOADED", message=str(error))
+            connection.tell(kind="problem", message=f"our stand-ins cannot be loaded: {error}")
             _stop(f"memgate: {error}")
         _announce_the_hook()
         return cls(run_dir, connection, phantom)
@@ -74,8 +74,8 @@ class Session:
         adjustments.show_one_device()
         problem = _why_not_the_phantom(torch)
         if problem is not None:
-            self._connection.tell(kind="problem", **problem)
-            _stop(f"memgate: {problem['message']}")
+            self._connection.tell(kind="problem", message=problem)
+            _stop(f"memgate: {problem}")
         self._recording = Recording(self._phantom, self._progress)
         adjustments.leave_weights_unfilled()
         adjustments.mind_compilation(self._note("compile_ignored"))
@@ -178,21 +178,17 @@ def _announce_the_hook() -> None:
         announce()
 
 
-def _why_not_the_phantom(torch: Any) -> dict[str, str] | None:
+def _why_not_the_phantom(torch: Any) -> str | None:
     """Say why CUDA would not go to the phantom; None if it does."""
     if getattr(torch.version, "hip", None):
-        return {"code": "NOT_CUDA", "message": "this torch was built for ROCm, not for CUDA"}
+        return "this torch was built for ROCm; memgate knows the memory of CUDA only"
     if torch.version.cuda is None:
-        return {
-            "code": "NOT_CUDA",
-            "message": "this torch was built for CPUs only; the job would not use a GPU with it."
-            " Run it in an environment with a torch for CUDA",
-        }
+        return (
+            "this torch was built for CPUs only, so the job would not use a GPU; run it in an"
+            " environment with a torch for CUDA"
+        )
     if not torch.cuda.is_available():
-        return {
-            "code": "PHANTOM_NOT_SEEN",
-            "message": "torch does not see the phantom GPU, so nothing it does can be recorded",
-        }
+        return "torch does not see the phantom GPU, so nothing it does can be recorded"
     return None
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from .marks import StageMark, StepMark
-from .observer import Listener
+from .observer import TrainingListener
 
 LOADING, TRAINING, EVALUATION, SAVING = "loading", "training", "evaluation", "saving"
 
@@ -34,7 +34,7 @@ _MAX_SHAPES = 1000
 StepShapes = tuple[tuple[tuple[int, ...], ...], ...]
 
 
-class Stages(Listener):
+class Stages(TrainingListener):
     """Follows a job through its stages."""
 
     def __init__(
