@@ -81,6 +81,8 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for
     architectures: tuple[str, ...]
+    #: ``torch.backends.cudnn.benchmark`` at the end
+    cudnn_benchmark: bool
     seconds: dict[str, float]
 
 

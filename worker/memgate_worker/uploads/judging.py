@@ -8,12 +8,15 @@ from io import BufferedReader
 
 from memgate.errors import InputError
 from memgate.file_kinds import FileKind, find_file_kind
+from memgate.report import Fit
 from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
+from memgate.timeline_file.document import ReadLimits
 from memgate.views import view_timeline
 from memgate_worker.engines.profile.analysis import analyze_trace
+from memgate_worker.recordings import estimate_recording, fit_recording
 from memgate_worker.snapshots import estimate_snapshot, refuse_device
 from memgate_worker.timings import TimedEstimate, time_estimate
-from memgate_worker.uploads.question import JudgedUpload, UploadQuestion
+from memgate_worker.uploads.question import JudgedUpload, UploadFitQuestion, UploadQuestion
 
 #: of real traces, reading takes 2.5 to 2.9 times their size
 _TIMES_TRACE = 3
@@ -21,6 +24,8 @@ _TIMES_TRACE = 3
 #: of them
 _TIMES_SNAPSHOT = 12
 _TIMES_DOCUMENT = 2
+#: of timeline files: an event is nine bytes there
+_TIMES_TIMELINE = 60
 #: for the interpreter, and for the answer
 _CONSTANT_BYTES = 150_000_000
 
@@ -30,6 +35,9 @@ def allowed_memory_bytes(kind: FileKind, unpacked_bytes: int) -> int:
     if kind is FileKind.SNAPSHOT:
         most = unpacked_bytes + _TIMES_DOCUMENT * MAX_DOCUMENT_BYTES
         return min(_TIMES_SNAPSHOT * unpacked_bytes, most) + _CONSTANT_BYTES
+    if kind is FileKind.TIMELINE:
+        most = min(unpacked_bytes, ReadLimits().max_unpacked_bytes)
+        return _TIMES_TIMELINE * most + _CONSTANT_BYTES
     return _TIMES_TRACE * unpacked_bytes + _CONSTANT_BYTES
 
 
@@ -43,7 +51,7 @@ def judge(
     It is told twice: before the upload is unpacked, and before it is decoded.
 
     Raises:
-        InputError: if it is neither a trace nor a snapshot, or lacks something.
+        InputError: if it is neither a trace, a snapshot nor a timeline, or lacks something.
         UnsupportedTraceError: if it is of a kind that is not analysed.
     """
     kind = find_file_kind(stream.peek())
@@ -52,13 +60,39 @@ def judge(
         allow_memory(allowed_memory_bytes(kind, num_bytes))
 
     on_unpacked(question.max_bytes)
-    answer = _snapshot if kind is FileKind.SNAPSHOT else _trace
+    answer = {FileKind.SNAPSHOT: _snapshot, FileKind.TIMELINE: _timeline}.get(kind, _trace)
     said, traced, needs = answer(stream, question, on_unpacked)
     if question.wants_run:
         return JudgedUpload(estimate=said, run=traced)
     oom_event = said.oom.event if said.oom else None
     view = view_timeline(traced.timeline, needs.ample, oom_event=oom_event)
     return JudgedUpload(estimate=said, view=view)
+
+
+def judge_fit(
+    stream: BufferedReader,
+    question: UploadFitQuestion,
+    allow_memory: Callable[[int], None] = lambda _: None,
+) -> Fit:
+    """Read a timeline file and answer for every GPU; ``allow_memory`` as ``judge`` tells it.
+
+    Raises:
+        InputError: if it is not a timeline file, or breaks a rule.
+    """
+    kind = find_file_kind(stream.peek())
+    if kind is not FileKind.TIMELINE:
+        raise InputError(f"fit needs a job spec or a timeline file; ask about a {kind} GPU by GPU")
+
+    def on_unpacked(num_bytes: int) -> None:
+        allow_memory(allowed_memory_bytes(kind, num_bytes))
+
+    on_unpacked(question.max_bytes)
+    return fit_recording(
+        stream,
+        alloc_conf=question.alloc_conf,
+        max_bytes=question.max_bytes,
+        on_unpacked=on_unpacked,
+    )
 
 
 def _trace(
@@ -90,6 +124,24 @@ def _snapshot(
         stream,
         question.target,
         device=question.device,
+        alloc_conf=question.alloc_conf,
+        max_bytes=question.max_bytes,
+        on_unpacked=on_unpacked,
+    )
+
+
+def _timeline(
+    stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
+) -> TimedEstimate:
+    refuse_device(question.device)
+    if question.without:
+        rules = ", ".join(question.without)
+        raise InputError(f"rules ({rules}) are for traces of a CPU; a timeline needs none")
+    if question.inference:
+        raise InputError("inference is for traces; a timeline says itself what the job did")
+    return estimate_recording(
+        stream,
+        question.target,
         alloc_conf=question.alloc_conf,
         max_bytes=question.max_bytes,
         on_unpacked=on_unpacked,

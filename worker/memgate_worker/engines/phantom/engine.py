@@ -144,6 +144,7 @@ class PhantomEngine:
             num_parameters=answer.num_parameters,
             notes=tuple(_notes(request, answer)),
             architectures=answer.architectures,
+            cudnn_benchmark=answer.cudnn_benchmark,
             seconds=time.perf_counter() - start,
         )
 

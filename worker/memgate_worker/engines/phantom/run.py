@@ -84,6 +84,7 @@ class Recording:
             num_data_sized_results=self._phantom.counters().num_data_sized_results,
             versions=library_versions(),
             architectures=tuple(torch.cuda.get_arch_list()),
+            cudnn_benchmark=torch.backends.cudnn.benchmark,
             seconds={"run": ran - self._start, "label": time.perf_counter() - ran},
         )
 
