@@ -6,9 +6,9 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from memgate.errors import InputError, UnsupportedTraceError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
@@ -40,21 +40,24 @@ def is_timeline(path: Path) -> bool:
     Raises:
         InputError: if it cannot be read.
     """
-    with open_upload(path) as stream:
-        return find_file_kind(stream.peek()) is FileKind.TIMELINE
+    with _naming(path):
+        if path == Path("-"):
+            assert isinstance(sys.stdin.buffer, BufferedReader)
+            return find_file_kind(sys.stdin.buffer.peek()) is FileKind.TIMELINE
+        with path.open("rb") as stream:
+            return find_file_kind(stream.read(HEAD_BYTES)) is FileKind.TIMELINE
 
 
 @contextmanager
-def open_upload(path: Path) -> Iterator[BufferedReader]:
-    """Open a trace, a snapshot or a timeline file; errors about it name the file.
+def open_upload(path: Path) -> Iterator[BinaryIO]:
+    """Open a trace, a snapshot or a timeline file ('-': from stdin); errors about it name the file.
 
     Raises:
         InputError: if it cannot be read, or is none of them.
     """
     with _naming(path):
         if path == Path("-"):
-            assert isinstance(sys.stdin.buffer, BufferedReader)
-            yield sys.stdin.buffer  # and leave it open
+            yield BytesIO(sys.stdin.buffer.read())  # some of it may be in our buffer already
             return
         with path.open("rb") as stream:
             yield stream
