@@ -46,7 +46,8 @@ def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
     sizes = live_blocks_at_peak(timeline, replayed)
     totals = {category.value: 0 for category in Category}
     for block_id, size in sizes.items():
-        totals[timeline.labels[block_id].category.value] += size
+        category = timeline.labels[block_id].category if timeline.labels else Category.OTHER
+        totals[category.value] += size
     if not totals[Category.OTHER.value]:  # only of snapshots: other engines know what is what
         del totals[Category.OTHER.value]
     totals["fragmentation"] = replayed.peak_reserved_bytes - sum(totals.values())

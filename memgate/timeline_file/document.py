@@ -44,6 +44,8 @@ _MAX_STREAM = (1 << 63) - 1
 
 #: no control characters but line ends and tabs: texts are printed on terminals
 _PLAIN = r"\A[^\x00-\x08\x0b-\x1f\x7f-\x9f]*\Z"
+#: and of the path of a layer, no more than 64 parts: layers are shown as a tree
+_LAYER = r"\A(?:[^.\x00-\x08\x0b-\x1f\x7f-\x9f]*\.){0,63}[^.\x00-\x08\x0b-\x1f\x7f-\x9f]*\Z"
 _ANSWERS_OWN = "|".join(sorted(ESTIMATE_CODES))
 
 Name = Annotated[str, Meta(max_length=200, pattern=_PLAIN)]
@@ -95,7 +97,7 @@ class LabelPart(Struct, frozen=True, array_like=True):
     """See ``Label``."""
 
     category: Category
-    layer: Annotated[str, Meta(max_length=500, pattern=_PLAIN)]
+    layer: Annotated[str, Meta(max_length=500, pattern=_LAYER)]
 
 
 class EventsPart(Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INSTEAD = "\N{REPLACEMENT CHARACTER}"
 
 #: lengths in ``document``; what is longer is cut: a long command must not cost a recording
-_NAME, _TEXT, _LAYER = 200, 4_000, 500
+_NAME, _TEXT, _LAYER, _MAX_PARTS = 200, 4_000, 500, 64
 _MAX_WORDS, _MAX_REASONS, _MAX_SHAPES, _MAX_MARKS = 1_000, 100, 10_000, 100_000
 
 
@@ -90,7 +90,7 @@ def _lay_out(recorded: RecordedTimeline) -> Document:
         doubts=_reasons(recorded.doubts),
         events=pack_events(timeline.events),
         labels=pack_labels(
-            [label._replace(layer=_clean(label.layer, _LAYER)) for label in timeline.labels]
+            [label._replace(layer=_clean_layer(label.layer)) for label in timeline.labels]
         ),
         phases=pack_phases(timeline.phases),
         dispensable=pack_column(sorted(timeline.dispensable)),
@@ -102,6 +102,11 @@ def _lay_out(recorded: RecordedTimeline) -> Document:
 
 def _reasons(reasons: Sequence[Reason]) -> list[ReasonPart]:
     return [ReasonPart(one.code, _clean(one.message, _TEXT)) for one in reasons[:_MAX_REASONS]]
+
+
+def _clean_layer(path: str) -> str:
+    parts = path.split(".", _MAX_PARTS)[:_MAX_PARTS]
+    return _CONTROL.sub(_INSTEAD, ".".join(parts))[:_LAYER]
 
 
 def _clean(text: str, length: int) -> str:
