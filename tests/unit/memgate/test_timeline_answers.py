@@ -54,7 +54,7 @@ def test_a_replay_is_exact_for_the_gpu_of_the_recording() -> None:
         ("a100-80", "memgate run --gpu a100-80 -- python train.py --name 'my run'"),
         (
             {"memory_bytes": 16 * GIB, "compute_capability": "8.0"},
-            """memgate run --gpu '{"memory_bytes": 17179869184, "compute_capability": "8.0"}' -- p""",
+            """run --gpu '{"memory_bytes": 17179869184, "compute_capability": "8.0"}' -- python""",
         ),
     ],
 )

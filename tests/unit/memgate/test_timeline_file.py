@@ -174,7 +174,7 @@ def test_phases_of_the_job_are_spans_of_events() -> None:
         (MAGIC + b"\x00\x00", "format is 0.0: the first format is 1.0"),
         (
             MAGIC + b"\x02\x01",
-            "format is 2.1: this memgate reads timeline files up to format 1; update it, pip install",
+            "format is 2.1: this memgate reads timeline files up to format 1; update it, pip",
         ),
         (write_timeline(make_recorded())[:-4], "the file is cut off"),
         (write_timeline(make_recorded()) + b"more", "the file has 4 bytes after its end"),
@@ -232,7 +232,11 @@ def test_a_reader_may_take_fewer_events() -> None:
         ("cudnn", 9, "cudnn is 9: Expected `str | null`, got `int`"),
         ("alloc_conf", "nonsense:1", "alloc_conf is 'nonsense:1': "),
         ("gpu.multiprocessors", 0, "gpu.multiprocessors is 0: Expected `int` >= 1"),
-        ("gpu.compute_capability", [8], "gpu.compute_capability is [8]: Expected `array` of length"),
+        (
+            "gpu.compute_capability",
+            [8],
+            "gpu.compute_capability is [8]: Expected `array` of length",
+        ),
         ("gpu.memory_bytes", 2**51, "gpu.memory_bytes is 2251799813685248: Expected `int` <="),
         ("notes.0", ["FITS", "lies"], "Expected `str` matching regex"),
         ("notes.0", ["lower", "x"], "notes[0][0] is 'lower': Expected `str` matching regex"),
@@ -270,8 +274,16 @@ def test_settings_that_are_not_simulated_stay_unsupported() -> None:
     [
         ("events.actions", b"", "events.actions is empty: a recording has events"),
         ("events.actions", b"\x07" * 4, "events.actions is 7: an action is below 7"),
-        ("events.actions", b"\x00" * 4, "events.size_indices is 2 entries long: the actions need 4"),
-        ("events.actions", b"\x00\x00\x01\x03", "events.blocks is 4 entries long: the actions need"),
+        (
+            "events.actions",
+            b"\x00" * 4,
+            "events.size_indices is 2 entries long: the actions need 4",
+        ),
+        (
+            "events.actions",
+            b"\x00\x00\x01\x03",
+            "events.blocks is 4 entries long: the actions need",
+        ),
         ("events.blocks", _i32(0, 1, -1), "events.blocks is 3 entries long: the actions need 4"),
         ("events.blocks", b"\x00" * 15, "events.blocks is 3.75 entries long: the actions need 4"),
         ("events.blocks", _i32(-1, 1, -1, 1), "events.blocks is -1: a block has a number up to"),
@@ -412,8 +424,7 @@ def test_a_thousand_mutations_are_refused_or_still_valid() -> None:
     for number in range(1000):
         try:
             recorded = read_timeline(_mutate(file, number, chance))
-        except TimelineFileError as error:
-            assert error.message
+        except TimelineFileError:
             outcomes["refused"] += 1
             continue
         assert read_timeline(write_timeline(recorded)) == recorded

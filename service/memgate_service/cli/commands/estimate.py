@@ -93,6 +93,9 @@ def estimate_command(
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
     named = engine_name(engine)
+    if server:
+        given = {"plot": plot is not None, "curve": curve is not None, "output": output is not None}
+        refuse(server, **{"a script": _is_script(job)}, **given)
     asked = _Asked(
         job=job,
         allocator=allocator,
@@ -105,8 +108,6 @@ def estimate_command(
     )
     asked.check(arguments or [], output)
     if server:
-        given = {"plot": plot is not None, "curve": curve is not None, "output": output is not None}
-        refuse(server, **{"a script": asked.script is not None}, **given)
         with connect(server, api_key, silent=as_json) as client:
             answer = _ask_server(client, asked, read_gpu(gpu), timeout)
     else:
