@@ -17,9 +17,9 @@ def find_peak(replayed: Replay) -> int:
         if change is None or change.reserved_bytes != peak:
             continue
         end = following.event_index if following is not None else replayed.num_events
-        for index in range(change.event_index, end):
-            if replayed.allocated_series[index] > best_allocated:
-                best, best_allocated = index, replayed.allocated_series[index]
+        allocated = replayed.allocated_series[change.event_index : end]
+        if (most := max(allocated)) > best_allocated:
+            best, best_allocated = change.event_index + allocated.index(most), most
     return best
 
 

@@ -1,4 +1,8 @@
-"""The bytes of an upload -> its estimate, in this process; ``process`` calls it within limits."""
+"""The bytes of an upload -> its estimate, in this process; ``process`` calls it within limits.
+
+What reads a kind of upload is imported when one comes: a process reads one, and importing all of it
+takes longer than reading most files.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,8 @@ from io import BufferedReader
 from memgate.errors import InputError
 from memgate.file_kinds import FileKind, find_file_kind
 from memgate.report import Fit
-from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
 from memgate.timeline_file.document import ReadLimits
 from memgate.views import view_timeline
-from memgate_worker.engines.profile.analysis import analyze_trace
-from memgate_worker.recordings import estimate_recording, fit_recording
-from memgate_worker.snapshots import estimate_snapshot, refuse_device
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.uploads.question import JudgedUpload, UploadFitQuestion, UploadQuestion
 
@@ -33,6 +33,8 @@ _CONSTANT_BYTES = 150_000_000
 def allowed_memory_bytes(kind: FileKind, unpacked_bytes: int) -> int:
     """Return how much memory a process may take for an upload of this kind and size."""
     if kind is FileKind.SNAPSHOT:
+        from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
+
         most = unpacked_bytes + _TIMES_DOCUMENT * MAX_DOCUMENT_BYTES
         return min(_TIMES_SNAPSHOT * unpacked_bytes, most) + _CONSTANT_BYTES
     if kind is FileKind.TIMELINE:
@@ -87,6 +89,8 @@ def judge_fit(
         allow_memory(allowed_memory_bytes(kind, num_bytes))
 
     on_unpacked(question.max_bytes)
+    from memgate_worker.recordings import fit_recording
+
     return fit_recording(
         stream,
         alloc_conf=question.alloc_conf,
@@ -98,7 +102,9 @@ def judge_fit(
 def _trace(
     stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
 ) -> TimedEstimate:
-    refuse_device(question.device)
+    from memgate_worker.engines.profile.analysis import analyze_trace
+
+    _refuse_device(question)
     analyze = partial(
         analyze_trace,
         stream,
@@ -115,6 +121,8 @@ def _trace(
 def _snapshot(
     stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
 ) -> TimedEstimate:
+    from memgate_worker.snapshots import estimate_snapshot
+
     if question.without:
         rules = ", ".join(question.without)
         raise InputError(f"rules ({rules}) are for traces of a CPU; a snapshot needs none")
@@ -133,7 +141,9 @@ def _snapshot(
 def _timeline(
     stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
 ) -> TimedEstimate:
-    refuse_device(question.device)
+    from memgate_worker.recordings import estimate_recording
+
+    _refuse_device(question)
     if question.without:
         rules = ", ".join(question.without)
         raise InputError(f"rules ({rules}) are for traces of a CPU; a timeline needs none")
@@ -146,3 +156,10 @@ def _timeline(
         max_bytes=question.max_bytes,
         on_unpacked=on_unpacked,
     )
+
+
+def _refuse_device(question: UploadQuestion) -> None:
+    if question.device is not None:
+        raise InputError(
+            f"device is {question.device}: only a memory snapshot has several; leave it out"
+        )
