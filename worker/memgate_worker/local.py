@@ -27,7 +27,7 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.recordings import record_run
-from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
@@ -70,7 +70,7 @@ class LocalAnswer:
 
     def record(self, gpu: GpuSpec, command: Sequence[str] = ()) -> RecordedTimeline:
         """Return what is kept of the run in a timeline file; ``gpu`` is what it was made for."""
-        runtime = find_runtime(self.traced.runtime)
+        runtime = read_runtimes()[self.traced.runtime]
         cudnn = runtime.cudnn if runtime.has_cudnn else None
         return record_run(self.traced, gpu, command=command, cudnn=cudnn)
 

@@ -176,8 +176,8 @@ def test_an_upload_that_takes_too_much_memory_is_the_callers() -> None:
 
 def test_the_memory_limit_follows_the_unpacked_size() -> None:
     """Three times a trace and 150 MB; a snapshot's document has a limit of its own."""
-    assert allowed_memory_bytes(FileKind.TIMELINE, MIB) == 60 * MIB + 150_000_000
-    assert allowed_memory_bytes(FileKind.TIMELINE, 1 << 50) == 60 * 64 * MIB + 150_000_000
+    assert allowed_memory_bytes(FileKind.TIMELINE, MIB) == 30 * MIB + 150_000_000
+    assert allowed_memory_bytes(FileKind.TIMELINE, 1 << 50) == 30 * 64 * MIB + 150_000_000
     assert allowed_memory_bytes(FileKind.TRACE, 209_000_000) == 777_000_000
     assert allowed_memory_bytes(FileKind.SNAPSHOT, 10 * MIB) == 120 * MIB + 150_000_000
     assert allowed_memory_bytes(FileKind.SNAPSHOT, 500 * MIB) == 2548 * MIB + 150_000_000

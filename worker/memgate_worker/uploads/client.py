@@ -132,7 +132,7 @@ def _why_it_died(status: int, question: _Question, complaints: str) -> Exception
     if status == OUT_OF_MEMORY:
         return UploadLimitError(
             "reading it takes more memory than a file of its size may: 150 MB, and three times the"
-            " unpacked size of a trace, twelve times that of a snapshot, sixty times that of a"
+            " unpacked size of a trace, twelve times that of a snapshot, thirty times that of a"
             f" timeline file; {_FEWER}"
         )
     if status == -signal.SIGXCPU:

@@ -24,8 +24,8 @@ _TIMES_TRACE = 3
 #: of them
 _TIMES_SNAPSHOT = 12
 _TIMES_DOCUMENT = 2
-#: of timeline files: an event is nine bytes there
-_TIMES_TIMELINE = 60
+#: of timeline files, 14 times: an event is ten bytes there
+_TIMES_TIMELINE = 30
 #: for the interpreter, and for the answer
 _CONSTANT_BYTES = 150_000_000
 
