@@ -181,10 +181,11 @@ def test_what_if_of_a_timeline_is_a_replay(client: Client, server: str) -> None:
     """Another GPU, another setting; advice asks about every GPU."""
     said = client.estimate(TIMELINE, "rtx-3060")
     form = {"gpu": "rtx-3060", "allocator": "expandable_segments:True"}
+    ours = {"Origin": server}
 
-    asked = httpx2.post(f"{server}/ui/jobs/{said.id}/what-if", data=form).json()
+    asked = httpx2.post(f"{server}/ui/jobs/{said.id}/what-if", data=form, headers=ours).json()
     page = httpx2.get(f"{server}/ui/jobs/{said.id}/what-if").text
-    advice = httpx2.post(f"{server}/ui/jobs/{said.id}/advice").json()
+    advice = httpx2.post(f"{server}/ui/jobs/{said.id}/advice", headers=ours).json()
 
     record = client.job(asked["job"], wait=30)
     assert record.estimate is not None

@@ -61,11 +61,16 @@ def record_run(
 
 
 def mark_steps(timeline: Timeline) -> Iterator[JobMark]:
-    """Find training steps by the phases of iterations: the forward pass after an optimizer step."""
+    """Find training steps by the phases of iterations: the forward pass after an optimizer step.
+
+    An optimizer that takes no memory has no phase; then a backward pass ends a step.
+    """
     yield JobMark(0, JobPhase.LOAD)
+    has_optimizer = any(start.phase is Phase.OPTIMIZER for start in timeline.phases)
+    last = Phase.OPTIMIZER if has_optimizer else Phase.BACKWARD
     step, is_done = 0, True
     for start in timeline.phases:
-        if start.phase is Phase.OPTIMIZER:
+        if start.phase is last:
             is_done = True
         elif start.phase is Phase.FORWARD and is_done:
             yield JobMark(start.event_index, JobPhase.TRAIN, step)
