@@ -39,7 +39,7 @@ class Oom(_Part):
     message: str
 
 
-class Recording(_Part):
+class RecordingSummary(_Part):
     """What was recorded, of an answer about a timeline file."""
 
     command: str
@@ -100,7 +100,7 @@ class Estimate(_Part):
     phases: dict[str, int] = {}
     """Of a recorded job: the peak with ample memory in each phase, ``load``, ``train``,
     ``evaluate`` and ``save``; those that were not seen are missing."""
-    recording: Recording | None = None
+    recording: RecordingSummary | None = None
     """What was recorded, if a timeline file was asked about."""
     id: str | None = None
     """Of the job that answered, if a server did."""

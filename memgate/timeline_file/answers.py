@@ -16,7 +16,7 @@ from memgate.capacity import MemoryNeeds
 from memgate.errors import NoKernelsError, TimelineFileError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.pipeline import estimate_timeline
-from memgate.report import RECORDED_FOR_ANOTHER_GPU, Estimate, Reason, Recording
+from memgate.report import RECORDED_FOR_ANOTHER_GPU, Estimate, Reason, RecordingSummary
 from memgate.run_key import GpuTraits
 from memgate.timeline_file.recorded import JobPhase, RecordedTimeline
 from memgate.verdict import USUAL_CONTEXT_BYTES
@@ -146,9 +146,9 @@ def find_phase_peaks(recorded: RecordedTimeline, ample: Replay) -> dict[str, int
     return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}
 
 
-def describe_recording(recorded: RecordedTimeline) -> Recording:
+def describe_recording(recorded: RecordedTimeline) -> RecordingSummary:
     """Say what was recorded, for people."""
-    return Recording(
+    return RecordingSummary(
         command=shlex.join(recorded.command),
         gpu=recorded.gpu.name,
         num_steps=len({mark.step for mark in recorded.marks if mark.step is not None}),

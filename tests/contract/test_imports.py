@@ -126,8 +126,9 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "snapshots": {"engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
-    "uploads": {"engines", "lifeline", "snapshots", "timelines", "timings"},
-    "local": {"engines", "limits", "runtimes", "timings", "uploads", "verdicts"},
+    "recordings": {"engines", "timings"},
+    "uploads": {"engines", "lifeline", "recordings", "snapshots", "timelines", "timings"},
+    "local": {"engines", "limits", "recordings", "runtimes", "timings", "uploads", "verdicts"},
     "settings": {"limits", "queue", "uploads"},
     "health": {"queue"},
     "answers": {

@@ -110,7 +110,7 @@ ACCEPTED: Responses = {
 _FILES = {
     "trace": "What torch.profiler exported, .json or .json.gz.",
     "snapshot": "What torch.cuda.memory._dump_snapshot wrote, plain or gzip.",
-    "timeline": "What memgate run -o FILE recorded, as docs/timeline.md describes it.",
+    "timeline": "What `memgate run -o FILE` or `memgate estimate -o FILE` recorded.",
 }
 UPLOAD_PARTS = tuple(_FILES)
 TIMELINE_PARTS = ("timeline",)
