@@ -158,7 +158,10 @@ def test_a_run_that_is_kept_is_answered_alike(tmp_path: Path, run: Any) -> None:
     spec, file = tmp_path / "job.json", tmp_path / "job.memgate"
     spec.write_text(json.dumps(JOB))
 
-    kept = json.loads(run("estimate", spec, "--gpu", "rtx-3060", "-o", file, "--json").out)
+    ran = run("estimate", spec, "--gpu", "rtx-3060", "-o", file, "--json")
+
+    assert ran.status == 0, ran.err
+    kept = json.loads(ran.out)
 
     said = estimate(file, "rtx-3060").model_dump(mode="json")
     for name in ("runtime", "timings_ms", "fits_on", "phases", "recording", "explanation"):
