@@ -28,7 +28,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-recipes faults lint format bench trace-styles bench-traces load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -117,6 +117,9 @@ trace-styles: install runtime ## hold traces in ten styles against the phantom (
 
 bench-traces: install ## measure reading and analysing traces: time, memory (TRACE=your.json)
 	$(BIN)/python -m tests.bench.traces $(if $(TRACE),'$(TRACE)')
+
+bench-timeline: install ## measure a question about a timeline file of 200,000 events; fails if it is too slow (TIMELINE=your.memgate)
+	$(BIN)/python -m tests.bench.timeline_files $(if $(TIMELINE),'$(TIMELINE)')
 
 bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fails if it is too slow
 	$(BIN)/python -m tests.bench.webhooks

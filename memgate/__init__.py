@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from memgate.client.clients import AsyncClient, Client
     from memgate.client.outcome import report_when_done
     from memgate.jobspec import JobSpec
-    from memgate.local import estimate
+    from memgate.local import estimate, read_timeline
     from memgate.report import Estimate
+    from memgate.timeline_file.recorded import RecordedTimeline
 
 __all__ = [
     "AsyncClient",
     "Client",
     "Estimate",
     "JobSpec",
+    "RecordedTimeline",
     "__version__",
     "estimate",
+    "read_timeline",
     "report_when_done",
 ]
 
@@ -39,7 +42,9 @@ _MODULES = {
     "Client": "memgate.client.clients",
     "Estimate": "memgate.report",
     "JobSpec": "memgate.jobspec",
+    "RecordedTimeline": "memgate.timeline_file.recorded",
     "estimate": "memgate.local",
+    "read_timeline": "memgate.local",
     "report_when_done": "memgate.client.outcome",
 }
 

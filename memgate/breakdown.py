@@ -17,9 +17,9 @@ def find_peak(replayed: Replay) -> int:
         if change is None or change.reserved_bytes != peak:
             continue
         end = following.event_index if following is not None else replayed.num_events
-        for index in range(change.event_index, end):
-            if replayed.allocated_series[index] > best_allocated:
-                best, best_allocated = index, replayed.allocated_series[index]
+        allocated = replayed.allocated_series[change.event_index : end]
+        if (most := max(allocated)) > best_allocated:
+            best, best_allocated = change.event_index + allocated.index(most), most
     return best
 
 
@@ -46,7 +46,8 @@ def break_down(timeline: Timeline, replayed: Replay) -> dict[str, int]:
     sizes = live_blocks_at_peak(timeline, replayed)
     totals = {category.value: 0 for category in Category}
     for block_id, size in sizes.items():
-        totals[timeline.labels[block_id].category.value] += size
+        category = timeline.labels[block_id].category if timeline.labels else Category.OTHER
+        totals[category.value] += size
     if not totals[Category.OTHER.value]:  # only of snapshots: other engines know what is what
         del totals[Category.OTHER.value]
     totals["fragmentation"] = replayed.peak_reserved_bytes - sum(totals.values())

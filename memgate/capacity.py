@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 
 from memgate.allocator.config import AllocatorConfig
-from memgate.allocator.replay import Replay, replay
-from memgate.timeline import Timeline
+from memgate.allocator.replay import Replay, replay, survives
+from memgate.timeline import SetFraction, Timeline
 from memgate.units import MIB
 
 #: a device so large that nothing depends on it
@@ -33,6 +33,13 @@ class MemoryNeeds:
         """What it would do with unlimited memory."""
         return replay(self._timeline, self._config, AMPLE_BYTES)
 
+    def run_in(self, capacity_bytes: int) -> Replay:
+        """Return what it does on a device: with enough memory, what it does with ample memory."""
+        is_enough = capacity_bytes >= self.ample.peak_reserved_bytes
+        if is_enough and not is_capacity_felt(self._timeline, self._config):
+            return self.ample
+        return replay(self._timeline, self._config, capacity_bytes)
+
     def least_bytes(self, *, died_at_bytes: int = 0) -> int:
         """Return the smallest capacity in which it runs, see ``find_min_capacity``."""
         if died_at_bytes not in self._least_bytes:
@@ -40,6 +47,20 @@ class MemoryNeeds:
                 self._timeline, self._config, self.ample, died_at_bytes=died_at_bytes
             )
         return self._least_bytes[died_at_bytes]
+
+
+def is_capacity_felt(timeline: Timeline, config: AllocatorConfig) -> bool:
+    """Say whether the capacity of a device can matter although there is enough memory.
+
+    A share of it is a limit, expandable segments take addresses for all of it, and what was there
+    before the first event lies as it lay only where there is room.
+    """
+    return (
+        config.expandable_segments
+        or config.per_process_memory_fraction < 1.0
+        or bool(timeline.residents)
+        or any(type(event) is SetFraction for event in timeline.events)
+    )
 
 
 def find_min_capacity(
@@ -56,12 +77,13 @@ def find_min_capacity(
     """
 
     def runs(steps: int) -> bool:
-        return not replay(timeline, config, steps * _STEP).ooms
+        return survives(timeline, config, steps * _STEP)
 
     # one step below what was allocated at the same time, it cannot run
     low = max(-(-ample.peak_allocated_bytes // _STEP) - 1, died_at_bytes // _STEP)
     high = max(-(-ample.peak_reserved_bytes // _STEP), low + 1)
-    while not runs(high):
+    is_known = not ample.ooms and not is_capacity_felt(timeline, config)
+    while not is_known and not runs(high):
         low, high = high, high + max(1, high // 16)
     for steps in _downwards(high, low):
         if not runs(steps):

@@ -83,13 +83,13 @@ class Work(BaseModel):
     kind: WorkKind
     job: JobSpec | None = None
     trace: str | None = None
-    """Digest of an uploaded trace or memory snapshot, under which the store has it."""
+    """Digest of an uploaded trace, memory snapshot or timeline file: its name in the store."""
     device: int | None = None
     """Of a snapshot; None: all of them, and the worst decides."""
     gpu: GpuRequest | None = None
     engine: EngineName = "auto"
     allocator: str = ""
-    """For a trace or a snapshot; a job has its own."""
+    """For an upload; a job has its own."""
     inference: bool = False
     """The question about a trace is about inference; otherwise it is about training."""
 

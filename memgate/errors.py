@@ -6,6 +6,7 @@
     |  |- VectorFormatError       not a file of allocator vectors, or a broken one
     |  |- TraceFormatError        not a profiler trace, or a broken one
     |  |- SnapshotFormatError     not a memory snapshot, or a broken or an unsafe one
+    |  |- TimelineFileError       not a timeline file, or a broken, a newer or an unsafe one
     |  |- TraceIncompleteError    a profiler trace that lacks something; names the profiler's flag
     |  |- UploadLimitError        a file that takes more time or memory than one of its size may
     |  |- UnknownGpuError         a GPU name that the catalogue does not have
@@ -113,6 +114,12 @@ class SnapshotFormatError(InputError):
     """A file that is not a memory snapshot of PyTorch, or has more in it than plain values."""
 
     code = "BAD_SNAPSHOT"
+
+
+class TimelineFileError(InputError):
+    """A file that is not a timeline file, breaks a rule of the format, or is of a newer one."""
+
+    code = "BAD_TIMELINE_FILE"
 
 
 class TraceIncompleteError(InputError):

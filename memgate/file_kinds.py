@@ -1,4 +1,4 @@
-"""The first bytes of a file -> what it describes a job by: a spec, a trace, a memory snapshot.
+"""The first bytes of a file -> what it describes a job by: a spec, a trace, a snapshot, a timeline.
 
 By content, not by name: people call their files what they like.
 """
@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from memgate.gunzip import GZIP_MAGIC, peek_unpacked
 from memgate.spec_text import MAX_SPEC_LENGTH
+from memgate.timeline_file.document import MAGIC
 
 #: how much of a file ``find_file_kind`` looks at: a UTF-8 character has at most four bytes
 HEAD_BYTES = 4 * MAX_SPEC_LENGTH + 1
@@ -32,6 +33,7 @@ class FileKind(StrEnum):
     JOB_SPEC = "job spec"
     TRACE = "profiler trace"
     SNAPSHOT = "memory snapshot"
+    TIMELINE = "timeline file"
 
 
 def find_file_kind(head: bytes) -> FileKind:
@@ -41,6 +43,8 @@ def find_file_kind(head: bytes) -> FileKind:
     """
     if peek_unpacked(head, 2) in _PICKLE_MAGICS:
         return FileKind.SNAPSHOT
+    if peek_unpacked(head, len(MAGIC)) == MAGIC:
+        return FileKind.TIMELINE
     is_trace = (
         head.startswith(GZIP_MAGIC)
         or (len(head) > _SHORT and head.lstrip().startswith(_PROFILER_STARTS))

@@ -152,6 +152,12 @@ ANSWER = (
         "What decided, for programs: each has a stable code and a sentence; the first one decided.",
     ),
     Term(
+        "recording",
+        ("recording", "phases"),
+        "Of a timeline file only: what was recorded (the command, the GPU, the training steps, the"
+        " shapes of batches), and the peak in each phase of the job: load, train, evaluate, save.",
+    ),
+    Term(
         "advice",
         ("fits_on", "largest_batch_size"),
         "What would make a job fit: GPUs of the catalogue on which it fits as it is, and the"

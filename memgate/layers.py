@@ -25,7 +25,7 @@ def find_layers(timeline: Timeline, replayed: Replay) -> Layer:
     """Return the tree of layers; what belongs to none is in the root alone."""
     root = _GrowingLayer()
     for block_id, size in live_blocks_at_peak(timeline, replayed).items():
-        _add(root, timeline.labels[block_id].layer, size)
+        _add(root, timeline.labels[block_id].layer if timeline.labels else "", size)
     return root.grown("")
 
 

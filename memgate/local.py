@@ -22,6 +22,8 @@ from memgate.gpus import GpuRequest, parse_gpu
 from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
 from memgate.spec_text import read_job_bytes
+from memgate.timeline_file import reading as timeline_file
+from memgate.timeline_file.recorded import RecordedTimeline
 
 
 def estimate(
@@ -43,12 +45,12 @@ def estimate(
 
     Args:
         job: a ``JobSpec``, the same as a dict, or the path of a file: a job spec (JSON or YAML),
-            a trace of torch.profiler (``.json`` or ``.json.gz``) or a memory snapshot, told
-            apart by their content.
+            a trace of torch.profiler (``.json`` or ``.json.gz``), a memory snapshot or a timeline
+            file (``memgate run -o FILE``), told apart by their content.
         gpu: a name from the catalogue (``memgate gpus``), or a description of a GPU.
-        engine: ``auto``, ``phantom`` or ``profile``. A trace or a snapshot needs none.
+        engine: ``auto``, ``phantom`` or ``profile``. Only a job spec needs one.
         runtime: the library versions to run with (``memgate runtimes``), instead of the job's.
-        allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's.
+        allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's or the file's.
         timeout_seconds: the longest that the job may run; ten minutes unless given.
         host_memory_bytes: the most of this machine's memory it may take; 8 GiB unless given.
         device: which device of a snapshot with several; unless given, all are answered and the
@@ -94,6 +96,20 @@ def estimate(
     ).estimate
 
 
+def read_timeline(path: str | os.PathLike[str]) -> RecordedTimeline:
+    """Read what a timeline file says: events, phases, shapes of batches, versions, the command.
+
+    Safe for files of strangers: nothing in one is code, and everything is checked and bounded.
+
+    Raises:
+        TimelineFileError: if it is not one, or breaks a rule of the format, naming field and rule.
+        InputError: if it cannot be read.
+    """
+    file = Path(path)
+    with _naming(file), file.open("rb") as stream:
+        return timeline_file.read_timeline(stream)
+
+
 def close_engines() -> None:
     """End the processes that earlier calls left warm; the next call starts them again."""
     from memgate_worker import local
@@ -104,7 +120,7 @@ def close_engines() -> None:
 def _find_job(
     job: JobSpec | Mapping[str, Any] | str | os.PathLike[str],
 ) -> tuple[JobSpec | Path, FileKind]:
-    """Return the job spec that is meant, or the path of a trace or a snapshot, and which it is."""
+    """Return the job spec that is meant, or the path of another file, and which it is."""
     if isinstance(job, JobSpec):
         return job, FileKind.JOB_SPEC
     if isinstance(job, Mapping):

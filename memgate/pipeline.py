@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.allocator.replay import replay
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
 from memgate.capacity import MemoryNeeds
@@ -89,10 +88,12 @@ def estimate_timeline(
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
     left = left_for_segments(target)
-    # 5. What the job takes of this GPU,
-    run = replay(timeline, config, left)
+    if needs is None:
+        # 5. What the job takes,
+        needs = MemoryNeeds(timeline, config)
+    # of this GPU,
+    run = needs.run_in(left)
     # what it would take with unlimited memory, and the least in which it runs,
-    needs = needs or MemoryNeeds(timeline, config)
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # 5. and what would hold the memory at the peak.
     breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}

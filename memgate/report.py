@@ -14,6 +14,12 @@ _IN_THE_HEADLINE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
 #: for a rejected job: a batch that fits, if there was no time to find the largest
 SMALLER_BATCH_FITS = "SMALLER_BATCH_FITS"
 
+#: the job was recorded for a GPU on which it may do something else than on this one
+RECORDED_FOR_ANOTHER_GPU = "RECORDED_FOR_ANOTHER_GPU"
+
+#: what an answer says itself: a recording does not bring such reasons along
+ESTIMATE_CODES = frozenset({*_IN_THE_HEADLINE, SMALLER_BATCH_FITS, RECORDED_FOR_ANOTHER_GPU})
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -31,6 +37,21 @@ class Oom(_Part):
 
     event: int
     message: str
+
+
+class RecordingSummary(_Part):
+    """What was recorded, of an answer about a timeline file."""
+
+    command: str
+    """As a person would type it; empty if it was a job spec."""
+    gpu: str
+    """The GPU that it was recorded for."""
+    num_steps: int
+    """Training steps in it."""
+    batches: list[str]
+    """Shapes of the batches that the job took."""
+    memgate: str
+    """The version of memgate that recorded it."""
 
 
 class Estimate(_Part):
@@ -76,6 +97,11 @@ class Estimate(_Part):
     """Filled in at the door. ``run`` is 0 where an earlier run was replayed."""
     runtime: str
     versions: dict[str, str]
+    phases: dict[str, int] = {}
+    """Of a recorded job: the peak with ample memory in each phase, ``load``, ``train``,
+    ``evaluate`` and ``save``; those that were not seen are missing."""
+    recording: RecordingSummary | None = None
+    """What was recorded, if a timeline file was asked about."""
     id: str | None = None
     """Of the job that answered, if a server did."""
     page: str | None = None

@@ -82,6 +82,12 @@ class GpuTraits:
             memory_bytes=gpu.memory_bytes if job.cudnn_benchmark else None,
         )
 
+    def match(self, gpu: GpuSpec) -> bool:
+        """Say whether a GPU has these properties; those that are None do not matter."""
+        found = (gpu.compute_capability, gpu.multiprocessors, gpu.memory_bytes)
+        wanted = (self.compute_capability, self.multiprocessors, self.memory_bytes)
+        return all(want in (None, have) for want, have in zip(wanted, found, strict=True))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:

@@ -88,7 +88,7 @@ class EstimateCreate(_Create):
 
 
 class TraceEstimateCreate(_Create):
-    """Will the job of an uploaded trace or memory snapshot fit on that GPU?"""
+    """Will the job of an uploaded trace, memory snapshot or timeline file fit on that GPU?"""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -132,6 +132,23 @@ class FitCreate(_Create):
     def work(self) -> Work:
         """Return the question."""
         return Work(kind=WorkKind.FIT, job=self.job, engine=self.engine)
+
+
+class TimelineFitCreate(_Create):
+    """On which GPUs of the catalogue does the job of an uploaded timeline file fit?"""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        json_schema_extra={"examples": [{"allocator": "expandable_segments:True"}]},
+    )
+
+    allocator: AllocatorText = ""
+    priority: Priority = Priority.NORMAL
+
+    def work(self, trace: str) -> Work:
+        """Return the question about what is in the store."""
+        return Work(kind=WorkKind.FIT, trace=trace, allocator=self.allocator)
 
 
 class JobList(BaseModel):

@@ -12,19 +12,26 @@ from memgate.allocator.replay import Replay
 from memgate.timeline import Alloc, Category, Free, Phase, Timeline
 
 
-def stack_categories(timeline: Timeline, replayed: Replay) -> Mapping[Category, Sequence[int]]:
+def stack_categories(
+    timeline: Timeline, replayed: Replay, events: Iterable[int] | None = None
+) -> Mapping[Category, Sequence[int]]:
     """Return the bytes of each category that occurs, after each event of a replay.
 
     They add up to ``allocated_series``: what an event changes there is its block's, rounding
-    included, and a request that failed changes nothing.
+    included, and a request that failed changes nothing. ``events``, in their order, are those that
+    are wanted; all unless given.
     """
     held = dict.fromkeys(Category, 0)
     series = {category: array("q") for category in Category}
-    before = 0
-    for event, after in zip(timeline.events, replayed.allocated_series, strict=False):
-        if isinstance(event, Alloc | Free):
-            held[timeline.labels[event.block_id].category] += after - before
-        before = after
+    labels, allocated = timeline.labels, replayed.allocated_series
+    first = before = 0
+    for wanted in range(len(allocated)) if events is None else events:
+        for index in range(first, wanted + 1):
+            event, after = timeline.events[index], allocated[index]
+            if after != before and isinstance(event, (Alloc, Free)):
+                held[labels[event.block_id].category] += after - before
+            before = after
+        first = wanted + 1
         for category, size in held.items():
             series[category].append(size)
     return {category: sizes for category, sizes in series.items() if any(sizes)}
@@ -60,12 +67,12 @@ def pick_extremes(
     num_stretches = max(1, most // (2 * len(curves)) - 1)
     chosen = {0, num_events - 1, *(at for at in keep if 0 <= at < num_events)}
     for number in range(num_stretches):
-        stretch = range(
-            number * num_events // num_stretches, (number + 1) * num_events // num_stretches
-        )
+        begin = number * num_events // num_stretches
+        end = (number + 1) * num_events // num_stretches
         for sizes in curves:
-            chosen.add(min(stretch, key=sizes.__getitem__))
-            chosen.add(max(stretch, key=sizes.__getitem__))
+            stretch = sizes[begin:end]
+            chosen.add(begin + stretch.index(min(stretch)))
+            chosen.add(begin + stretch.index(max(stretch)))
     return sorted(chosen)
 
 

@@ -60,7 +60,7 @@ def view_timeline(
     peak_event = find_peak(replayed)
     keep = [peak_event] if oom_event is None else [peak_event, oom_event]
     events = pick_extremes([allocated, reserved], max_points, keep)
-    stacked = stack_categories(timeline, replayed) if timeline.labels else {}
+    stacked = stack_categories(timeline, replayed, events) if timeline.labels else {}
     return TimelineView(
         num_events=replayed.num_events,
         peak_event=peak_event,
@@ -68,9 +68,7 @@ def view_timeline(
         events=events,
         reserved=[reserved[at] for at in events],
         allocated=[allocated[at] for at in events],
-        categories={
-            category.value: [series[at] for at in events] for category, series in stacked.items()
-        },
+        categories={category.value: list(series) for category, series in stacked.items()},
         phases=[
             PhaseSpan(phase=phase.value, begin=begin, end=end)
             for phase, begin, end in phase_spans(timeline, replayed.num_events)

@@ -118,6 +118,16 @@ def replay(
     return _Player(config, device, on_oom, allocator_name, timeline).play()
 
 
+def survives(timeline: Timeline, config: AllocatorConfig, capacity_bytes: int) -> bool:
+    """Say whether a timeline runs to its end: what ``replay`` would say, without recording it.
+
+    Raises:
+        TimelineError: if the events contradict each other.
+    """
+    device = Device(capacity_bytes=capacity_bytes)
+    return _Player(config, device, OnOom.STOP, "caching", timeline).survive()
+
+
 class _Player:
     """The state of a replay while it runs."""
 
@@ -178,6 +188,20 @@ class _Player:
             active_series=active_series,
             final_segments=self.allocator.snapshot(),
         )
+
+    def survive(self) -> bool:
+        """Feed the events to the allocator until the program dies; say whether it lives."""
+        for index, event in enumerate(self.events):
+            self.index = index
+            if isinstance(event, Alloc):
+                self._alloc(event)
+                if self.ooms:
+                    return False
+            elif isinstance(event, Free):
+                self._free(event)
+            else:
+                self._handle_rare(event)
+        return True
 
     def _alloc(self, event: Alloc) -> None:
         block_id, size = event.block_id, event.size_bytes

@@ -63,26 +63,35 @@ def ask_estimate(
     device: int | None = None,
     inference: bool = False,
 ) -> HttpCall:
-    """Ask about a job, or the job of a trace or a snapshot; a file's content says which."""
-    name = "trace.json"
-    if isinstance(asked, str | Path):
-        name = Path(asked).name
-        asked = _read_file(Path(asked))
+    """Ask about a job, or the job of an upload; a file's content says which."""
+    name, asked = _open(asked)
     if isinstance(asked, bytes):
         request = {"gpu": _plain(gpu), "allocator": allocator}
         request |= {} if device is None else {"device": device}
-        return _upload(name, asked, request | ({"inference": True} if inference else {}))
+        request |= {"inference": True} if inference else {}
+        return _upload("/estimate", name, asked, request)
     if inference:
         raise InputError(INFERENCE_OF_A_JOB)
     if device is not None:
         raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
     if allocator:
-        raise InputError("allocator is for traces; a job says it itself, in 'allocator'")
+        raise InputError(_ALLOCATOR_OF_A_JOB)
     return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})
 
 
+#: what is wrong with giving the allocator's settings twice
+_ALLOCATOR_OF_A_JOB = "allocator is for uploads; a job says it itself, in 'allocator'"
+
+
+def _open(asked: Asked) -> tuple[str, Job | bytes]:
+    """Return what is asked about, read if it is a file, and the file's name."""
+    if isinstance(asked, str | Path):
+        return Path(asked).name, _read_file(Path(asked))
+    return "upload", asked
+
+
 def _read_file(path: Path) -> JobSpec | bytes:
-    """Return the job spec that is in a file, or the trace or snapshot."""
+    """Return the job spec that is in a file, or the file if it is an upload."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -95,19 +104,28 @@ def _read_file(path: Path) -> JobSpec | bytes:
         raise error.about(path) from None
 
 
-def _upload(name: str, content: bytes, request: Any) -> HttpCall:
-    kind = find_file_kind(content[:HEAD_BYTES])
+#: what a server calls each kind of upload
+_PARTS = {FileKind.SNAPSHOT: "snapshot", FileKind.TIMELINE: "timeline"}
+
+
+def _upload(path: str, name: str, content: bytes, request: Any) -> HttpCall:
+    part = _PARTS.get(find_file_kind(content[:HEAD_BYTES]), "trace")
     return HttpCall(
         method="POST",
-        path="/estimate",
+        path=path,
         data={"request": json.dumps(request)},
-        files={"snapshot" if kind is FileKind.SNAPSHOT else "trace": (name, content)},
+        files={part: (name, content)},
     )
 
 
-def ask_fit(job: Job, *, engine: EngineName) -> HttpCall:
-    """Ask about every GPU."""
-    return _question("/fit", {"job": _plain(job), "engine": engine})
+def ask_fit(asked: Asked, *, engine: EngineName, allocator: str = "") -> HttpCall:
+    """Ask about every GPU, for a job or a timeline file."""
+    name, asked = _open(asked)
+    if isinstance(asked, bytes):
+        return _upload("/fit", name, asked, {"allocator": allocator})
+    if allocator:
+        raise InputError(_ALLOCATOR_OF_A_JOB)
+    return _question("/fit", {"job": _plain(asked), "engine": engine})
 
 
 def ask_max_batch(job: Job, gpu: Gpu, *, engine: EngineName) -> HttpCall:

@@ -85,8 +85,8 @@ class _Connection(Generic[Http]):
         call = calls.ask_estimate(asked, gpu, engine=engine, allocator="")
         return conversation.submit(call, self._policy())
 
-    def _fit(self, job: Job, engine: EngineName, wait: float) -> Talk[Fit]:
-        call = calls.ask_fit(job, engine=engine)
+    def _fit(self, asked: Asked, engine: EngineName, allocator: str, wait: float) -> Talk[Fit]:
+        call = calls.ask_fit(asked, engine=engine, allocator=allocator)
         return conversation.ask(Fit, call, wait, self._policy(wait))
 
     def _max_batch(self, job: Job, gpu: Gpu, engine: EngineName, wait: float) -> Talk[MaxBatch]:
@@ -190,13 +190,13 @@ class Client(_Connection[httpx2.Client]):
         """Ask whether a job fits on a GPU.
 
         Args:
-            asked: a job (``JobSpec`` or dict), the path of a file (a job spec, a profiler trace or
-                a memory snapshot, told apart by their content), or the bytes of a trace or a
-                snapshot.
+            asked: a job (``JobSpec`` or dict), the path of a file (a job spec, a profiler trace, a
+                memory snapshot or a timeline file, told apart by their content), or the bytes of
+                a trace, a snapshot or a timeline file.
             gpu: a name from the catalogue, or a description of a GPU.
-            engine: ``auto``, ``phantom`` or ``profile``; ignored for a trace or a snapshot.
-            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace, or instead of a snapshot's own
-                settings; a job has its own.
+            engine: ``auto``, ``phantom`` or ``profile``; ignored for an upload.
+            allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace, or instead of the own settings
+                of a snapshot or a timeline file; a job has its own.
             device: which device of a snapshot with several; unless given, all are answered and the
                 worst decides.
             inference: the job of a trace does not train; without a backward pass it may then be
@@ -210,10 +210,23 @@ class Client(_Connection[httpx2.Client]):
         return self._run(self._submit(asked, gpu, engine))
 
     def fit(
-        self, job: Job, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+        self,
+        asked: Asked,
+        *,
+        engine: EngineName = "auto",
+        allocator: str = "",
+        wait: float = DEFAULT_WAIT_SECONDS,
     ) -> Fit:
-        """Ask on which GPUs of the catalogue a job fits."""
-        return self._run(self._fit(job, engine, wait))
+        """Ask on which GPUs of the catalogue a job fits.
+
+        Args:
+            asked: a job (``JobSpec`` or dict), the path of a job spec or a timeline file, or the
+                bytes of a timeline file.
+            engine: ``auto``, ``phantom`` or ``profile``; ignored for a timeline file.
+            allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of a timeline file's own settings.
+            wait: how many seconds to wait for the answer.
+        """
+        return self._run(self._fit(asked, engine, allocator, wait))
 
     def max_batch(
         self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
@@ -318,10 +331,15 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         return await self._run(self._submit(asked, gpu, engine))
 
     async def fit(
-        self, job: Job, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+        self,
+        asked: Asked,
+        *,
+        engine: EngineName = "auto",
+        allocator: str = "",
+        wait: float = DEFAULT_WAIT_SECONDS,
     ) -> Fit:
-        """Ask on which GPUs of the catalogue a job fits."""
-        return await self._run(self._fit(job, engine, wait))
+        """Ask on which GPUs a job fits; takes the arguments of ``Client.fit``."""
+        return await self._run(self._fit(asked, engine, allocator, wait))
 
     async def max_batch(
         self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS

@@ -17,8 +17,10 @@ SURFACE = [
     "Client",
     "Estimate",
     "JobSpec",
+    "RecordedTimeline",
     "__version__",
     "estimate",
+    "read_timeline",
     "report_when_done",
 ]
 

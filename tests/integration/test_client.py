@@ -37,6 +37,7 @@ JOB = {
     "optimizer": {"name": "Adam"},
 }
 TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
+TIMELINE = DATA / "timelines" / "resnet18-format-1.0.memgate"
 SNAPSHOT = DATA / "snapshots" / "adam-torch-2.14.pickle.gz"
 
 
@@ -134,9 +135,70 @@ def test_snapshots_are_uploaded_and_recognised_by_their_content(
         client.estimate(b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "t4")
 
 
+def test_timelines_are_uploaded_and_have_a_page(client: Client, server: str) -> None:
+    """The id comes from the content; a page, a curve, what-if, every GPU; hostile ones are not."""
+    said = client.estimate(TIMELINE, "rtx-3060")
+    again = client.estimate(TIMELINE.read_bytes(), "rtx-3060")
+    conf = "expandable_segments:True"
+    other = client.estimate(TIMELINE, "a100-80", allocator=conf)
+    page = httpx2.get(f"{server}/ui/jobs/{said.id}").text
+
+    assert (said.decision, said.engine, again.id) == ("admit", "phantom", said.id)
+    assert max(client.timeline(said.id).reserved) == said.peak_reserved_bytes
+    assert "What was recorded" in page
+    assert "python train.py --batch-size 16" in page
+    assert "torch 2.14.1, no cuDNN" in page
+    assert (other.decision, other.reasons[0].code) == ("uncertain", "RECORDED_FOR_ANOTHER_GPU")
+    assert client.fit(TIMELINE).smallest == "rtx-3060"
+    assert client.fit(TIMELINE, allocator=conf).smallest == "rtx-3060"
+    with pytest.raises(InputError, match="the file is cut off") as raised:
+        client.estimate(TIMELINE.read_bytes()[:-9], "rtx-3060")
+    assert raised.value.code == "BAD_TIMELINE_FILE"
+
+
+def test_what_is_sent_as_a_timeline_must_be_one(server: str) -> None:
+    """Refused before it is stored, as is a newer format; one file at a time."""
+
+    def post(path: str, request: dict[str, str], **files: bytes) -> httpx2.Response:
+        return httpx2.post(
+            f"{server}{path}", data={"request": json.dumps(request)}, files={**files}
+        )
+
+    gpu, file = {"gpu": "t4"}, TIMELINE.read_bytes()
+    newer = post("/estimate", gpu, timeline=file[:8] + b"\x02\x00" + file[10:])
+    trace = post("/estimate", gpu, timeline=TRACE.read_bytes())
+    both = post("/estimate", gpu, timeline=file, trace=TRACE.read_bytes())
+    wrong = post("/fit", {}, trace=TRACE.read_bytes())
+
+    assert [answer.status_code for answer in (newer, trace, both, wrong)] == [422] * 4
+    assert "format is 2.0: this memgate reads timeline files up to" in newer.json()["detail"]
+    assert trace.json()["code"] == "BAD_TIMELINE_FILE"
+    assert "one file, 'trace' or 'snapshot' or 'timeline'" in both.json()["detail"]
+    assert "one file, 'timeline'" in wrong.json()["detail"]
+
+
+def test_what_if_of_a_timeline_is_a_replay(client: Client, server: str) -> None:
+    """Another GPU, another setting; advice asks about every GPU."""
+    said = client.estimate(TIMELINE, "rtx-3060")
+    form = {"gpu": "rtx-3060", "allocator": "expandable_segments:True"}
+    ours = {"Origin": server}
+
+    asked = httpx2.post(f"{server}/ui/jobs/{said.id}/what-if", data=form, headers=ours).json()
+    page = httpx2.get(f"{server}/ui/jobs/{said.id}/what-if").text
+    advice = httpx2.post(f"{server}/ui/jobs/{said.id}/advice", headers=ours).json()
+
+    record = client.job(asked["job"], wait=30)
+    assert record.estimate is not None
+    assert record.estimate.peak_reserved_bytes < said.peak_reserved_bytes
+    assert "python train.py --batch-size 16" in page
+    assert "Smallest GPU" in advice["html"]["advice"]
+
+
 @pytest.mark.parametrize(
     ("command", "want_status"),
     [
+        (["estimate", str(TIMELINE), "--gpu", "rtx-3060"], 0),
+        (["fit", str(TIMELINE)], 0),
         (["estimate", "JOB", "--gpu", "rtx-3060"], 0),
         (["estimate", "LARGE", "--gpu", "rtx-4060"], 3),
         (["estimate", "JOB", "--gpu", "gtx"], 2),
@@ -145,7 +207,17 @@ def test_snapshots_are_uploaded_and_recognised_by_their_content(
         (["max-batch", "JOB", "--gpu", "rtx-4060"], 0),
         (["fit", "JOB"], 0),
     ],
-    ids=["admit", "reject", "no-gpu", "trace", "snapshot", "max-batch", "fit"],
+    ids=[
+        "timeline",
+        "timeline-fit",
+        "admit",
+        "reject",
+        "no-gpu",
+        "trace",
+        "snapshot",
+        "max-batch",
+        "fit",
+    ],
 )
 def test_the_command_line_says_the_same_with_a_server(
     run: Any, server: str, tmp_path: Path, command: list[str], want_status: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from memgate import JobSpec, estimate
+from memgate import JobSpec, estimate, read_timeline
 from memgate.errors import MemgateError
 from memgate.local import close_engines
 from memgate.units import GIB
@@ -150,3 +151,23 @@ def test_limits_are_arguments() -> None:
 
     with pytest.raises(MemgateError, match=r"0\.2 s"):
         estimate(slow, "rtx-3060", timeout_seconds=0.2, host_memory_bytes=4 * GIB)
+
+
+def test_a_run_that_is_kept_is_answered_alike(tmp_path: Path, run: Any) -> None:
+    """By a replay of the file: everywhere that the run would be the same."""
+    spec, file = tmp_path / "job.json", tmp_path / "job.memgate"
+    spec.write_text(json.dumps(JOB))
+
+    ran = run("estimate", spec, "--gpu", "rtx-3060", "-o", file, "--json")
+
+    assert ran.status == 0, ran.err
+    kept = json.loads(ran.out)
+
+    said = estimate(file, "rtx-3060").model_dump(mode="json")
+    for name in ("runtime", "timings_ms", "fits_on", "phases", "recording", "explanation"):
+        kept.pop(name)
+        said.pop(name)
+    assert said == kept
+    recorded = read_timeline(file)
+    assert [mark.step for mark in recorded.marks] == [None, 0, 1, 2, 3]
+    assert recorded.gpu.traits.memory_bytes is None

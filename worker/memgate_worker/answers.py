@@ -31,8 +31,8 @@ from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.timelines import pack, unpack
 from memgate_worker.timings import time_estimate
-from memgate_worker.uploads.client import judge_upload
-from memgate_worker.uploads.question import UploadQuestion
+from memgate_worker.uploads.client import fit_upload, judge_upload
+from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 
@@ -97,12 +97,6 @@ class EngineAnswerer:
         )
 
     def _judge_upload(self, work: Work) -> WorkAnswer:
-        assert work.trace is not None
-        data = self._store.load_trace(work.trace)
-        if data is None:
-            raise TraceExpiredError(
-                "the uploaded trace is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
-            )
         question = UploadQuestion(
             target=work.target,
             alloc_conf=work.allocator,
@@ -111,8 +105,17 @@ class EngineAnswerer:
             max_bytes=self._settings.max_trace_bytes,
             max_seconds=self._settings.upload_timeout_seconds,
         )
-        judged = judge_upload(io.BytesIO(data), question)
+        judged = judge_upload(self._load_upload(work), question)
         return WorkAnswer(result=judged.estimate, view=judged.view)
+
+    def _load_upload(self, work: Work) -> io.BytesIO:
+        assert work.trace is not None
+        data = self._store.load_trace(work.trace)
+        if data is None:
+            raise TraceExpiredError(
+                "the upload is no longer kept (MEMGATE_TRACE_TTL_SECONDS); upload it again"
+            )
+        return io.BytesIO(data)
 
     def advise(self, work: Work, said: Estimate) -> Estimate | None:
         """Add the batch that would be admitted to a rejection; None if none was found in time.
@@ -151,14 +154,19 @@ class EngineAnswerer:
 
     def _max_batch(self, work: Work) -> MaxBatch:
         if work.job is None:
-            raise InputError("max-batch needs a job spec: a trace has the batch size it has")
+            raise InputError("max-batch needs a job spec: an upload has the batch size it has")
         found = largest_batch(partial(self._run_of, work), work.job, work.target)
         assert found is not None
         return found
 
     def _fit(self, work: Work) -> Fit:
         if work.job is None:
-            raise InputError("fit needs a job spec; ask about a trace GPU by GPU")
+            question = UploadFitQuestion(
+                alloc_conf=work.allocator,
+                max_bytes=self._settings.max_trace_bytes,
+                max_seconds=self._settings.upload_timeout_seconds,
+            )
+            return fit_upload(self._load_upload(work), question)
         return fit_everywhere(partial(self._run_of, work), work.job, engine=work.engine)
 
     def _run_of(self, work: Work, job: JobSpec, gpu: GpuSpec) -> TracedJob:

@@ -1,4 +1,4 @@
-"""Answers without a queue: a job, a script, a trace, a snapshot -> what memgate says about it.
+"""Answers without a queue: a job, a script, a file of either kind -> what memgate says about it.
 
 The worker's one door for the command line and for ``memgate.estimate``: nothing outside this
 package imports its engines. No rq, no Redis, no torch: engines run jobs in separate processes
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,7 @@ from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
+from memgate.timeline_file.recorded import RecordedTimeline
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
@@ -28,11 +29,12 @@ from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import record_command
-from memgate_worker.runtimes.runtime import find_runtime
+from memgate_worker.recorder.reading import CommandRun, record_command
+from memgate_worker.recordings import record_run
+from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.timings import TimedEstimate, time_estimate
-from memgate_worker.uploads.client import judge_upload
-from memgate_worker.uploads.question import UploadQuestion
+from memgate_worker.uploads.client import fit_upload, judge_upload
+from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "estimate_upload",
     "find_largest_batch",
     "fit_spec",
+    "fit_timeline",
     "profile_script",
     "trace_spec",
 ]
@@ -65,9 +68,34 @@ class LocalAnswer:
     """An estimate, and what its pictures are drawn from."""
 
     estimate: Estimate
-    timeline: Timeline
-    #: the allocator's settings that it was made with: a script may have set them itself
-    alloc_conf: str
+    traced: TracedJob
+    #: what else is known if a command was run
+    run: CommandRun | None = None
+
+    @property
+    def timeline(self) -> Timeline:
+        """What the job did."""
+        return self.traced.timeline
+
+    @property
+    def alloc_conf(self) -> str:
+        """The allocator's settings that it was made with: a script may have set them itself."""
+        return self.traced.alloc_conf
+
+    def record(self, gpu: GpuSpec, command: Sequence[str] = ()) -> RecordedTimeline:
+        """Return what is kept of the run in a timeline file; ``gpu`` is what it was made for."""
+        if self.run is not None:
+            return record_run(
+                self.traced,
+                gpu,
+                command=command,
+                cudnn=self.run.cudnn,
+                marks=self.run.marks,
+                batches=self.run.batches,
+            )
+        runtime = read_runtimes()[self.traced.runtime]
+        cudnn = runtime.cudnn if runtime.has_cudnn else None
+        return record_run(self.traced, gpu, command=command, cudnn=cudnn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +167,13 @@ def estimate_command(
     ``estimate_spec`` raises.
     """
 
-    def trace() -> TracedJob:
-        return record_command(question, output=output, on_progress=on_progress).traced
+    runs: list[CommandRun] = []
 
-    return _answer(time_estimate(trace, target))
+    def trace() -> TracedJob:
+        runs.append(record_command(question, output=output, on_progress=on_progress))
+        return runs[0].traced
+
+    return replace(_answer(time_estimate(trace, target)), run=runs[0])
 
 
 def estimate_upload(
@@ -154,20 +185,20 @@ def estimate_upload(
     device: int | None = None,
     inference: bool = False,
 ) -> LocalAnswer:
-    """Say whether the job of a profiler trace or a memory snapshot fits; nothing is run.
+    """Say whether the job of a trace, a memory snapshot or a timeline file fits; nothing is run.
 
     It is read in a process with limits, as a server reads it: people pass such files on.
 
     Args:
-        stream: the trace or the snapshot.
+        stream: the trace, the snapshot or the timeline file.
         target: the GPU.
-        alloc_conf: a ``PYTORCH_ALLOC_CONF`` string; takes the place of a snapshot's own.
+        alloc_conf: a ``PYTORCH_ALLOC_CONF`` string; takes the place of the file's own.
         without: names of rules of the orchestration that are left out, for a trace.
         device: one of those in a snapshot.
         inference: the question about a trace is about inference, and not about training.
 
     Raises:
-        InputError: if it is neither, lacks something, or takes too much time or memory.
+        InputError: if it is none of them, lacks something, or takes too much time or memory.
         UnsupportedTraceError: if it is of a kind that is not analysed.
     """
     question = UploadQuestion(
@@ -180,11 +211,18 @@ def estimate_upload(
     )
     judged = judge_upload(stream, question)
     assert judged.run is not None
-    return LocalAnswer(
-        estimate=judged.estimate,
-        timeline=judged.run.timeline,
-        alloc_conf=judged.run.alloc_conf,
-    )
+    return LocalAnswer(estimate=judged.estimate, traced=judged.run)
+
+
+def fit_timeline(stream: BinaryIO, *, alloc_conf: str = "") -> Fit:
+    """Say for every GPU of the catalogue whether the job of a timeline file fits; nothing is run.
+
+    It is read in a process with limits, too. ``alloc_conf`` takes the place of its own settings.
+
+    Raises:
+        InputError: if it is not a timeline file, or breaks a rule of the format.
+    """
+    return fit_upload(stream, UploadFitQuestion(alloc_conf=alloc_conf))
 
 
 def fit_spec(
@@ -265,8 +303,4 @@ def trace_spec(
 
 
 def _answer(timed: TimedEstimate) -> LocalAnswer:
-    return LocalAnswer(
-        estimate=timed.estimate,
-        timeline=timed.traced.timeline,
-        alloc_conf=timed.traced.alloc_conf,
-    )
+    return LocalAnswer(estimate=timed.estimate, traced=timed.traced)

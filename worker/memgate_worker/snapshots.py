@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from memgate.errors import InputError
 from memgate.explanation import name_verdict
 from memgate.gpus import GpuTarget
 from memgate.report import Reason
@@ -58,16 +57,6 @@ def estimate_snapshot(
     if worst.traced.doubts:  # it is the least that is known: elsewhere the doubts are the same
         update["fits_on"] = []
     return worst._replace(estimate=said.model_copy(update=update))
-
-
-def refuse_device(device: int | None) -> None:
-    """Refuse to pick a device of what is not a snapshot.
-
-    Raises:
-        InputError: if one is picked.
-    """
-    if device is not None:
-        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
 
 
 def _estimate(history: DeviceHistory, target: GpuTarget, seconds: float) -> TimedEstimate:

@@ -39,11 +39,17 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
         console.print(f"note: {text}", markup=False)
     console.print(_breakdown(answer))
     console.print(f"peak: {answer.peak_text}")
+    if answer.phases:
+        peaks = [f"{name} {format_size(size)}" for name, size in answer.phases.items()]
+        console.print(f"peak by phase: {', '.join(peaks)}")
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
     if answer.fits_on or answer.decision is not Decision.UNCERTAIN:
         console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
+    if answer.recording is not None:
+        said_by = answer.recording.command or "a job spec"
+        console.print(f"recorded for {answer.recording.gpu}: {said_by}", markup=False)
     _print_page(console, answer.page, server)
     with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")

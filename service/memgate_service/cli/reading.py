@@ -1,4 +1,4 @@
-"""What a person gives on the command line -> values: a job spec, a trace, a GPU."""
+"""What a person gives on the command line -> values: a job spec, a file, a GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,21 +27,40 @@ def read_spec(path: Path) -> JobSpec:
         content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
         kind = find_file_kind(content[:HEAD_BYTES])
         if kind is not FileKind.JOB_SPEC:
-            raise InputError(f"this is a {kind}: memgate analyze {path} --gpu GPU")
+            command = "estimate" if kind is FileKind.TIMELINE else "analyze"
+            raise InputError(f"this is a {kind}: memgate {command} {path} --gpu GPU")
         spec = read_job_bytes(content)
     check_supported(spec)
     return spec
 
 
-@contextmanager
-def open_trace(path: Path) -> Iterator[BinaryIO]:
-    """Open a trace; errors about it name the file.
+def is_timeline(path: Path) -> bool:
+    """Say whether a file, or (``-``) what is on standard input, is a timeline file.
 
     Raises:
-        InputError: if it cannot be read, or is not a trace.
+        InputError: if it cannot be read.
     """
-    with _naming(path), path.open("rb") as stream:
-        yield stream
+    with _naming(path):
+        if path == Path("-"):
+            assert isinstance(sys.stdin.buffer, BufferedReader)
+            return find_file_kind(sys.stdin.buffer.peek()) is FileKind.TIMELINE
+        with path.open("rb") as stream:
+            return find_file_kind(stream.read(HEAD_BYTES)) is FileKind.TIMELINE
+
+
+@contextmanager
+def open_upload(path: Path) -> Iterator[BinaryIO]:
+    """Open a trace, a snapshot or a timeline file ('-': from stdin); errors about it name the file.
+
+    Raises:
+        InputError: if it cannot be read, or is none of them.
+    """
+    with _naming(path):
+        if path == Path("-"):
+            yield BytesIO(sys.stdin.buffer.read())  # some of it may be in our buffer already
+            return
+        with path.open("rb") as stream:
+            yield stream
 
 
 @contextmanager

@@ -57,11 +57,20 @@ def propose(record: JobRecord) -> list[Proposal]:
     work = record.work
     if record.kind is not WorkKind.ESTIMATE or work.gpu is None:
         return []
-    if work.job is None:  # for a trace, only the device and its allocator can change
+    if work.job is None:  # for an upload, only the device and its allocator can change
         other = work.model_copy(update={"allocator": _EXPANDABLE})
         known = [Proposal(name="allocator", title="Expandable segments", work=other)]
-        return [] if _EXPANDABLE in work.allocator else known
+        return ([] if _EXPANDABLE in work.allocator else known) + _propose_recorded(record)
     return list(_propose(work, work.job))
+
+
+def _propose_recorded(record: JobRecord) -> list[Proposal]:
+    """Return what is worth trying for a timeline file alone: every GPU, by replay."""
+    work, said = record.work, record.estimate
+    if said is None or said.recording is None:
+        return []
+    everywhere = Work(kind=WorkKind.FIT, trace=work.trace, allocator=work.allocator)
+    return [Proposal(name="gpu", title="Smallest GPU", work=everywhere)]
 
 
 def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
@@ -171,6 +180,8 @@ def _sum_up_fit(said: Fit) -> _Found:
 def describe_run(said: Estimate) -> str:
     """Say whether an estimate needed a run of the job, or only a replay of an earlier one."""
     took = write_seconds(said.timings_ms.get("total", 0) / 1000)
+    if said.recording is not None:
+        return f"a replay of the timeline, {took}"
     if not said.runtime:
         return f"the trace, {took}"
     return f"a new run, {took}" if said.timings_ms.get("run") else f"a replay, {took}"

@@ -200,7 +200,7 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
         sizes = Sizes(said.needs_bytes, said.least_bytes, gpu.memory_bytes)
         decision, doubts = decide_by_sizes(sizes), []
         if decision is Decision.ADMIT and _is_doubted(said, gpu):
-            decision, doubts = Decision.UNCERTAIN, said.explanation.why
+            decision, doubts = Decision.UNCERTAIN, _tell_doubts(said)
         why = explain(decision, gpu.name, sizes, why=doubts).text
     return GpuCell(
         name=gpu.name,
@@ -212,13 +212,23 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
     )
 
 
+def _tell_doubts(said: Estimate) -> list[str]:
+    recording = said.recording
+    if recording is None or said.decision is Decision.UNCERTAIN:
+        return said.explanation.why
+    return [f"recorded for {recording.gpu}, a GPU of another kind: what-if says how to record it"]
+
+
 def _is_doubted(said: Estimate, gpu: GpuSpec) -> bool:
     """Return whether the run or trace is in doubt: then the job is admitted nowhere.
 
-    What was measured on a GPU is in doubt where only its replay fits.
+    What was measured on a GPU is in doubt where only its replay fits, and what was recorded for a
+    GPU on GPUs of another kind.
     """
-    if said.engine == MEASURED and gpu.name not in said.fits_on:
+    if (said.engine == MEASURED or said.recording is not None) and gpu.name not in said.fits_on:
         return True
+    if said.recording is not None:
+        return False
     sizes = Sizes(said.needs_bytes, said.least_bytes, said.available_bytes)
     return decide_by_sizes(sizes) is Decision.ADMIT and said.decision is not Decision.ADMIT
 

@@ -17,6 +17,7 @@ from memgate.schemas import (
     FitCreate,
     OutcomeCreate,
     Problem,
+    TimelineFitCreate,
     TraceEstimateCreate,
 )
 from memgate_service.admission.kubernetes.review import ReviewRequest, ReviewResponse
@@ -30,6 +31,7 @@ _BODIES: tuple[type[BaseModel], ...] = (
     EstimateCreate,
     FitCreate,
     OutcomeCreate,
+    TimelineFitCreate,
     TraceEstimateCreate,
 )
 
@@ -104,27 +106,34 @@ ACCEPTED: Responses = {
 }
 
 
-def body_of(model: type[BaseModel], *, upload: type[BaseModel] | None = None) -> dict[str, Any]:
-    """Describe a body that the handler reads itself."""
+#: the files that questions take, by the name of their part, and what each is
+_FILES = {
+    "trace": "What torch.profiler exported, .json or .json.gz.",
+    "snapshot": "What torch.cuda.memory._dump_snapshot wrote, plain or gzip.",
+    "timeline": "What `memgate run -o FILE` or `memgate estimate -o FILE` recorded.",
+}
+UPLOAD_PARTS = tuple(_FILES)
+TIMELINE_PARTS = ("timeline",)
+
+
+def body_of(
+    model: type[BaseModel],
+    *,
+    upload: type[BaseModel] | None = None,
+    parts: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """Describe a body that the handler reads itself; ``parts`` are the files that it may have."""
     content: dict[str, Any] = {JSON: {"schema": _reference(model)}}
     if upload is not None:
         content[MULTIPART] = {
             "schema": {
                 "type": "object",
                 "required": ["request"],
-                "properties": {
-                    "request": _reference(upload),
-                    "trace": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "What torch.profiler exported, .json or .json.gz.",
-                    },
-                    "snapshot": {
-                        "type": "string",
-                        "format": "binary",
-                        "description": "What torch.cuda.memory._dump_snapshot wrote, plain or"
-                        " gzip; send this or a trace.",
-                    },
+                "description": f"One file: {', '.join(parts)}.",
+                "properties": {"request": _reference(upload)}
+                | {
+                    part: {"type": "string", "format": "binary", "description": _FILES[part]}
+                    for part in parts
                 },
             },
             "encoding": {"request": {"contentType": JSON}},

@@ -68,3 +68,10 @@ def test_nothing_at_all_breaks_down_to_nothing() -> None:
     timeline = Timeline(events=())
 
     assert set(break_down(timeline, replay(timeline, AllocatorConfig(), AMPLE)).values()) == {0}
+
+
+def test_blocks_without_labels_are_other() -> None:
+    """A recording may know nothing but sizes."""
+    timeline = Timeline(events=(Alloc(0, mib(20)),))
+
+    assert break_down(timeline, replay(timeline, AllocatorConfig(), AMPLE))["other"] == mib(20)

@@ -22,3 +22,12 @@ def test_layers_are_a_tree_with_the_largest_first() -> None:
     (net,) = root.children
     assert [(layer.name, layer.size_bytes) for layer in net.children] == [("a", 900), ("b", 630)]
     assert net.size_bytes == 1530
+
+
+def test_blocks_without_labels_are_in_no_layer() -> None:
+    """A recording may know nothing but sizes."""
+    timeline = Timeline(events=(Alloc(0, 100),))
+
+    root = find_layers(timeline, replay(timeline, parse_alloc_conf(""), AMPLE))
+
+    assert (root.size_bytes, root.children) == (100, ())

@@ -16,7 +16,7 @@ from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
-from memgate.timeline import Alloc, Category, Free, Label, Timeline
+from memgate.timeline import Alloc, Category, Free, Label, SetFraction, Timeline
 from memgate.units import GIB
 from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
 from tests.builders import mib
@@ -147,10 +147,9 @@ class TestMinCapacity:
 
     def test_the_peak_itself_may_not_suffice(self) -> None:
         """The search goes above what was reserved if it must."""
-        config = parse_alloc_conf("")
-        smaller = replay(_timeline(mib(10), mib(10)), config, AMPLE_BYTES)
+        events = (SetFraction(0.5), *_timeline(mib(30), mib(50)).events)
 
-        assert find_min_capacity(_timeline(mib(30), mib(50)), config, smaller) == mib(80)
+        assert self._find(Timeline(events=events)) == mib(160)
 
     def test_luck_is_not_counted_on(self) -> None:
         """It lives in 52 MiB and dies in 54 to 62: with more, a cache is kept, and cut up."""

@@ -10,7 +10,13 @@ import pytest
 from memgate_worker.engines.phantom.recorded import Description, Raised
 from memgate_worker.recorder.doubts import doubt_what_was_seen
 
-SAME = [[[[8, 3, 32, 32]]], 5]
+
+def seen(count: int, *calls: list[list[int]]) -> Any:
+    """Make the shapes of a step with some calls, seen some times."""
+    return [[[["x", "float32", shape] for shape in call] for call in calls], count]
+
+
+SAME = seen(5, [[8, 3, 32, 32]])
 
 
 def describe(**fields: Any) -> Description:
@@ -65,11 +71,11 @@ def test_an_evaluation_that_was_not_reached_is_told(
 @pytest.mark.parametrize(
     ("shapes", "want"),
     [
-        ([SAME, [[[[3, 3, 32, 32]]], 1]], []),
-        ([[[[[8, 128]]], 3], [[[[8, 77]]], 2]], ["INPUT_SHAPES_VARY"]),
-        ([[[[[8, 128]]], 2], [[[[5, 128]]], 9]], ["INPUT_SHAPES_VARY"]),
-        ([[[[[8, 3, 224, 224]], [[64, 3, 96, 96]]], 5]], []),
-        ([[[[[]]], 4], [[], 1]], []),
+        ([SAME, seen(1, [[3, 3, 32, 32]])], []),
+        ([seen(3, [[8, 128]]), seen(2, [[8, 77]])], ["INPUT_SHAPES_VARY"]),
+        ([seen(2, [[8, 128]]), seen(9, [[5, 128]])], ["INPUT_SHAPES_VARY"]),
+        ([seen(5, [[8, 3, 224, 224]], [[64, 3, 96, 96]])], []),
+        ([seen(4, [[]]), seen(1)], []),
     ],
     ids=["a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor"],
 )
@@ -81,7 +87,7 @@ def test_batches_of_different_shapes_are_told(shapes: list[Any], want: list[str]
 
 def test_the_largest_batch_is_named() -> None:
     """As its shape."""
-    shapes = [[[[[8, 128], []]], 3], [[[[8, 512]]], 1]]
+    shapes = [seen(3, [[8, 128], []]), seen(1, [[8, 512]])]
 
     (doubt,) = doubt_what_was_seen(describe(shapes=shapes), None, has_no_evaluation=False)
 

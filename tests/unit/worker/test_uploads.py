@@ -6,9 +6,11 @@ import gzip
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,33 +18,43 @@ from typing import Any
 import pytest
 
 from memgate.errors import (
+    AllocatorConfigError,
     Fault,
     InputError,
     MemgateError,
+    NoKernelsError,
     ProcessLostError,
     SnapshotFormatError,
+    TimelineFileError,
     TraceFormatError,
     UnsupportedTraceError,
     UploadLimitError,
 )
 from memgate.file_kinds import FileKind
 from memgate.gpus import parse_gpu
+from memgate.timeline import Alloc, Free, Timeline
+from memgate.timeline_file.document import MAGIC
+from memgate.timeline_file.reading import read_timeline
+from memgate.timeline_file.writing import write_timeline
 from memgate.units import MIB
 from memgate_worker.uploads import client
-from memgate_worker.uploads.client import judge_upload
+from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.judging import allowed_memory_bytes, judge
-from memgate_worker.uploads.question import UploadQuestion
+from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
+from tests.bench.timeline_files import repeat_last_step
 from tests.builders import mib
 from tests.conftest import DATA
 from tests.gpu_traces import GpuTrace
+from tests.timeline_files import make_plain, pack_body
 
 TRACE = DATA / "traces" / "tiny-torch-2.14.json.gz"
+TIMELINE = DATA / "timelines" / "resnet18-format-1.0.memgate"
 SNAPSHOT = DATA / "snapshots" / "adam-torch-2.14.pickle.gz"
 QUESTION = UploadQuestion(target=parse_gpu("rtx-3060"))
 
 
 def _ask(**more: Any) -> UploadQuestion:
-    return UploadQuestion(target=QUESTION.target, **more)
+    return UploadQuestion(**({"target": QUESTION.target} | more))
 
 
 def _on_gpu(*parts: str, **more: Any) -> bytes:
@@ -53,7 +65,7 @@ def _on_gpu(*parts: str, **more: Any) -> bytes:
     return trace.to_bytes(**more)
 
 
-@pytest.mark.parametrize("path", [TRACE, SNAPSHOT], ids=["trace", "snapshot"])
+@pytest.mark.parametrize("path", [TRACE, SNAPSHOT, TIMELINE], ids=["trace", "snapshot", "timeline"])
 def test_the_answer_is_that_of_this_process(path: Path) -> None:
     """Estimate, curve and run pass from one process to the other as they are."""
     with path.open("rb") as stream:
@@ -95,6 +107,13 @@ def test_an_upload_is_read_from_where_the_stream_is() -> None:
         (TRACE.read_bytes(), {"max_bytes": 1000}, TraceFormatError),
         (SNAPSHOT.read_bytes(), {"without": ("dropout_masks",)}, InputError),
         (SNAPSHOT.read_bytes(), {"inference": True}, InputError),
+        (TIMELINE.read_bytes(), {"inference": True}, InputError),
+        (TIMELINE.read_bytes(), {"without": ("dropout_masks",)}, InputError),
+        (TIMELINE.read_bytes(), {"device": 0}, InputError),
+        (TIMELINE.read_bytes(), {"max_bytes": 1000}, TimelineFileError),
+        (TIMELINE.read_bytes()[:-1], {}, TimelineFileError),
+        (TIMELINE.read_bytes(), {"alloc_conf": "magic:1"}, AllocatorConfigError),
+        (TIMELINE.read_bytes(), {"target": parse_gpu("v100-32")}, NoKernelsError),
     ],
 )
 def test_an_error_keeps_its_class(
@@ -122,20 +141,25 @@ except InputError as error:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b'{"traceEvents":[' + b"{}," * 19_000_000, b"\x80\x04](" + b"}" * 60_000_000],
-    ids=["trace", "snapshot"],
+    "bomb",
+    [
+        gzip.compress(b'{"traceEvents":[' + b"{}," * 19_000_000),
+        gzip.compress(b"\x80\x04](" + b"}" * 60_000_000),
+        MAGIC + b"\x01\x00" + zlib.compress(bytes(80_000_000), 9),
+        gzip.compress(MAGIC + b"\x01\x00" + bytes(60_000_000)),
+        pack_body(b"\x81\xa7command\xdd" + (60_000_000).to_bytes(4, "big") + bytes(60_000_000)),
+    ],
+    ids=["trace", "snapshot", "timeline", "packed timeline", "list of a timeline"],
 )
-def test_a_small_bomb_costs_little(content: bytes) -> None:
+def test_a_small_bomb_costs_little(bomb: bytes) -> None:
     """Some 60 KB that unpack to 60 MB, and would become gigabytes of objects."""
-    bomb = gzip.compress(content)
     # in a process whose only child is the upload's
     command = [sys.executable, "-P", "-c", _JUDGE_AND_MEASURE]
     done = subprocess.run(command, input=bomb, capture_output=True, check=True)
     message, peak_bytes = json.loads(done.stdout)
 
-    assert len(bomb) < 62_000
-    assert "times its size" in message
+    assert len(bomb) < 80_000
+    assert re.search("times its size|MiB unpacked|Expected `array` of length <= 1000", message)
     assert peak_bytes < 300_000_000
 
 
@@ -152,6 +176,8 @@ def test_an_upload_that_takes_too_much_memory_is_the_callers() -> None:
 
 def test_the_memory_limit_follows_the_unpacked_size() -> None:
     """Three times a trace and 150 MB; a snapshot's document has a limit of its own."""
+    assert allowed_memory_bytes(FileKind.TIMELINE, MIB) == 30 * MIB + 150_000_000
+    assert allowed_memory_bytes(FileKind.TIMELINE, 1 << 50) == 30 * 64 * MIB + 150_000_000
     assert allowed_memory_bytes(FileKind.TRACE, 209_000_000) == 777_000_000
     assert allowed_memory_bytes(FileKind.SNAPSHOT, 10 * MIB) == 120 * MIB + 150_000_000
     assert allowed_memory_bytes(FileKind.SNAPSHOT, 500 * MIB) == 2548 * MIB + 150_000_000
@@ -244,3 +270,45 @@ def test_a_backward_pass_without_a_step_is_never_admitted() -> None:
     said = judge_upload(io.BytesIO(_on_gpu("forward", "backward")), _ask(inference=True)).estimate
 
     assert (said.decision, said.reasons[0].code) == ("uncertain", "NO_OPTIMIZER_STEP")
+
+
+def test_a_timeline_is_answered_for_every_gpu() -> None:
+    """Plainly for those of its kind; GPUs that its PyTorch was not built for are unknown."""
+    with TIMELINE.open("rb") as stream:
+        fit = fit_upload(stream, UploadFitQuestion())
+
+    found = {entry.gpu: (entry.decision, entry.reason.code) for entry in fit.gpus}
+    assert fit.smallest == "rtx-3060"
+    assert found["rtx-3060"] == ("admit", "FITS")
+    assert found["a100-80"] == ("uncertain", "RECORDED_FOR_ANOTHER_GPU")
+    assert found["v100-32"] == ("unknown", "NO_KERNELS")
+    sizes = [entry.capacity_bytes for entry in fit.gpus]
+    assert sizes == sorted(sizes)
+
+
+def test_a_timeline_may_fit_nowhere() -> None:
+    """Then there is no smallest GPU."""
+    events = (Alloc(0, 1 << 40), Free(0))
+    file = write_timeline(make_plain(timeline=Timeline(events=events)))
+
+    fit = fit_upload(io.BytesIO(file), UploadFitQuestion(alloc_conf="expandable_segments:True"))
+
+    assert fit.smallest is None
+    assert {entry.decision for entry in fit.gpus} <= {"reject", "unknown"}
+
+
+def test_only_a_timeline_is_answered_for_every_gpu() -> None:
+    """A trace is another one on each."""
+    with TRACE.open("rb") as stream, pytest.raises(InputError, match="profiler trace GPU by GPU"):
+        fit_upload(stream, UploadFitQuestion())
+
+
+@pytest.mark.parametrize("num_events", [5_000, 50_000])
+def test_memory_suffices_for_timelines_of_any_length(num_events: int) -> None:
+    """With labels, a picture, and the run on its way back."""
+    recorded = repeat_last_step(read_timeline(TIMELINE.read_bytes()), num_events)
+
+    judged = judge_upload(io.BytesIO(write_timeline(recorded)), _ask(wants_run=True))
+
+    assert judged.run is not None
+    assert judged.run.timeline.events == recorded.timeline.events

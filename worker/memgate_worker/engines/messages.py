@@ -80,8 +80,12 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for
     architectures: tuple[str, ...]
-    #: of the job, each with the event that it begins at
+    #: ``torch.backends.cudnn.benchmark`` at the end
+    cudnn_benchmark: bool
+    #: of the job, each with the event that it begins at; those of ``JobPhase``
     stages: tuple[tuple[int, str], ...] = ()
+    #: events at which training steps ended
+    steps: tuple[int, ...] = ()
     #: how long the job ran
     seconds: float
 

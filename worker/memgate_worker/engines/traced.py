@@ -27,6 +27,8 @@ class TracedJob:
     doubts: tuple[Reason, ...] = ()
     #: of GPUs that its PyTorch was built for, such as ``sm_80``; empty if not known
     architectures: tuple[str, ...] = ()
+    #: cuDNN was told to try its plans: only those that fit in memory, so the memory counts too
+    cudnn_benchmark: bool = False
     #: what the file itself says, if it was recorded on a real GPU
     peaks: Peaks | None = None
     #: from the question to the answer

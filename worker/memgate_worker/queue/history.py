@@ -26,6 +26,8 @@ _CHUNKS = (100, 5_000)
 
 #: the longest message in the log
 _MAX_MESSAGE = 200
+#: and of a command that a question is about
+_MAX_SUBJECT = 80
 
 #: steps per doubling of the scale on which durations are counted
 _STEPS = 4
@@ -115,7 +117,7 @@ def _make_entry(
         at=now.timestamp(),
         kind=record.kind,
         outcome=outcome,
-        subject=describe_subject(record),
+        subject=describe_subject(record, said),
         message=message if is_short else f"{message[: _MAX_MESSAGE - 3]}...",
         gpu=gpu,
         batch_size=work.job.batch_size if work.job else 0,
@@ -128,10 +130,18 @@ def _make_entry(
     )
 
 
-def describe_subject(record: JobRecord) -> str:
-    """Say in a word or two what a question is about."""
+def describe_subject(record: JobRecord, said: Estimate | None = None) -> str:
+    """Say in a word or two what a question is about; ``said`` is the answer, if not in the record.
+
+    What an upload is, only the answer knows.
+    """
     job = record.work.job
     if job is None:
+        said = said or record.estimate
+        if said is not None and said.recording is not None:
+            command = said.recording.command or f"timeline {(record.work.trace or '')[:8]}"
+            is_short = len(command) <= _MAX_SUBJECT
+            return command if is_short else f"{command[: _MAX_SUBJECT - 3]}..."
         return f"trace {(record.work.trace or '')[:8]}"
     return job.model.name or job.model.class_name or "?"
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 from memgate.report import Reason
 from memgate.units import format_size
-from memgate_worker.engines.phantom.recorded import Description, Raised, SeenShapes
+from memgate_worker.engines.phantom.recorded import (
+    Description,
+    Raised,
+    SeenShapes,
+    SeenTensor,
+)
 from memgate_worker.hook.memgate_hook.marks import StepMark
 
 #: a step that takes so much more than all before it is growth, and not chance
@@ -57,8 +63,8 @@ def doubt_what_was_seen(
         )
 
 
-def _varying(shapes: Sequence[SeenShapes]) -> list[list[tuple[int, ...]]] | None:
-    """Return the largest shapes, if those of later steps may be larger.
+def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:
+    """Return the largest step, if later ones may be larger.
 
     A last batch that is smaller than all others, and otherwise like them, is no variation.
     """
@@ -72,28 +78,21 @@ def _varying(shapes: Sequence[SeenShapes]) -> list[list[tuple[int, ...]]] | None
     return largest
 
 
-def _num_elements(step: Sequence[Sequence[Sequence[int]]]) -> int:
-    total = 0
-    for call in step:
-        for shape in call:
-            size = 1
-            for length in shape:
-                size *= length
-            total += size
-    return total
+def _num_elements(step: Sequence[Sequence[SeenTensor]]) -> int:
+    return sum(prod(tensor.shape) for call in step for tensor in call)
 
 
 def _is_part_of(
-    step: Sequence[Sequence[Sequence[int]]], largest: Sequence[Sequence[Sequence[int]]]
+    step: Sequence[Sequence[SeenTensor]], largest: Sequence[Sequence[SeenTensor]]
 ) -> bool:
     """Tell whether a step differs only by fewer samples, or fewer calls of the same shapes."""
-    usual = {tuple(shape[1:]) for call in largest for shape in call}
-    return all(tuple(shape[1:]) in usual for call in step for shape in call)
+    usual = {tensor.shape[1:] for call in largest for tensor in call}
+    return all(tensor.shape[1:] in usual for call in step for tensor in call)
 
 
-def _show(step: Sequence[Sequence[Sequence[int]]]) -> str:
-    shapes = [" x ".join(map(str, shape)) or "a number" for call in step for shape in call]
-    return ", ".join(dict.fromkeys(shapes))
+def _show(step: Sequence[Sequence[SeenTensor]]) -> str:
+    shapes = [" x ".join(map(str, tensor.shape)) for call in step for tensor in call]
+    return ", ".join(dict.fromkeys(shape or "a number" for shape in shapes))
 
 
 def _is_growing(steps: Sequence[StepMark]) -> bool:

@@ -17,6 +17,8 @@ class Libraries:
     directory: Path
     #: the real cuDNN that they ask for plans; None: there is none that can be asked
     cudnn_dir: Path | None = None
+    #: its version, or the package that brought it
+    cudnn: str | None = None
 
 
 def find_libraries(torch_dir: Path, path: Sequence[str]) -> Libraries:
@@ -30,7 +32,10 @@ def find_libraries(torch_dir: Path, path: Sequence[str]) -> Libraries:
     """
     for runtime in read_runtimes().values():
         if runtime.is_installed and torch_dir.is_relative_to(runtime.venv):
-            cudnn = runtime.cudnn_dir if runtime.has_cudnn else None
-            return Libraries(directory=runtime.stubs, cudnn_dir=cudnn)
+            if not runtime.has_cudnn:
+                return Libraries(directory=runtime.stubs)
+            return Libraries(
+                directory=runtime.stubs, cudnn_dir=runtime.cudnn_dir, cudnn=runtime.cudnn
+            )
     found = find_standins(torch_dir, [Path(entry) for entry in path if entry])
-    return Libraries(directory=found.directory, cudnn_dir=found.cudnn_dir)
+    return Libraries(directory=found.directory, cudnn_dir=found.cudnn_dir, cudnn=found.cudnn)

@@ -37,6 +37,8 @@ class Heard:
     problems: list[str] = field(default_factory=list)
     #: an error of ours, raised while a process waited
     error: MemgateError | None = None
+    #: the real cuDNN that was asked for plans
+    cudnn: str | None = None
     num_steps: int = 0
     stage: str = ""
 
@@ -122,6 +124,7 @@ class Listening:
         except MemgateError as error:
             self.heard.error = error
             return {"problem": error.message}
+        self.heard.cudnn = found.cudnn
         cudnn = str(found.cudnn_dir) if found.cudnn_dir else None
         return {"libraries": str(found.directory), "cudnn": cudnn}
 

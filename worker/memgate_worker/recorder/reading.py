@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from memgate.report import Reason
+from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
+from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.engine import to_traced
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
+    SeenTensor,
     interpret,
     read_recording,
 )
@@ -34,14 +38,15 @@ class CommandRun:
     """A command that was run: the job's timeline, and what it was doing when."""
 
     traced: TracedJob
-    #: each with the event that it begins at: loading, training, evaluation, saving
-    stages: tuple[tuple[int, str], ...]
+    #: phases of the job, and its steps
+    marks: tuple[JobMark, ...]
+    batches: tuple[BatchShape, ...]
+    #: the real cuDNN that was asked for plans
+    cudnn: str | None
     #: training steps that were seen
     num_steps: int
     #: why the run ended: ``end``, ``steps``, ``evaluation`` or ``time``
     why: str
-    #: of the process that decides
-    command: str
 
 
 def record_command(
@@ -69,18 +74,44 @@ def record_command(
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
-    traced = to_traced(run, question.runtime, time.perf_counter() - start)
+    cudnn = recorded.heard.cudnn
+    runtime = question.runtime or name_libraries(run.versions, cudnn)
+    traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
         *_doubt_processes([one for one, _ in found.values()]),
     )
     return CommandRun(
         traced=replace(traced, doubts=doubts),
-        stages=run.stages,
+        marks=tuple(_mark(run)),
+        batches=tuple(_batches(described)),
+        cudnn=cudnn,
         num_steps=described.num_steps,
         why=described.why,
-        command=described.command,
     )
+
+
+def _mark(run: RecordedRun) -> Iterator[JobMark]:
+    """Yield where stages and steps begin, in the order of events."""
+    ends = [(index, None) for index in run.steps]
+    step, stage = 0, JobPhase.LOAD
+    for index, name in sorted([*run.stages, *ends], key=lambda one: one[0]):
+        if name is None:
+            step += 1
+        else:
+            stage = JobPhase(name)
+        if name is not None or stage is JobPhase.TRAIN:
+            yield JobMark(index, stage, step if stage is JobPhase.TRAIN else None)
+
+
+def _batches(described: Description) -> Iterator[BatchShape]:
+    """Yield the tensors that modules were called with in training, those of one shape once."""
+    counts: Counter[SeenTensor] = Counter()
+    for calls, count in described.shapes:
+        for tensor in (tensor for call in calls for tensor in call):
+            counts[tensor] += count
+    for tensor, count in counts.items():
+        yield BatchShape(tensor.name, tensor.shape, tensor.dtype, count)
 
 
 def _what_it_took(described: Description) -> tuple[bool, int]:

@@ -22,12 +22,21 @@ from typing import BinaryIO
 import msgspec
 
 from memgate.errors import MemgateError, ProcessLostError, UploadLimitError
-from memgate.report import Estimate
+from memgate.report import Estimate, Fit
 from memgate.views import TimelineView
 from memgate_worker.engines.messages import Failed
 from memgate_worker.timelines import decode_run
 from memgate_worker.uploads.process import OUT_OF_MEMORY
-from memgate_worker.uploads.question import Judged, JudgedUpload, UploadQuestion
+from memgate_worker.uploads.question import (
+    Judged,
+    JudgedFit,
+    JudgedUpload,
+    UploadFitQuestion,
+    UploadQuestion,
+)
+
+#: what a process can be asked
+_Question = UploadQuestion | UploadFitQuestion
 
 _COMMAND = (sys.executable, "-P", "-m", "memgate_worker.uploads.process")
 
@@ -49,6 +58,22 @@ def judge_upload(upload: BinaryIO, question: UploadQuestion) -> JudgedUpload:
         ProcessLostError: if the process was ended from outside.
     """
     start = time.perf_counter()
+    answer = _ask(upload, question)
+    assert isinstance(answer, Judged)
+    return _restore(answer, time.perf_counter() - start)
+
+
+def fit_upload(upload: BinaryIO, question: UploadFitQuestion) -> Fit:
+    """Read a timeline file and answer for every GPU, in such a process.
+
+    Raises what ``judge_upload`` raises.
+    """
+    answer = _ask(upload, question)
+    assert isinstance(answer, JudgedFit)
+    return Fit.model_validate_json(bytes(answer.fit))
+
+
+def _ask(upload: BinaryIO, question: _Question) -> Judged | JudgedFit:
     with _as_file(upload) as file, _start(question, file) as process:
         try:
             said, complaints = process.communicate(timeout=_PATIENCE * question.max_seconds)
@@ -58,10 +83,10 @@ def judge_upload(upload: BinaryIO, question: UploadQuestion) -> JudgedUpload:
             process.kill()  # on the way out, whatever the reason: nobody waits for its answer
     if process.returncode != 0:
         raise _why_it_died(process.returncode, question, complaints.decode(errors="replace"))
-    answer = msgspec.json.decode(said, type=Judged | Failed)
+    answer = msgspec.json.decode(said, type=Judged | JudgedFit | Failed)
     if isinstance(answer, Failed):
         raise answer.error()
-    return _restore(answer, time.perf_counter() - start)
+    return answer
 
 
 @contextmanager
@@ -80,7 +105,7 @@ def _as_file(upload: BinaryIO) -> Iterator[BinaryIO]:
     yield upload
 
 
-def _start(question: UploadQuestion, file: BinaryIO) -> subprocess.Popen[bytes]:
+def _start(question: _Question, file: BinaryIO) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [*_COMMAND, msgspec.json.encode(question).decode()],
         stdin=file,
@@ -103,11 +128,12 @@ def _restore(answer: Judged, seconds: float) -> JudgedUpload:
     )
 
 
-def _why_it_died(status: int, question: UploadQuestion, complaints: str) -> Exception:
+def _why_it_died(status: int, question: _Question, complaints: str) -> Exception:
     if status == OUT_OF_MEMORY:
         return UploadLimitError(
             "reading it takes more memory than a file of its size may: 150 MB, and three times the"
-            f" unpacked size of a trace or twelve times that of a snapshot; {_FEWER}"
+            " unpacked size of a trace, twelve times that of a snapshot, thirty times that of a"
+            f" timeline file; {_FEWER}"
         )
     if status == -signal.SIGXCPU:
         return _too_slow(question)
@@ -119,7 +145,7 @@ def _why_it_died(status: int, question: UploadQuestion, complaints: str) -> Exce
     return RuntimeError(f"reading an upload failed in its process: {complaints.strip()}")
 
 
-def _too_slow(question: UploadQuestion) -> MemgateError:
+def _too_slow(question: _Question) -> MemgateError:
     return UploadLimitError(
         f"reading it takes longer than {question.max_seconds:g} s of processor time; {_FEWER} (of"
         " workers, the limit is MEMGATE_UPLOAD_TIMEOUT_SECONDS)"

@@ -25,8 +25,13 @@ from memgate.errors import MemgateError
 from memgate_worker.engines.messages import Failed
 from memgate_worker.lifeline import die_with_parent
 from memgate_worker.timelines import encode_run
-from memgate_worker.uploads.judging import judge
-from memgate_worker.uploads.question import Judged, UploadQuestion
+from memgate_worker.uploads.judging import judge, judge_fit
+from memgate_worker.uploads.question import (
+    Judged,
+    JudgedFit,
+    UploadFitQuestion,
+    UploadQuestion,
+)
 
 #: how the process ends that reaches its memory limit
 OUT_OF_MEMORY = 75
@@ -54,12 +59,15 @@ class Limits:
         self._resource.setrlimit(self._resource.RLIMIT_AS, (limit, limit))
 
 
-def answer(question: UploadQuestion) -> Judged | Failed:
+def answer(question: UploadQuestion | UploadFitQuestion) -> Judged | JudgedFit | Failed:
     """Judge what is on standard input, within limits."""
     allow = Limits(question.max_seconds).allow_memory if sys.platform == "linux" else _allow_all
     stream = sys.stdin.buffer
     assert isinstance(stream, BufferedReader)
     try:
+        if isinstance(question, UploadFitQuestion):
+            fit = judge_fit(stream, question, allow)
+            return JudgedFit(fit=msgspec.Raw(fit.model_dump_json().encode()))
         said = judge(stream, question, allow)
     except MemgateError as error:
         return Failed.of(error)
@@ -80,7 +88,7 @@ def main() -> None:
         die_with_parent()
     gc.disable()  # it would walk over millions of events again and again; nothing here is a cycle
     try:
-        said = answer(msgspec.json.decode(sys.argv[1], type=UploadQuestion))
+        said = answer(msgspec.json.decode(sys.argv[1], type=UploadQuestion | UploadFitQuestion))
         sys.stdout.buffer.write(msgspec.json.encode(said))
         sys.stdout.flush()
     except MemoryError:

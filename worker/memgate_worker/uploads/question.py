@@ -16,7 +16,7 @@ from memgate_worker.engines.traced import TracedJob
 DEFAULT_SECONDS = 120.0
 
 
-class UploadQuestion(msgspec.Struct, frozen=True, kw_only=True):
+class UploadQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="estimate"):
     """Will the job of an upload fit on that GPU?"""
 
     target: GpuTarget
@@ -33,6 +33,14 @@ class UploadQuestion(msgspec.Struct, frozen=True, kw_only=True):
     #: of the upload, unpacked
     max_bytes: int = MAX_TRACE_BYTES
     #: of processor time
+    max_seconds: float = DEFAULT_SECONDS
+
+
+class UploadFitQuestion(msgspec.Struct, frozen=True, kw_only=True, tag="fit"):
+    """On which GPUs of the catalogue does the job of a timeline file fit?"""
+
+    alloc_conf: str = ""
+    max_bytes: int = MAX_TRACE_BYTES
     max_seconds: float = DEFAULT_SECONDS
 
 
@@ -53,3 +61,9 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="judged"):
     estimate: msgspec.Raw
     view: msgspec.Raw = msgspec.Raw(b"null")
     run: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class JudgedFit(msgspec.Struct, frozen=True, kw_only=True, tag="fit"):
+    """The answer about every GPU, on its way."""
+
+    fit: msgspec.Raw

@@ -1,4 +1,4 @@
-"""``memgate analyze``: a profiler trace or a memory snapshot, on a GPU it has never seen."""
+"""``memgate analyze``: a trace, a memory snapshot or a timeline, on a GPU it has never seen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import print_estimate, show_estimate
-from memgate_service.cli.reading import open_trace, read_gpu
+from memgate_service.cli.reading import open_upload, read_gpu
 from memgate_service.cli.remote import connect, refuse
 from memgate_worker.local import LocalAnswer, estimate_upload
 
@@ -40,7 +40,7 @@ def analyze_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Trace of torch.profiler, or memory snapshot of PyTorch; plain or gzip.",
+            help="Trace of torch.profiler, memory snapshot of PyTorch, or timeline file.",
         ),
     ],
     gpu: Gpu,
@@ -65,14 +65,15 @@ def analyze_command(
 
     No code is run. A trace is what torch.profiler saw of a training job, on a CPU or on a GPU, with
     profile_memory=True. A snapshot is what torch.cuda.memory._dump_snapshot wrote on a GPU; it is
-    read with the allocator's settings in it unless --allocator gives others. A trace of a forward
-    pass alone is admitted only with --inference. A server (--server) is sent the file.
+    read with the allocator's settings in it unless --allocator gives others, and so is a timeline
+    file. A trace of a forward pass alone is admitted only with --inference. A server (--server) is
+    sent the file.
 
     Example: memgate analyze trace.json.gz --gpu rtx-3060
     """
     if server:
         refuse(server, without=bool(without), plot=plot is not None, curve=curve is not None)
-        with open_trace(path) as stream, connect(server, api_key, silent=as_json) as client:
+        with open_upload(path) as stream, connect(server, api_key, silent=as_json) as client:
             trace = stream.read()
             answer: Estimate = client.estimate(
                 trace, read_gpu(gpu), allocator=allocator, device=device, inference=inference
@@ -83,7 +84,7 @@ def analyze_command(
         picture = prepare_picture(plot) if plot is not None else None
         data = prepare_curve(curve) if curve is not None else None
         target = parse_gpu(read_gpu(gpu))
-        with open_trace(path) as stream:
+        with open_upload(path) as stream:
             found = estimate_upload(
                 stream,
                 target,

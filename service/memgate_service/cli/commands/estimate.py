@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,9 +12,11 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName
 from memgate.errors import InputError, NotModelledError
 from memgate.gpus import GpuTarget, parse_gpu
+from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 from memgate.units import GIB
 from memgate_service.cli.commands.options import (
+    AllocatorSettings,
     ApiKey,
     Arguments,
     AsJson,
@@ -31,8 +34,9 @@ from memgate_service.cli.exit_status import EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import show_estimate
 from memgate_service.cli.progress import show_stages
-from memgate_service.cli.reading import read_gpu, read_spec
+from memgate_service.cli.reading import is_timeline, open_upload, read_gpu, read_spec
 from memgate_service.cli.remote import connect, engine_name, refuse, with_runtime
+from memgate_service.cli.timelines import prepare_timeline, save_timeline
 from memgate_worker.local import (
     DEFAULT_LIMITS,
     LocalAnswer,
@@ -40,7 +44,11 @@ from memgate_worker.local import (
     Script,
     estimate_script,
     estimate_spec,
+    estimate_upload,
 )
+
+if TYPE_CHECKING:
+    from memgate import Client
 
 
 def estimate_command(
@@ -48,11 +56,13 @@ def estimate_command(
         Path,
         typer.Argument(
             metavar="JOB",
-            help="Job spec, JSON or YAML ('-': from stdin), or a training script (.py).",
+            help="Job spec, JSON or YAML, or timeline file ('-': either from stdin), or a training"
+            " script (.py).",
         ),
     ],
     arguments: Arguments = None,
     gpu: Gpu = ...,  # type: ignore[assignment]  # typer's word for "must be given"
+    allocator: AllocatorSettings = "",
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     steps: Annotated[
@@ -63,6 +73,10 @@ def estimate_command(
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
     curve: CurveFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Keep the run as a timeline file."),
+    ] = None,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -72,30 +86,41 @@ def estimate_command(
     The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights. A
     script of yours runs as it is, with the libraries of a runtime, until it has trained and
     evaluated; for its own libraries, see: memgate run.
+    A timeline file (-o) has such a run in it: it is replayed, for any GPU, and nothing is run.
 
     Example: memgate estimate job.json --gpu rtx-3060
+
+    Example: memgate estimate job.memgate --gpu rtx-3060 --allocator expandable_segments:True
 
     Example: memgate estimate train.py --gpu a100-80 -- --batch-size 64
     """
     named = engine_name(engine)
     if server:
-        given = {"plot": plot is not None, "curve": curve is not None}
+        given = {"plot": plot is not None, "curve": curve is not None, "output": output is not None}
         refuse(server, **{"a script": _is_script(job)}, **given)
-        spec = with_runtime(read_spec(job), runtime)
+    asked = _Asked(
+        job=job,
+        allocator=allocator,
+        engine=named,
+        runtime=runtime,
+        script=Script(path=job, arguments=arguments or [], num_steps=steps)
+        if _is_script(job)
+        else None,
+        is_recorded=not _is_script(job) and is_timeline(job),
+    )
+    asked.check(arguments or [], output)
+    if server:
         with connect(server, api_key, silent=as_json) as client:
-            answer: Estimate = client.estimate(spec, read_gpu(gpu), engine=named, wait=timeout)
+            answer = _ask_server(client, asked, read_gpu(gpu), timeout)
     else:
         target = parse_gpu(read_gpu(gpu))
         picture = prepare_picture(plot) if plot is not None else None
         data = prepare_curve(curve) if curve is not None else None
+        file = prepare_timeline(output) if output is not None else None
         limits = RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB))
-        if _is_script(job):
-            script = Script(path=job, arguments=arguments or [], num_steps=steps)
-            found = _run_script(script, target, named, runtime, limits, silent=as_json)
-        else:
-            _refuse_arguments(job, arguments or [])
-            spec = read_spec(job)
-            found = estimate_spec(spec, target, engine=named, runtime=runtime, limits=limits)
+        found = _ask_here(asked, target, limits, silent=as_json)
+        if file is not None:
+            save_timeline(found.record(target.gpu, asked.command), file)
         config = parse_alloc_conf(found.alloc_conf)
         if picture is not None:
             plot_timeline(found.timeline, config, target, title=job.name, path=picture)
@@ -106,13 +131,75 @@ def estimate_command(
     raise typer.Exit(EXIT_STATUS[answer.decision])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is asked about, apart from the GPU."""
+
+    job: Path
+    allocator: str
+    engine: EngineName
+    runtime: str | None
+    #: None if it is not one
+    script: Script | None
+    #: a timeline file
+    is_recorded: bool
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How the job is started without memgate; empty for a job spec."""
+        script = self.script
+        return () if script is None else ("python", str(script.path), *script.arguments)
+
+    def check(self, arguments: list[str], output: Path | None) -> None:
+        """Refuse what does not go with what is asked about."""
+        if self.script is None and arguments:
+            raise InputError(
+                f"{arguments[0]!r}: only a script takes arguments, and {self.job} is not one"
+            )
+        if self.script is not None and self.allocator:
+            raise InputError(
+                "--allocator is for job specs and timeline files; a script is asked itself: set"
+                " PYTORCH_ALLOC_CONF for it"
+            )
+        if not self.is_recorded:
+            return
+        given = {"--runtime": self.runtime, "-o": output, "--engine": self.engine != "auto"}
+        for option, is_given in given.items():
+            if is_given:
+                raise InputError(
+                    f"{option} is for a job that is run, and {self.job} is a timeline file: leave"
+                    " it out"
+                )
+
+    def read_spec(self) -> JobSpec:
+        """Read the job spec, with the allocator's settings that are asked about."""
+        spec = read_spec(self.job)
+        return spec.model_copy(update={"allocator": self.allocator}) if self.allocator else spec
+
+
+def _ask_server(client: Client, asked: _Asked, gpu: Any, timeout: float) -> Estimate:
+    if asked.is_recorded:
+        with open_upload(asked.job) as stream:
+            return client.estimate(stream.read(), gpu, allocator=asked.allocator, wait=timeout)
+    spec = with_runtime(asked.read_spec(), asked.runtime)
+    return client.estimate(spec, gpu, engine=asked.engine, wait=timeout)
+
+
+def _ask_here(asked: _Asked, target: GpuTarget, limits: RunLimits, *, silent: bool) -> LocalAnswer:
+    if asked.allocator:
+        parse_alloc_conf(asked.allocator)
+    if asked.script is not None:
+        return _run_script(asked.script, target, asked.engine, asked.runtime, limits, silent=silent)
+    if asked.is_recorded:
+        with open_upload(asked.job) as stream:
+            return estimate_upload(stream, target, alloc_conf=asked.allocator)
+    return estimate_spec(
+        asked.read_spec(), target, engine=asked.engine, runtime=asked.runtime, limits=limits
+    )
+
+
 def _is_script(job: Path) -> bool:
     return job.suffix == ".py"
-
-
-def _refuse_arguments(job: Path, arguments: list[str]) -> None:
-    if arguments:
-        raise InputError(f"{arguments[0]!r}: only a script takes arguments, and {job} is not one")
 
 
 def _run_script(

@@ -35,6 +35,9 @@ CurveFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write memory over time as data (csv or json); a new file."),
 ]
+AllocatorSettings = Annotated[
+    str, typer.Option(help="A PYTORCH_ALLOC_CONF string, instead of the file's own.")
+]
 EngineChoice = Annotated[str, typer.Option(help="auto, phantom or profile.")]
 Server = Annotated[
     str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +13,26 @@ import typer
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.gpus import GpuTarget, parse_gpu
+from memgate.timeline_file.recorded import RecordedTimeline
+from memgate.timeline_file.writing import write_timeline
 from memgate.units import GIB, format_size
-from memgate_service.cli.commands.options import AsJson, CurveFile, HostMemory, Picture, Timeout
+from memgate_service.cli.commands.options import (
+    ApiKey,
+    AsJson,
+    CurveFile,
+    HostMemory,
+    Picture,
+    Server,
+    Timeout,
+)
 from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import BAD_INPUT, EXIT_STATUS
 from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import show_estimate
 from memgate_service.cli.progress import show_stages
 from memgate_service.cli.reading import read_gpu
+from memgate_service.cli.remote import connect
+from memgate_service.cli.timelines import prepare_timeline, save_timeline
 from memgate_worker.local import (
     DEFAULT_LIMITS,
     CommandQuestion,
@@ -82,6 +95,12 @@ def run_command(
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
     curve: CurveFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Keep the run as a timeline file."),
+    ] = None,
+    server: Server = None,
+    api_key: ApiKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Will this command fit on that GPU? Exit status: 0 admit, 3 reject, 4 uncertain.
@@ -92,8 +111,7 @@ def run_command(
     Example: memgate run --gpu a100-80 -- python train.py --batch-size 64
     """
     target = parse_gpu(read_gpu(gpu or _DEFAULT_GPU))
-    picture = prepare_picture(plot) if plot is not None else None
-    data = prepare_curve(curve) if curve is not None else None
+    files = _Files.prepare(plot=plot, curve=curve, output=output)
     question = CommandQuestion(
         command=tuple(command),
         directory=Path.cwd(),
@@ -106,17 +124,46 @@ def run_command(
         has_no_evaluation=no_evaluation,
     )
     found = _run(question, target, silent=as_json, shows_output=show_output)
-    config = parse_alloc_conf(found.alloc_conf)
-    if picture is not None:
-        title = " ".join(command)
-        plot_timeline(found.timeline, config, target, title=title, path=picture)
-    if data is not None:
-        write_timeline_curve(found.timeline, config, target, path=data)
+    recorded = found.record(target.gpu, command)
+    files.write(found, recorded, target)
     if gpu is None:
         _show_the_need(found, target, as_json=as_json)
-        raise typer.Exit(BAD_INPUT)
-    show_estimate(found.estimate, as_json=as_json)
-    raise typer.Exit(EXIT_STATUS[found.estimate.decision])
+        raise typer.Exit(0 if output is not None else BAD_INPUT)
+    answer = found.estimate
+    if server:
+        with connect(server, api_key, silent=as_json) as client:
+            answer = client.estimate(write_timeline(recorded), read_gpu(gpu), wait=timeout)
+    show_estimate(answer, as_json=as_json, server=server or "")
+    raise typer.Exit(EXIT_STATUS[answer.decision])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """What is written beside the answer; each is a new file."""
+
+    picture: Path | None
+    curve: Path | None
+    timeline: Path | None
+
+    @classmethod
+    def prepare(cls, *, plot: Path | None, curve: Path | None, output: Path | None) -> _Files:
+        """Make sure that they can be written before the command is run."""
+        return cls(
+            picture=prepare_picture(plot) if plot is not None else None,
+            curve=prepare_curve(curve) if curve is not None else None,
+            timeline=prepare_timeline(output) if output is not None else None,
+        )
+
+    def write(self, found: LocalAnswer, recorded: RecordedTimeline, target: GpuTarget) -> None:
+        """Write those that are wanted."""
+        config = parse_alloc_conf(found.alloc_conf)
+        if self.picture is not None:
+            title = " ".join(recorded.command)
+            plot_timeline(found.timeline, config, target, title=title, path=self.picture)
+        if self.curve is not None:
+            write_timeline_curve(found.timeline, config, target, path=self.curve)
+        if self.timeline is not None:
+            save_timeline(recorded, self.timeline)
 
 
 def _run(

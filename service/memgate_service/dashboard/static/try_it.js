@@ -18,11 +18,11 @@ const MAX_SPEC_BYTES = 256 * 1024;
 /** @type {File | null} */
 let trace = null;
 
-/** @param {File} given @returns {Promise<boolean>} a trace, a memory snapshot, or compressed */
+/** @param {File} given @returns {Promise<boolean>} a trace, a memory snapshot, a timeline file, or compressed */
 async function isTrace(given) {
   if (given.size > MAX_SPEC_BYTES || /\.gz$/i.test(given.name)) return true;
   const [first] = new Uint8Array(await given.slice(0, 1).arrayBuffer());
-  return first === 0x80 || (await given.text()).includes('"traceEvents"');
+  return first === 0x80 || first === 0x89 || (await given.text()).includes('"traceEvents"');
 }
 
 /** @param {File} given */

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
@@ -9,15 +11,27 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from memgate.contract import WorkKind
+from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.gunzip import peek_unpacked
 from memgate.jobspec import check_supported
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
-from memgate.schemas import EstimateCreate, FitCreate, TraceEstimateCreate
+from memgate.schemas import EstimateCreate, FitCreate, TimelineFitCreate, TraceEstimateCreate
+from memgate.timeline_file.document import HEADER_BYTES
+from memgate.timeline_file.reading import read_version
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import MULTIPART, content_type, json_body, read_json
 from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
-from memgate_service.http.openapi import ACCEPTED, CANCELED, PROBLEMS, WRONG_TYPE, body_of
+from memgate_service.http.openapi import (
+    ACCEPTED,
+    CANCELED,
+    PROBLEMS,
+    TIMELINE_PARTS,
+    UPLOAD_PARTS,
+    WRONG_TYPE,
+    body_of,
+)
 from memgate_service.http.questions import Prefer, ask
 from memgate_service.http.response_cache import cache_key
 from memgate_worker.queue.keys import Role
@@ -35,12 +49,12 @@ estimates = APIRouter(
 @estimates.post(
     "/estimate",
     response_model=Estimate,
-    openapi_extra=body_of(EstimateCreate, upload=TraceEstimateCreate),
+    openapi_extra=body_of(EstimateCreate, upload=TraceEstimateCreate, parts=UPLOAD_PARTS),
 )
 async def create_estimate(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
-    """Will this job, or the job of this trace or memory snapshot, fit on that GPU?"""
+    """Will this job, or the job of this trace, snapshot or timeline file, fit on that GPU?"""
     if content_type(request) == MULTIPART:
-        return await _from_trace(request, deps, prefer)
+        return await _from_upload(request, deps, prefer, TraceEstimateCreate, UPLOAD_PARTS)
     return await _from_json(request, deps, prefer, EstimateCreate, WorkKind.ESTIMATE)
 
 
@@ -50,9 +64,15 @@ async def create_max_batch(request: Request, deps: Deps, prefer: Prefer = None) 
     return await _from_json(request, deps, prefer, EstimateCreate, WorkKind.MAX_BATCH)
 
 
-@estimates.post("/fit", response_model=Fit, openapi_extra=body_of(FitCreate))
+@estimates.post(
+    "/fit",
+    response_model=Fit,
+    openapi_extra=body_of(FitCreate, upload=TimelineFitCreate, parts=TIMELINE_PARTS),
+)
 async def create_fit(request: Request, deps: Deps, prefer: Prefer = None) -> Response:
-    """On which GPUs of the catalogue does this job fit?"""
+    """On which GPUs of the catalogue does this job, or the job of this timeline file, fit?"""
+    if content_type(request) == MULTIPART:
+        return await _from_upload(request, deps, prefer, TimelineFitCreate, TIMELINE_PARTS)
     return await _from_json(request, deps, prefer, FitCreate, WorkKind.FIT)
 
 
@@ -72,25 +92,49 @@ async def _from_json(
     return await ask(request, deps, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
 
 
-async def _from_trace(request: Request, deps: Dependencies, prefer: str | None) -> Response:
+_Upload = TypeVar("_Upload", TraceEstimateCreate, TimelineFitCreate)
+
+
+async def _from_upload(
+    request: Request,
+    deps: Dependencies,
+    prefer: str | None,
+    model: type[_Upload],
+    parts: tuple[str, ...],
+) -> Response:
     form = await _form(request)
     try:
-        # which of the two it is, its content says
-        asked, upload = form.get("request"), form.get("trace") or form.get("snapshot")
+        asked = form.get("request")
+        sent = [part for part in parts if isinstance(form.get(part), UploadFile)]
         if isinstance(asked, UploadFile):  # with a file name, as some clients send it
             asked = (await asked.read(deps.settings.max_body_bytes)).decode(errors="replace")
-        if not isinstance(asked, str) or not isinstance(upload, UploadFile):
-            raise ProblemError(
-                422, "send the field 'request' (JSON) and the file 'trace' or 'snapshot'"
-            )
-        create = read_json(TraceEstimateCreate, asked)
-        create.gpu.target()  # refuses a name that the catalogue does not have
+        if not isinstance(asked, str) or len(sent) != 1:
+            names = " or ".join(repr(part) for part in parts)
+            raise ProblemError(422, f"send the field 'request' (JSON) and one file, {names}")
+        create = read_json(model, asked)
+        if isinstance(create, TraceEstimateCreate):
+            create.gpu.target()  # refuses a name that the catalogue does not have
+        upload = form[sent[0]]
+        assert isinstance(upload, UploadFile)
         async with _uploads:
             data = await upload.read()
+            _check_timeline(data, is_meant=sent[0] == "timeline")
             name = await anyio.to_thread.run_sync(deps.queue.save_trace, data)
     finally:
         await form.close()
     return await ask(request, deps, create.work(name), create.priority, prefer=prefer)
+
+
+def _check_timeline(data: bytes, *, is_meant: bool) -> None:
+    """Refuse a timeline file by its first bytes if that is enough; the worker checks the rest.
+
+    What an upload is, its content says; but what is sent as a timeline must be one.
+
+    Raises:
+        TimelineFileError: if it is not one, or of a format that is not known.
+    """
+    if is_meant or find_file_kind(data[:HEAD_BYTES]) is FileKind.TIMELINE:
+        read_version(peek_unpacked(data, HEADER_BYTES))
 
 
 async def _form(request: Request) -> FormData:

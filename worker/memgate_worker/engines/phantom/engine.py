@@ -119,6 +119,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         num_parameters=run.num_parameters,
         notes=(SIZES_DEPEND_ON_DATA,) if run.num_data_sized_results else (),
         architectures=run.architectures,
+        cudnn_benchmark=run.cudnn_benchmark,
         seconds=seconds,
     )
 

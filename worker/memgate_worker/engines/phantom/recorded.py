@@ -7,7 +7,7 @@ plain values, and they are read here as strictly as anything else that comes fro
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -38,8 +38,16 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     frames: list[tuple[str, int | None, str, str | None]] = []
 
 
-#: the shapes of the tensors of each call in a step, and how often they were seen
-SeenShapes = tuple[list[list[tuple[int, ...]]], int]
+class SeenTensor(NamedTuple):
+    """A tensor that a module was called with."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+#: the tensors of each call in a step, and how often steps had them
+SeenShapes = tuple[list[list[SeenTensor]], int]
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +67,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     alloc_conf: str
     num_parameters: int
     num_data_sized_results: int
+    cudnn_benchmark: bool
     unmodelled: list[str]
     versions: dict[str, str]
     architectures: list[str]
@@ -119,6 +128,8 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         num_data_sized_results=described.num_data_sized_results,
         versions=described.versions,
         architectures=tuple(described.architectures),
+        cudnn_benchmark=described.cudnn_benchmark,
         stages=tuple((num_before[mark.position], mark.stage) for mark in described.stages),
+        steps=tuple(num_before[mark.position] for mark in described.steps),
         seconds=described.seconds,
     )

@@ -74,6 +74,7 @@ class Recording:
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,
             "num_data_sized_results": counters.num_data_sized_results,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "unmodelled": counters.unmodelled,
             "versions": _versions(),
             "architectures": torch.cuda.get_arch_list(),

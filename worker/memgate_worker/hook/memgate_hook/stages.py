@@ -7,7 +7,8 @@ they are made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Callable
 
 import torch
@@ -16,7 +17,8 @@ from torch import nn
 from .marks import StageMark, StepMark
 from .observer import TrainingListener
 
-LOADING, TRAINING, EVALUATION, SAVING = "loading", "training", "evaluation", "saving"
+#: as ``memgate.timeline_file.JobPhase`` names them
+LOADING, TRAINING, EVALUATION, SAVING = "load", "train", "evaluate", "save"
 
 #: so many calls without a backward pass are no longer one step (a GAN, a siamese network)
 _CALLS_OF_A_STEP = 16
@@ -27,11 +29,17 @@ _CALLS_OF_AN_EVALUATION = 32
 #: of each call, the shapes of so many tensors are noted
 _MAX_TENSORS = 16
 
+#: in arguments that are nested this deep
+_MAX_DEPTH = 4
+
 #: so many different steps are told apart
 _MAX_SHAPES = 1000
 
-#: the shapes of the tensors of each call in a step
-StepShapes = tuple[tuple[tuple[int, ...], ...], ...]
+#: name, type and shape of a tensor that a module was called with
+SeenTensor = tuple[str, str, tuple[int, ...]]
+
+#: those of each call in a step
+StepShapes = tuple[tuple[SeenTensor, ...], ...]
 
 
 class Stages(TrainingListener):
@@ -56,7 +64,7 @@ class Stages(TrainingListener):
         self.num_backward_passes = 0
         #: an evaluation after training began has ended, or goes on without taking more
         self.has_evaluated = False
-        self._shapes_of_step: list[tuple[tuple[int, ...], ...]] = []
+        self._shapes_of_step: list[tuple[SeenTensor, ...]] = []
         self._num_calls = 0
         self._num_steady_calls = 0
         self._peak_of_evaluation = 0
@@ -81,7 +89,7 @@ class Stages(TrainingListener):
         elif torch.is_grad_enabled():
             if self.stage != EVALUATION:  # that it trains again is known at the backward pass
                 self._begin(TRAINING)
-            self._shapes_of_step.append(tuple(_shapes((args, kwargs))))
+            self._shapes_of_step.append(_tensors_of(args, kwargs))
 
     def backward_begins(self) -> None:
         """It trains."""
@@ -139,21 +147,23 @@ class Stages(TrainingListener):
         self._on_progress()
 
 
-def _shapes(given: Any) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
-    for tensor in _tensors(given, depth=0):
-        found.append(tuple(tensor.shape))
-        if len(found) == _MAX_TENSORS:
-            break
-    return found
+def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
+    """Return the tensors among arguments, however deep they are."""
+    named = ((name, value) for name, value in (*enumerate(args), *kwargs.items()))
+    found = (
+        (path, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape))
+        for name, value in named
+        for path, tensor in _find_tensors(str(name), value, depth=0)
+    )
+    return tuple(islice(found, _MAX_TENSORS))
 
 
-def _tensors(given: Any, depth: int) -> Iterator[torch.Tensor]:
+def _find_tensors(path: str, given: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(given, torch.Tensor):
-        yield given
-    elif depth < 4 and isinstance(given, (list, tuple)):
-        for value in given:
-            yield from _tensors(value, depth + 1)
-    elif depth < 4 and hasattr(given, "items") and callable(given.items):
-        for value in given.values():
-            yield from _tensors(value, depth + 1)
+        yield path, given
+    elif depth < _MAX_DEPTH and isinstance(given, (list, tuple)):
+        for position, value in enumerate(given):
+            yield from _find_tensors(f"{path}.{position}", value, depth + 1)
+    elif depth < _MAX_DEPTH and isinstance(given, Mapping):
+        for name, value in given.items():
+            yield from _find_tensors(f"{path}.{name}", value, depth + 1)
