@@ -167,14 +167,26 @@ static char *add_option(char *out, const char *name, const char *path) {
     return out;
 }
 
-static int mount_overlay(const char *lower, const char *layers, const char *destination) {
-    char upper[PATH_MAX], work[PATH_MAX], options[3 * PATH_MAX];
-    if (strlen(lower) + 2 * strlen(layers) > PATH_MAX / 2) return -ENAMETOOLONG;
-    make_directory(layers);
-    k_join(upper, layers, "files");
-    k_join(work, layers, "work");
-    make_directory(upper);
-    make_directory(work);
+/* Makes the directories that lead to a path beneath `base`, and the last one. */
+static void make_directories(const char *base, const char *path, char *out) {
+    if (k_join(out, base, path + (path[0] == '/')) < 0) stop("too long:", path, 0);
+    for (char *slash = out + strlen(base) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = 0;
+        k_mkdir(out, 0755);
+        *slash = '/';
+    }
+    k_mkdir(out, 0755);
+}
+
+/* BASE/files/PATH is the upper layer: the changes of a job are found under the paths it knows. */
+static int mount_overlay(const char *lower, const char *base, const char *destination) {
+    char upper[PATH_MAX], work[PATH_MAX], files[PATH_MAX], options[3 * PATH_MAX], name[32];
+    if (strlen(lower) + strlen(base) > PATH_MAX / 4) return -ENAMETOOLONG;
+    k_join(files, base, "files");
+    make_directory(files);
+    make_directories(files, lower, upper);
+    snprintf(name, sizeof name, "work/%d", num_overlays++);
+    make_directories(base, name, work);
     struct stat info;
     if (k_stat(lower, &info) == 0) {
         CALL3(SYS_chown, upper, info.st_uid, info.st_gid); /* allowed to root only */
@@ -185,7 +197,12 @@ static int mount_overlay(const char *lower, const char *layers, const char *dest
     char *end = add_option(options, "lowerdir=", lower);
     end = add_option(end, ",upperdir=", upper);
     end = add_option(end, ",workdir=", work);
-    strcpy(end, is_privileged ? ",redirect_dir=on" : ",userxattr");
+    end = stpcpy(end, is_privileged ? ",redirect_dir=on" : ",userxattr");
+    /* nothing of it need survive a crash: without this the disk is synchronised at the end */
+    strcpy(end, ",volatile");
+    int result = mount_at("overlay", destination, "overlay", 0, options);
+    if (result != -EINVAL) return result;
+    *end = 0; /* before Linux 5.10 */
     return mount_at("overlay", destination, "overlay", 0, options);
 }
 
@@ -196,11 +213,8 @@ static int is_needed(const char *path) {
 }
 
 static void make_overlay(const char *path, const char *destination) {
-    char layers[PATH_MAX], name[32];
-    snprintf(name, sizeof name, "layer-%d", num_overlays++);
-    k_join(layers, asked->scratch, name);
     make_directory(destination);
-    int result = mount_overlay(path, layers, destination);
+    int result = mount_overlay(path, asked->scratch, destination);
     if (result == 0) return;
     if (is_needed(path)) stop("the kernel makes no overlay of", path, result);
     bind(path, destination, 1);
@@ -243,13 +257,12 @@ static int make_device(const char *name, unsigned char type, void *context) {
     k_join(destination, new_root, "dev");
     k_join(destination, destination, name);
     if (strcmp(name, "shm") == 0) {
-        char layers[PATH_MAX];
-        k_join(layers, asked->scratch, "shm");
-        make_directory(layers);
+        char memory[PATH_MAX];
+        k_join(memory, asked->scratch, "shm");
+        make_directory(memory);
         make_directory(destination);
-        mount_at("tmpfs", layers, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
-        k_join(layers, layers, "layers");
-        if (mount_overlay(path, layers, destination) < 0)
+        mount_at("tmpfs", memory, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
+        if (mount_overlay(path, memory, destination) < 0)
             mount_at("tmpfs", destination, "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777");
     } else if (type == 10 /* DT_LNK */) {
         long size = k_readlink(path, target, sizeof target - 1);
@@ -307,13 +320,7 @@ static void make(const char *path, const char *destination, unsigned char type) 
 
 static void open_writable(const char *path) {
     char destination[PATH_MAX];
-    if (k_join(destination, new_root, path + 1) < 0) stop("too long:", path, 0);
-    for (char *slash = destination + strlen(new_root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = 0;
-        k_mkdir(destination, 0755);
-        *slash = '/';
-    }
-    k_mkdir(destination, 0755);
+    make_directories(new_root, path, destination);
     bind(path, destination, 0);
 }
 
