@@ -72,6 +72,8 @@ class Guard:
     """The only place from which libcuda is loaded."""
     preload: tuple[Path, ...] = ()
     """Further libraries to be loaded into each process, after the guard's own."""
+    use_landlock: bool = True
+    """False: as on a kernel that has none."""
 
     def environment(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment with ours added; a user's own lists stay, behind ours."""
@@ -104,7 +106,8 @@ class Guard:
         writable = [word for path in self._writable() for word in ("--writable", str(path))]
         scratch = ["--scratch", str(self.scratch.resolve())]
         launcher = [str(self.files.launcher), f"--{self.protection.value}"]
-        return [*launcher, *scratch, *writable, "--", *command]
+        landlock = [] if self.use_landlock else ["--without-landlock"]
+        return [*launcher, *scratch, *writable, *landlock, "--", *command]
 
     def _writable(self) -> list[Path]:
         paths = [*self.writable, *([self.run_dir] if self.run_dir else [])]

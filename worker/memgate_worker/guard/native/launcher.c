@@ -1,4 +1,5 @@
-/* memgate-guard --overlay|--preload|--none --scratch DIR [--writable DIR]... -- COMMAND...
+/* memgate-guard --overlay|--preload|--none --scratch DIR [--writable DIR]...
+ *               [--without-landlock] -- COMMAND...
  *
  * Turns itself into COMMAND, in a place where files that exist cannot be changed: `overlay.c` or
  * `confine.c`. The environment is the caller's work. Has no libc start-up code of its own, whose
@@ -63,12 +64,32 @@ static char **read_arguments(char **argument, struct request *request, const cha
         } else if (strcmp(*argument, "--writable") == 0 && argument[1]) {
             if (request->num_writable == MAX_WRITABLE) stop("too many", *argument, 0);
             request->writable[request->num_writable++] = *++argument;
+        } else if (strcmp(*argument, "--without-landlock") == 0) {
+            request->without_landlock = 1;
         } else {
             *way = *argument;
         }
     }
     if (!*argument || !argument[1]) stop("no command:", "give it after --", 0);
     return argument + 1;
+}
+
+static void add_hint(struct request *request, const char *path) {
+    if (path && path[0] == '/' && request->num_hints < MAX_HINTS)
+        request->hints[request->num_hints++] = path;
+}
+
+/* The working directory, the home and temporary directories, and paths on the command line. */
+static void add_hints(struct request *request, char **command, char **environment) {
+    add_hint(request, request->cwd);
+    for (char **entry = environment; *entry; entry++) {
+        if (strncmp(*entry, "HOME=", 5) == 0) add_hint(request, *entry + 5);
+        if (strncmp(*entry, "TMPDIR=", 7) == 0) add_hint(request, *entry + 7);
+    }
+    for (char **argument = command; *argument; argument++) {
+        const char *value = strstr(*argument, "=/");
+        add_hint(request, value ? value + 1 : *argument);
+    }
 }
 
 __attribute__((used, noreturn)) static void run(long *stack) {
@@ -81,6 +102,7 @@ __attribute__((used, noreturn)) static void run(long *stack) {
     if (CALL2(SYS_getcwd, request.cwd, sizeof request.cwd) < 0) strcpy(request.cwd, "/");
     if (strcmp(way, "--none") != 0 && (!request.scratch || request.scratch[0] != '/'))
         stop("an absolute path is needed:", "--scratch", 0);
+    add_hints(&request, command, environment);
     if (strcmp(way, "--overlay") == 0) {
         enter_overlay(&request);
     } else if (strcmp(way, "--preload") == 0) {

@@ -3,11 +3,15 @@
 #define MEMGATE_LAUNCHER_H
 
 #define MAX_WRITABLE 16
+#define MAX_HINTS 64
 
 struct request {
     const char *scratch;                /* absolute, free of symbolic links */
     const char *writable[MAX_WRITABLE]; /* directories that stay as they are */
     int num_writable;
+    int without_landlock; /* as on a kernel that has none */
+    const char *hints[MAX_HINTS]; /* where the job is likely to write */
+    int num_hints;
     char cwd[4096];
 };
 

@@ -21,6 +21,7 @@
 #define MAX_MOUNTS 2048
 #define MAX_FRAME_ENTRIES 5000
 #define MAX_COPY_BYTES (64L << 20)
+#define OTHER_SCRATCH "memgate-scratch-" /* of other jobs, next to ours */
 
 static const char *const PSEUDO[] = {
     "proc",   "sysfs",     "devpts",   "cgroup",     "cgroup2", "mqueue",     "securityfs",
@@ -178,6 +179,25 @@ static void make_directories(const char *base, const char *path, char *out) {
     k_mkdir(out, 0755);
 }
 
+/* A user namespace knows one user, and the kernel cannot copy a directory of another into the upper
+ * layer. The directories on the way to where the job is likely to write are put there beforehand. */
+static void lead_to(const char *hint, const char *lower, const char *upper) {
+    char from[PATH_MAX], to[PATH_MAX];
+    struct stat info;
+    if (is_privileged || strcmp(hint, lower) == 0 || !k_is_beneath(hint, lower)) return;
+    if (strlen(hint) >= PATH_MAX / 2) return;
+    for (size_t at = strlen(lower) + 1; at <= strlen(hint); at++) {
+        if (hint[at] != '/' && hint[at] != 0) continue;
+        memcpy(from, hint, at);
+        from[at] = 0;
+        if (strstr(from, "/.") || k_lstat(from, &info) < 0 || !S_ISDIR(info.st_mode)) return;
+        if (k_join(to, upper, from + strlen(lower) + 1) < 0 || k_mkdir(to, 0700) < 0) continue;
+        struct timespec times[2] = {info.st_atim, info.st_mtim};
+        k_chmod(to, info.st_mode & 07777);
+        k_utimes(to, times, 0);
+    }
+}
+
 /* BASE/files/PATH is the upper layer: the changes of a job are found under the paths it knows. */
 static int mount_overlay(const char *lower, const char *base, const char *destination) {
     char upper[PATH_MAX], work[PATH_MAX], files[PATH_MAX], options[3 * PATH_MAX], name[32];
@@ -185,7 +205,7 @@ static int mount_overlay(const char *lower, const char *base, const char *destin
     k_join(files, base, "files");
     make_directory(files);
     make_directories(files, lower, upper);
-    snprintf(name, sizeof name, "work/%d", num_overlays++);
+    snprintf(name, sizeof name, "work/%ld-%d", CALL0(SYS_getpid), num_overlays++);
     make_directories(base, name, work);
     struct stat info;
     if (k_stat(lower, &info) == 0) {
@@ -194,6 +214,7 @@ static int mount_overlay(const char *lower, const char *base, const char *destin
         struct timespec times[2] = {info.st_atim, info.st_mtim};
         k_utimes(upper, times, 0);
     }
+    for (int i = 0; i < asked->num_hints; i++) lead_to(asked->hints[i], lower, upper);
     char *end = add_option(options, "lowerdir=", lower);
     end = add_option(end, ",upperdir=", upper);
     end = add_option(end, ",workdir=", work);
@@ -215,7 +236,8 @@ static int is_needed(const char *path) {
 static void make_overlay(const char *path, const char *destination) {
     make_directory(destination);
     int result = mount_overlay(path, asked->scratch, destination);
-    if (result == 0) return;
+    struct stat info;
+    if (result == 0 || k_lstat(path, &info) == -ENOENT) return;
     if (is_needed(path)) stop("the kernel makes no overlay of", path, result);
     bind(path, destination, 1);
 }
@@ -228,6 +250,7 @@ struct frame {
 static int make_entry(const char *name, unsigned char type, void *context) {
     struct frame *frame = context;
     char path[PATH_MAX], destination[PATH_MAX];
+    if (strncmp(name, OTHER_SCRATCH, strlen(OTHER_SCRATCH)) == 0) return 0;
     if (++frame->num_entries > MAX_FRAME_ENTRIES) stop("too many files in", frame->path, 0);
     if (k_join(path, frame->path, name) < 0 || k_join(destination, frame->destination, name) < 0)
         return 0;
@@ -288,9 +311,10 @@ static void make_devices(const char *destination) {
 }
 
 static void make_file_entry(const char *path, const char *destination, const struct stat *info) {
-    if (S_ISREG(info->st_mode) && info->st_size <= MAX_COPY_BYTES &&
-        k_copy_file(path, destination, info, 1) == 0)
-        return;
+    if (S_ISREG(info->st_mode) && info->st_size <= MAX_COPY_BYTES) {
+        int result = k_copy_file(path, destination, info, 1);
+        if (result == 0 || result == -EEXIST) return; /* from an earlier command */
+    }
     make_file(destination);
     bind(path, destination, S_ISREG(info->st_mode));
 }
