@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 /* Finds a place under the lock; the caller unlocks if the result is not negative. */
-static int begin(int directory, const char *path, int follow, struct place *place) {
+static int begin(int directory, const char *path, enum follow follow, struct place *place) {
     int lock = guard_lock();
     if (lock < 0) return lock;
     int result = guard_find(directory, path, follow, place);
@@ -21,11 +21,14 @@ static int count_name(const char *name, unsigned char type, void *context) {
 
 static int remove_place(struct place *place, int flags) {
     struct stat info;
+    if (place->num_dots && !(flags & AT_REMOVEDIR)) return -EISDIR;
+    if (place->num_dots) return place->num_dots == 1 ? -EINVAL : -ENOTEMPTY;
     if (place->kind == MISSING) return -ENOENT;
     int result = k_lstat(guard_actual(place), &info);
     if (result < 0) return result;
     int is_directory = S_ISDIR(info.st_mode);
     if (is_directory != !!(flags & AT_REMOVEDIR)) return is_directory ? -EISDIR : -ENOTDIR;
+    if (place->has_slash && !is_directory) return -ENOTDIR;
     if (strcmp(place->path, "/") == 0) return -EBUSY;
     if (place->kind == IN_LOWER && is_directory) result = k_list(place->path, count_name, 0);
     if (result == 0) result = guard_complete_parent(place);
@@ -35,7 +38,7 @@ static int remove_place(struct place *place, int flags) {
 int guard_unlink(int directory, const char *path, int flags) {
     struct place place;
     if (!guard_redirects) return (int)CALL3(SYS_unlinkat, directory, path, flags);
-    int lock = begin(directory, path, 0, &place);
+    int lock = begin(directory, path, NAME_ONLY, &place);
     if (lock < 0) return lock;
     int result = place.kind == OUTSIDE ? k_unlink(place.path, flags) : remove_place(&place, flags);
     guard_unlock(lock);
@@ -43,12 +46,13 @@ int guard_unlink(int directory, const char *path, int flags) {
 }
 
 /* For what makes a new name: the kernel's path for it, or an error. */
-static int begin_new(int directory, const char *path, struct place *place) {
-    int lock = begin(directory, path, 0, place);
+static int begin_new(int directory, const char *path, int is_directory, struct place *place) {
+    int lock = begin(directory, path, NAME_ONLY, place);
     if (lock < 0) return lock;
     int result = 0;
+    if (place->kind == MISSING && place->has_slash && !is_directory) result = -ENOENT;
     if (place->kind == IN_LOWER || place->kind == IN_UPPER) result = -EEXIST;
-    if (place->kind == MISSING) result = guard_complete_parent(place);
+    if (place->kind == MISSING && result == 0) result = guard_complete_parent(place);
     if (result == 0) return lock;
     guard_unlock(lock);
     return result;
@@ -57,7 +61,7 @@ static int begin_new(int directory, const char *path, struct place *place) {
 int guard_mkdir(int directory, const char *path, mode_t mode) {
     struct place place;
     if (!guard_redirects) return (int)CALL3(SYS_mkdirat, directory, path, mode);
-    int lock = begin_new(directory, path, &place);
+    int lock = begin_new(directory, path, 1, &place);
     if (lock < 0) return lock;
     int result = k_mkdir(guard_actual(&place), mode & ~(mode_t)UNCHANGED_BITS);
     guard_unlock(lock);
@@ -67,7 +71,7 @@ int guard_mkdir(int directory, const char *path, mode_t mode) {
 static int guard_symlink(const char *target, int directory, const char *path) {
     struct place place;
     if (!guard_redirects) return (int)CALL3(SYS_symlinkat, target, directory, path);
-    int lock = begin_new(directory, path, &place);
+    int lock = begin_new(directory, path, 0, &place);
     if (lock < 0) return lock;
     int result = k_symlink(target, guard_actual(&place));
     guard_unlock(lock);
@@ -77,7 +81,7 @@ static int guard_symlink(const char *target, int directory, const char *path) {
 static int guard_mknod(int directory, const char *path, mode_t mode, dev_t device) {
     struct place place;
     if (!guard_redirects) return (int)CALL4(SYS_mknodat, directory, path, mode, device);
-    int lock = begin_new(directory, path, &place);
+    int lock = begin_new(directory, path, 0, &place);
     if (lock < 0) return lock;
     int result = (int)CALL4(SYS_mknodat, AT_FDCWD, guard_actual(&place), mode, device);
     guard_unlock(lock);
@@ -86,21 +90,37 @@ static int guard_mknod(int directory, const char *path, mode_t mode, dev_t devic
 
 /* --- two paths ------------------------------------------------------------------------------- */
 
+/* What the kernel finds wrong with two names, in its order. */
+static int check_rename(const struct place *from, const struct place *to, unsigned flags) {
+    struct stat info;
+    if (from->num_dots || to->num_dots) return -EBUSY;
+    if (from->kind == MISSING) return -ENOENT;
+    if (to->kind != MISSING && (flags & RENAME_NOREPLACE)) return -EEXIST;
+    int result = k_lstat(guard_actual(from), &info);
+    if (result < 0) return result;
+    if (!S_ISDIR(info.st_mode) && (from->has_slash || to->has_slash)) return -ENOTDIR;
+    if (strcmp(to->path, from->path) == 0) return 0;
+    if (k_is_beneath(to->path, from->path)) return -EINVAL;
+    if (k_is_beneath(from->path, to->path)) return -ENOTEMPTY;
+    int is_directory = S_ISDIR(info.st_mode);
+    if (to->kind == MISSING || (flags & RENAME_EXCHANGE)) return 0;
+    result = k_lstat(guard_actual(to), &info);
+    if (result < 0 || is_directory == S_ISDIR(info.st_mode)) return result;
+    return is_directory ? -ENOTDIR : -EISDIR;
+}
+
 static int rename_places(struct place *from, struct place *to, unsigned flags) {
-    int result;
     if (from->kind == OUTSIDE && to->kind == OUTSIDE)
         return k_rename(from->path, to->path, (int)flags);
     if (from->kind == OUTSIDE || to->kind == OUTSIDE) return -EXDEV;
-    if (from->kind == MISSING) return -ENOENT;
-    if (to->kind != MISSING && (flags & 1 /* RENAME_NOREPLACE */)) return -EEXIST;
-    if (k_is_beneath(to->path, from->path) && strcmp(to->path, from->path) != 0) return -EINVAL;
-    result = guard_complete_parent(from);
+    int result = check_rename(from, to, flags);
+    if (result == 0) result = guard_complete_parent(from);
     if (result == 0) result = guard_complete_parent(to);
     if (result == 0) result = guard_copy_up(from, 1, 1);
     struct stat info;
     int to_is_directory = to->kind == IN_LOWER && k_lstat(to->path, &info) == 0 &&
                           S_ISDIR(info.st_mode);
-    int exchanges = flags & 2 /* RENAME_EXCHANGE */;
+    int exchanges = !!(flags & RENAME_EXCHANGE);
     if (result == 0 && (to_is_directory || exchanges)) result = guard_copy_up(to, 1, exchanges);
     return result < 0 ? result : k_rename(from->upper, to->upper, (int)flags);
 }
@@ -112,9 +132,9 @@ int guard_rename(int from_dir, const char *from, int to_dir, const char *to, uns
         if (result == -EXDEV && flags == 0) return guard_move(from_dir, from, to_dir, to);
         return result;
     }
-    int lock = begin(from_dir, from, 0, &source);
+    int lock = begin(from_dir, from, NAME_ONLY, &source);
     if (lock < 0) return lock;
-    int result = guard_find(to_dir, to, 0, &target);
+    int result = guard_find(to_dir, to, NAME_ONLY, &target);
     if (result == 0 && target.kind == OUTSIDE) result = guard_may_change_outside(&target);
     if (result == 0) result = rename_places(&source, &target, flags);
     guard_unlock(lock);
@@ -122,31 +142,33 @@ int guard_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 }
 
 static int link_places(struct place *from, struct place *to) {
-    if (to->kind == OUTSIDE || from->kind == OUTSIDE)
-        return (int)CALL5(SYS_linkat, AT_FDCWD, guard_actual(from), AT_FDCWD, guard_actual(to),
-                          strncmp(from->path, "/proc/", 6) == 0 ? AT_SYMLINK_FOLLOW : 0);
     if (from->kind == MISSING) return -ENOENT;
-    if (to->kind != MISSING) return -EEXIST;
-    if (from->is_directory) return -EPERM;
-    int result = guard_complete_parent(to);
+    if (to->kind == IN_LOWER || to->kind == IN_UPPER) return -EEXIST;
+    if (to->has_slash) return -ENOENT;
+    int result = to->kind == MISSING ? guard_complete_parent(to) : guard_may_change_outside(to);
+    struct stat info;
+    if (result == 0) result = k_lstat(guard_actual(from), &info);
+    if (result == 0 && S_ISDIR(info.st_mode)) result = -EPERM;
     if (result == 0) result = guard_copy_up(from, 1, 0);
+    /* a file without a name is linked by its descriptor's path */
+    int flags = strncmp(from->path, "/proc/", 6) == 0 ? AT_SYMLINK_FOLLOW : 0;
     if (result < 0) return result;
-    return (int)CALL5(SYS_linkat, AT_FDCWD, from->upper, AT_FDCWD, to->upper, 0);
+    return (int)CALL5(SYS_linkat, AT_FDCWD, guard_actual(from), AT_FDCWD, guard_actual(to), flags);
 }
 
 static int guard_link(int from_dir, const char *from, int to_dir, const char *to, int flags) {
     struct place source, target;
     if (!guard_redirects) return (int)CALL5(SYS_linkat, from_dir, from, to_dir, to, flags);
-    int is_own = from && *from == 0 && (flags & AT_EMPTY_PATH);
-    int lock = begin_new(to_dir, to, &target);
-    if (lock < 0) return lock;
-    int result;
-    if (is_own) {
-        result = (int)CALL5(SYS_linkat, from_dir, "", AT_FDCWD, guard_actual(&target), flags);
-    } else {
-        result = guard_find(from_dir, from, flags & AT_SYMLINK_FOLLOW, &source);
-        if (result == 0) result = link_places(&source, &target);
+    char own[32];
+    if (from && *from == 0 && (flags & AT_EMPTY_PATH)) {
+        snprintf(own, sizeof own, "/proc/self/fd/%d", from_dir);
+        from = own;
     }
+    enum follow follow = flags & AT_SYMLINK_FOLLOW ? FOLLOW : AS_IT_IS;
+    int lock = begin(from_dir, from, follow, &source);
+    if (lock < 0) return lock;
+    int result = source.kind == MISSING ? -ENOENT : guard_find(to_dir, to, NAME_ONLY, &target);
+    if (result == 0) result = link_places(&source, &target);
     guard_unlock(lock);
     return result;
 }

@@ -38,7 +38,9 @@ enum kind {
 
 struct place {
     enum kind kind;
-    int is_directory;      /* known for IN_LOWER and IN_UPPER directories that were walked through */
+    int is_directory;      /* known for directories that were walked through */
+    int has_slash;         /* the path ends in one */
+    int num_dots;          /* the path ends in "." or "..": there is no name to change */
     char path[PATH_MAX];   /* as the job knows it, absolute, no links in it */
     char upper[PATH_MAX];  /* where the private copy is or will be */
 };
@@ -47,11 +49,17 @@ struct place {
 #define UNCHANGED_BITS 05000
 #define IS_UNCHANGED(mode) (((mode) & UNCHANGED_BITS) == UNCHANGED_BITS)
 
+enum follow {
+    AS_IT_IS, /* a link at the end is the thing itself, unless a slash follows */
+    FOLLOW,
+    NAME_ONLY, /* for what makes, removes and renames names: as the kernel looks these up */
+};
+
 /* Finds the place of a path; 0 or an error. */
-int guard_find(int directory, const char *path, int follow, struct place *place);
+int guard_find(int directory, const char *path, enum follow follow, struct place *place);
 
 /* For calls that only look: puts the actual path in place of the job's; 0 or an error. */
-int guard_look(int *directory, const char **path, int follow, struct place *place);
+int guard_look(int *directory, const char **path, enum follow follow, struct place *place);
 
 /* The path at which the kernel finds what is there now. */
 const char *guard_actual(const struct place *place);

@@ -48,6 +48,7 @@ static int open_outside(const struct place *place, int flags, mode_t mode) {
 static int open_changing(struct place *place, int flags, mode_t mode) {
     struct stat info;
     int result = 0, exists = place->kind != MISSING;
+    if ((flags & O_CREAT) && place->has_slash) return -EISDIR;
     if (!exists && !(flags & O_CREAT)) return -ENOENT;
     if (exists && (flags & O_CREAT) && (flags & O_EXCL)) return -EEXIST;
     if (!exists) {
@@ -63,6 +64,11 @@ static int open_changing(struct place *place, int flags, mode_t mode) {
     return result < 0 ? result : k_open(place->upper, flags, mode);
 }
 
+static int ends_in_slash(const char *path) {
+    size_t length = path ? strlen(path) : 0;
+    return length > 1 && path[length - 1] == '/';
+}
+
 int guard_open(int directory, const char *path, int flags, mode_t mode) {
     struct place place;
     if (!guard_redirects) {
@@ -70,7 +76,9 @@ int guard_open(int directory, const char *path, int flags, mode_t mode) {
         return (int)CALL4(SYS_openat, directory, path, flags, mode);
     }
     if ((flags & O_TMPFILE) == O_TMPFILE) return k_open(guard_work, flags, mode);
-    int follow = !(flags & O_NOFOLLOW) && !((flags & O_CREAT) && (flags & O_EXCL));
+    int is_new = (flags & O_CREAT) && (flags & O_EXCL);
+    enum follow follow = flags & O_NOFOLLOW ? AS_IT_IS : FOLLOW;
+    if (is_new || ((flags & O_CREAT) && ends_in_slash(path))) follow = NAME_ONLY;
     int result = guard_find(directory, path, follow, &place);
     if (result < 0) return result;
     if (place.kind == OUTSIDE) return open_outside(&place, flags, mode);
@@ -78,7 +86,7 @@ int guard_open(int directory, const char *path, int flags, mode_t mode) {
         if (place.kind == MISSING) return -ENOENT;
         return k_open(guard_actual(&place), flags, mode);
     }
-    if (place.kind == IN_UPPER && !((flags & O_CREAT) && (flags & O_EXCL)))
+    if (place.kind == IN_UPPER && !is_new && !place.has_slash)
         return k_open(place.upper, flags, mode);
     int lock = guard_lock();
     if (lock < 0) return lock;

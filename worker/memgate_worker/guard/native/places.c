@@ -12,7 +12,8 @@
 #define MAX_LINKS 40
 #define CACHE_SIZE 8192
 
-enum level { BARE, LEADS, COMPLETE }; /* no copy of the directory, an unchanged one, a whole one */
+/* no copy of the directory, an unchanged one, a whole one, one that the job may not search */
+enum level { BARE, LEADS, COMPLETE, CLOSED };
 
 struct walk {
     struct place *place;
@@ -21,8 +22,7 @@ struct walk {
     enum level levels[MAX_DEPTH];
     int num_links;
     char rest[2 * PATH_MAX]; /* what is still to be walked */
-    int follow;
-    int wants_directory;
+    enum follow follow;
 };
 
 /* Original directories that are not links: these never change for the job, unless through copies,
@@ -172,7 +172,9 @@ static int look_in_copies(struct walk *walk, mode_t *mode) {
     if (result < 0) return result;
     *mode = info.st_mode;
     if (S_ISDIR(info.st_mode)) {
-        walk->levels[walk->depth] = IS_UNCHANGED(info.st_mode) ? LEADS : COMPLETE;
+        int is_closed = !(info.st_mode & 0100) && CALL0(SYS_geteuid) != 0;
+        enum level whole = is_closed ? CLOSED : COMPLETE;
+        walk->levels[walk->depth] = IS_UNCHANGED(info.st_mode) ? LEADS : whole;
         place->kind = IS_UNCHANGED(info.st_mode) ? IN_LOWER : IN_UPPER;
         return 1;
     }
@@ -229,16 +231,18 @@ static int step(struct walk *walk) {
         place->is_directory = 1;
         return 0;
     }
+    if (walk->levels[walk->depth] == CLOSED) return -EACCES;
     int is_dots = size == 2 && name[0] == '.' && name[1] == '.';
     if (is_dots || (size == 1 && name[0] == '.')) {
         if (is_dots) go_up(walk);
+        if (rest[strspn(rest, "/")] == 0) place->num_dots = is_dots + 1;
         place->kind = walk->levels[walk->depth] == COMPLETE ? IN_UPPER : IN_LOWER;
         memmove(walk->rest, rest, strlen(rest) + 1);
         return 1;
     }
     int is_last = rest[strspn(rest, "/")] == 0, result = add_name(walk, name, size);
     if (result < 0) return result;
-    if (is_last && *rest) walk->wants_directory = 1;
+    if (is_last && *rest) place->has_slash = 1;
     mode_t mode = 0;
     result = look_in_copies(walk, &mode);
     if (result == 0) result = look_in_original(walk, &mode, is_last && !*rest);
@@ -247,9 +251,10 @@ static int step(struct walk *walk) {
         return 0;
     }
     if (result < 0) return result;
-    if (result == 2 && (!is_last || walk->follow || *rest))
+    int by_slash = *rest && walk->follow != NAME_ONLY;
+    if (result == 2 && (!is_last || walk->follow == FOLLOW || by_slash))
         return follow_link(walk, guard_actual(place), rest);
-    if (is_last && !*rest) {
+    if (is_last && !by_slash) {
         place->is_directory = S_ISDIR(mode);
         return 0;
     }
@@ -258,13 +263,12 @@ static int step(struct walk *walk) {
     return is_outside(place->path) ? leave(walk) : 1;
 }
 
-int guard_find(int directory, const char *path, int follow, struct place *place) {
+int guard_find(int directory, const char *path, enum follow follow, struct place *place) {
     struct walk walk;
     walk.place = place;
     walk.num_links = 0;
     walk.follow = follow;
-    walk.wants_directory = 0;
-    place->is_directory = 0;
+    place->is_directory = place->has_slash = place->num_dots = 0;
     if (!path) return -EFAULT;
     int result = start(&walk, directory, path);
     if (result < 0) return result;
@@ -276,7 +280,7 @@ int guard_find(int directory, const char *path, int follow, struct place *place)
     return k_join(place->upper, guard_upper, place->path + 1);
 }
 
-int guard_look(int *directory, const char **path, int follow, struct place *place) {
+int guard_look(int *directory, const char **path, enum follow follow, struct place *place) {
     if (!guard_redirects) {
         const char *name = *path;
         return name && !strncmp(name, "/dev/", 5) && k_is_gpu_device(name + 5) ? -ENOENT : 0;
