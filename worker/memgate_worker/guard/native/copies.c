@@ -158,9 +158,13 @@ static int copy_tree(const char *path) {
     int result = guard_complete(path);
     if (result == 0) result = k_join(upper, guard_upper, path + 1);
     if (result == 0) result = k_lstat(upper, &info);
-    if (result == 0) result = k_list(upper, copy_below, (void *)path);
+    if (result < 0) return result;
+    int is_closed = (info.st_mode & 0700) != 0700;
+    if (is_closed) k_chmod(upper, (info.st_mode & 07777) | 0700);
+    result = k_list(upper, copy_below, (void *)path);
+    if (is_closed) k_chmod(upper, info.st_mode & 07777);
     struct timespec times[2] = {info.st_atim, info.st_mtim};
-    if (result == 0) k_utimes(upper, times, 0); /* which the copying has changed */
+    k_utimes(upper, times, 0); /* which the copying has changed */
     return result;
 }
 

@@ -131,15 +131,16 @@ static int is_ours(const char *path) {
 }
 
 static int find_ours(struct dl_phdr_info *object, size_t size, void *context) {
-    (void)size, (void)context;
+    (void)size;
     const char *path = object->dlpi_name;
-    return path && begins(name_in(path), "libcuda.so") && is_ours(path);
+    if (!path || !begins(name_in(path), "libcuda.so") || !is_ours(path)) return 0;
+    return strlen(path) < PATH_MAX ? (strcpy(context, path), 1) : 0;
 }
 
 static const char *driver_for(const char *path) {
     static __thread char ours[PATH_MAX];
     if (strchr(path, '/')) return is_ours(path) ? path : HIDDEN;
-    if (dl_iterate_phdr(find_ours, 0)) return path; /* already loaded: the loader gives this one */
+    if (dl_iterate_phdr(find_ours, ours)) return ours; /* already loaded */
     const char *standins = guard_setting("MEMGATE_STANDINS_DIR");
     if (*standins && k_join(ours, standins, "libcuda.so.1") == 0 && access(ours, R_OK) == 0)
         return ours;

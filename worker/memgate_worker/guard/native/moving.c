@@ -41,6 +41,7 @@ static int copy_any(const char *from, const char *to) {
     if (!S_ISDIR(info.st_mode))
         return (int)CALL4(SYS_mknodat, AT_FDCWD, to, info.st_mode, info.st_rdev);
     struct pair pair = {from, to};
+    if ((info.st_mode & 0700) != 0700) k_chmod(from, 0700); /* it is about to be removed */
     result = k_mkdir(to, 0700);
     if (result == 0) result = k_list(from, copy_name, &pair);
     CALL3(SYS_chown, to, info.st_uid, info.st_gid); /* allowed to root only */
