@@ -1,8 +1,11 @@
-/* The second line of the preload way: what does not go through our library fails, and does not
- * write. Landlock decides by place: only the scratch directory, directories named writable, /proc
- * and ordinary devices can be written. It does not know modes, owners and times, so these calls,
- * and where Landlock is missing or too old every call that changes files, pass a filter that wants
- * the key which only our library gives (`kernel.h`).
+/* The second line of the preload way: what does not go through our library does not write.
+ *
+ * Landlock decides by place: only the scratch directory, directories named writable, /proc and
+ * ordinary devices can be written. A filter looks at calls that change files. With the key that our
+ * library gives (`kernel.h`) they pass; without it they become a signal, on which the library does
+ * them (`direct.c`), and which ends a program that does not have it. Landlock does not know modes,
+ * owners and times; the filter does not know paths, and lets a plain open for writing pass where
+ * Landlock is there to judge it: programs open /dev/null so.
  */
 #include "kernel.h"
 #include "launcher.h"
@@ -86,11 +89,11 @@ static void give(unsigned result) { add(BPF_RET | BPF_K, 0, 0, result); }
 #define FIELD(name) offsetof(struct seccomp_data, name)
 #define LOW(index) (FIELD(args) + 8 * (index))
 
-static void refuse(const int *numbers, size_t count, unsigned error) {
+static void answer(const int *numbers, size_t count, unsigned result) {
     for (size_t i = 0; i < count; i++) {
         load(FIELD(nr));
         add(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (unsigned)numbers[i]);
-        give(SECCOMP_RET_ERRNO | error);
+        give(result);
     }
 }
 
@@ -103,12 +106,12 @@ static void allow_with_key(void) {
     give(SECCOMP_RET_ALLOW);
 }
 
-static void refuse_writing_open(int number, int flags_index) {
+static void trap_open(int number, int flags_index, unsigned flags) {
     load(FIELD(nr));
     add(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, (unsigned)number);
     load(LOW(flags_index));
-    add(BPF_JMP | BPF_JSET | BPF_K, 0, 1, O_WRONLY | O_RDWR | O_CREAT | O_TRUNC);
-    give(SECCOMP_RET_ERRNO | EACCES);
+    add(BPF_JMP | BPF_JSET | BPF_K, 0, 1, flags);
+    give(SECCOMP_RET_TRAP);
 }
 
 #define COUNT(array) (sizeof array / sizeof *array)
@@ -120,14 +123,13 @@ static void confine_calls(int places_are_confined) {
     load(FIELD(nr));
     add(BPF_JMP | BPF_JGE | BPF_K, 0, 1, 0x40000000); /* the x32 calls */
     give(SECCOMP_RET_ERRNO | ENOSYS);
-    refuse(REFUSED, COUNT(REFUSED), ENOSYS);
+    answer(REFUSED, COUNT(REFUSED), SECCOMP_RET_ERRNO | ENOSYS);
     allow_with_key();
-    refuse(METADATA, COUNT(METADATA), EPERM);
-    if (!places_are_confined) {
-        refuse(CHANGES, COUNT(CHANGES), EACCES);
-        refuse_writing_open(SYS_open, 1);
-        refuse_writing_open(SYS_openat, 2);
-    }
+    answer(METADATA, COUNT(METADATA), SECCOMP_RET_TRAP);
+    answer(CHANGES, COUNT(CHANGES), SECCOMP_RET_TRAP);
+    unsigned flags = O_CREAT | O_TRUNC | (places_are_confined ? 0 : O_WRONLY | O_RDWR);
+    trap_open(SYS_open, 1, flags);
+    trap_open(SYS_openat, 2, flags);
     give(SECCOMP_RET_ALLOW);
     struct sock_fprog filter = {length, program};
     long result = CALL3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);

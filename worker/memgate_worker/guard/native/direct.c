@@ -1,13 +1,19 @@
-/* syscall(): programs that make calls by number through libc, as Rust's and Go's libraries do for
- * newer ones, get the same answers. A call made by an instruction of their own is not seen here;
- * `confine.c` makes it fail where it would write.
+/* Calls by number: through libc's syscall(), or made by an instruction of the program's own, as
+ * libraries in Rust do (safetensors renames its files so). The filter of `confine.c` turns the
+ * latter, where they would change a file, into a signal, and its handler here does them as the named
+ * functions do. A program without our library is ended by that signal.
  */
 #include "guard.h"
 
 #include <linux/openat2.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/statfs.h>
+#include <sys/time.h>
+#include <sys/xattr.h>
+#include <ucontext.h>
+#include <utime.h>
 
 struct arguments {
     long at[6];
@@ -17,6 +23,31 @@ typedef const char *path_t;
 
 #define A(index) (call->at[index])
 #define P(index) ((path_t)call->at[index])
+
+static long change_metadata(long number, const struct arguments *call, int *is_known) {
+    switch (number) {
+        case SYS_chmod: return chmod(P(0), (mode_t)A(1));
+        case SYS_fchmod: return fchmod((int)A(0), (mode_t)A(1));
+        case SYS_fchmodat: return fchmodat((int)A(0), P(1), (mode_t)A(2), 0);
+        case 452: return fchmodat((int)A(0), P(1), (mode_t)A(2), (int)A(3)); /* fchmodat2 */
+        case SYS_chown: return chown(P(0), (uid_t)A(1), (gid_t)A(2));
+        case SYS_lchown: return lchown(P(0), (uid_t)A(1), (gid_t)A(2));
+        case SYS_fchown: return fchown((int)A(0), (uid_t)A(1), (gid_t)A(2));
+        case SYS_fchownat:
+            return fchownat((int)A(0), P(1), (uid_t)A(2), (gid_t)A(3), (int)A(4));
+        case SYS_utimensat: return utimensat((int)A(0), P(1), (const void *)A(2), (int)A(3));
+        case SYS_utime: return utime(P(0), (const void *)A(1));
+        case SYS_utimes: return utimes(P(0), (const void *)A(1));
+        case SYS_futimesat: return futimesat((int)A(0), P(1), (const void *)A(2));
+        case SYS_setxattr: return setxattr(P(0), P(1), P(2), (size_t)A(3), (int)A(4));
+        case SYS_lsetxattr: return lsetxattr(P(0), P(1), P(2), (size_t)A(3), (int)A(4));
+        case SYS_fsetxattr: return fsetxattr((int)A(0), P(1), P(2), (size_t)A(3), (int)A(4));
+        case SYS_removexattr: return removexattr(P(0), P(1));
+        case SYS_lremovexattr: return lremovexattr(P(0), P(1));
+        case SYS_fremovexattr: return fremovexattr((int)A(0), P(1));
+        default: *is_known = 0; return 0;
+    }
+}
 
 static long change(long number, const struct arguments *call, int *is_known) {
     switch (number) {
@@ -40,16 +71,9 @@ static long change(long number, const struct arguments *call, int *is_known) {
         case SYS_symlink: return symlink(P(0), P(1));
         case SYS_symlinkat: return symlinkat(P(0), (int)A(1), P(2));
         case SYS_truncate: return truncate(P(0), A(1));
-        case SYS_chmod: return chmod(P(0), (mode_t)A(1));
-        case SYS_fchmod: return fchmod((int)A(0), (mode_t)A(1));
-        case SYS_fchmodat: return fchmodat((int)A(0), P(1), (mode_t)A(2), 0);
-        case 452: return fchmodat((int)A(0), P(1), (mode_t)A(2), (int)A(3));
-        case SYS_chown: return chown(P(0), (uid_t)A(1), (gid_t)A(2));
-        case SYS_fchown: return fchown((int)A(0), (uid_t)A(1), (gid_t)A(2));
-        case SYS_fchownat:
-            return fchownat((int)A(0), P(1), (uid_t)A(2), (gid_t)A(3), (int)A(4));
-        case SYS_utimensat: return utimensat((int)A(0), P(1), (const void *)A(2), (int)A(3));
-        default: *is_known = 0; return 0;
+        case SYS_mknod: return mknod(P(0), (mode_t)A(1), (dev_t)A(2));
+        case SYS_mknodat: return mknodat((int)A(0), P(1), (mode_t)A(2), (dev_t)A(3));
+        default: return change_metadata(number, call, is_known);
     }
 }
 
@@ -92,4 +116,28 @@ EXPORT long syscall(long number, ...) {
                        "d"(arguments.at[2]), "r"(r10), "r"(r8), "r"(r9)
                      : "rcx", "r11", "memory");
     return guard_result(result);
+}
+
+static void do_instead(int signal, siginfo_t *info, void *context) {
+    (void)signal;
+    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+    struct arguments arguments = {{registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
+                                   registers[REG_R10], registers[REG_R8], registers[REG_R9]}};
+    int kept = errno, is_known = 1;
+    long result = change(info->si_syscall, &arguments, &is_known);
+    if (!is_known) {
+        result = -EPERM;
+    } else if (result < 0) {
+        result = -errno;
+    }
+    registers[REG_RAX] = result;
+    errno = kept;
+}
+
+void guard_handle_calls(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = do_instead;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
+    sigaction(SIGSYS, &action, 0);
 }

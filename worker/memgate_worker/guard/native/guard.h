@@ -102,7 +102,11 @@ int guard_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 /* rename() by copying, for directories that an overlay cannot rename. */
 int guard_move(int from_dir, const char *from, int to_dir, const char *to);
 
-/* --- process.c ---------------------------------------------------------------------------- */
+/* --- direct.c ----------------------------------------------------------------------------- */
+
+void guard_handle_calls(void);
+
+/* --- loading.c ------------------------------------------------------------------------------ */
 
 /* Stops this process if torch is there and the hook is not. */
 void guard_check_loaded(void);

@@ -51,6 +51,7 @@ __attribute__((constructor)) void guard_load_settings(void) {
         k_join(guard_upper, guard_scratch, "files");
         k_join(guard_work, guard_scratch, "work");
         guard_redirects = 1;
+        guard_handle_calls();
     }
     guard_check_loaded();
 }

@@ -53,11 +53,15 @@ static void path_of_address(const struct sockaddr *address, socklen_t size, char
     path[length] = 0;
 }
 
-/* A path in the scratch directory is often too long for an address: its directory is opened, and
+/* A path in the scratch directory may be too long for an address: then its directory is opened, and
  * the name given relative to that. */
-static long with_short_path(long call, int fd, const char *path) {
+static long with_actual_path(long call, int fd, const char *path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char parent[PATH_MAX];
+    if (strlen(path) < sizeof address.sun_path) {
+        strcpy(address.sun_path, path);
+        return CALL3(call, fd, &address, sizeof address);
+    }
     strcpy(parent, path);
     char *name = strrchr(parent, '/');
     *name++ = 0;
@@ -84,7 +88,7 @@ EXPORT int bind(int fd, const struct sockaddr *address, socklen_t size) {
         result = CALL3(SYS_bind, fd, address, size);
     } else if (result == 0) {
         result = place.kind == MISSING ? guard_complete_parent(&place) : -EADDRINUSE;
-        if (result == 0) result = with_short_path(SYS_bind, fd, place.upper);
+        if (result == 0) result = with_actual_path(SYS_bind, fd, place.upper);
     }
     guard_unlock(lock);
     return (int)guard_result(result);
@@ -100,7 +104,30 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t size) {
     int error = guard_look(&directory, &actual, 1, &place);
     if (error < 0) return (int)guard_result(error);
     if (place.kind != IN_UPPER) return (int)guard_result(CALL3(SYS_connect, fd, address, size));
-    return (int)guard_result(with_short_path(SYS_connect, fd, actual));
+    return (int)guard_result(with_actual_path(SYS_connect, fd, actual));
+}
+
+/* The name of a socket as the job gave it. */
+static long seen_address(long call, int fd, struct sockaddr *out, socklen_t *size) {
+    struct sockaddr_un address;
+    socklen_t length = sizeof address;
+    long result = CALL3(call, fd, &address, &length);
+    if (result < 0) return result;
+    if (!is_named((struct sockaddr *)&address, length)) return CALL3(call, fd, out, size);
+    char path[PATH_MAX];
+    path_of_address((struct sockaddr *)&address, length, path);
+    guard_as_seen(path);
+    strcpy(address.sun_path, path);
+    length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path) + 1);
+    memcpy(out, &address, length < *size ? length : *size);
+    *size = length;
+    return 0;
+}
+EXPORT int getsockname(int fd, struct sockaddr *out, socklen_t *size) {
+    return (int)guard_result(seen_address(SYS_getsockname, fd, out, size));
+}
+EXPORT int getpeername(int fd, struct sockaddr *out, socklen_t *size) {
+    return (int)guard_result(seen_address(SYS_getpeername, fd, out, size));
 }
 
 /* --- shared memory and semaphores ------------------------------------------------------------------ */

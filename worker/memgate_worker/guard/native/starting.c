@@ -45,10 +45,6 @@ static void put_list(char *out, const char *name, const char *ours, const char *
     strcpy(end, theirs);
 }
 
-struct lists {
-    const char *preload, *python_path;
-};
-
 static size_t room_for(const char *ours, char *const environment[], const char *name) {
     return strlen(ours) + strlen(value_of(environment, name)) + strlen(name) + 4;
 }
@@ -233,7 +229,7 @@ EXPORT int posix_spawn_file_actions_addopen(posix_spawn_file_actions_t *actions,
         int made = guard_open(AT_FDCWD, path, flags, mode);
         if (made < 0) return -made;
         k_close(made);
-        flags &= ~O_EXCL;
+        flags &= ~(O_EXCL | O_CREAT | O_TRUNC);
     }
     if (guard_redirects && guard_find(AT_FDCWD, path, 1, &place) == 0)
         return libc(actions, fd, guard_actual(&place), flags, mode);
