@@ -1,0 +1,1 @@
+"""The guard, with real programs and real files."""
