@@ -28,6 +28,7 @@
     |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
     |  |- RuntimeBrokenError      a runtime that is installed and does not start
     |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
+    |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
@@ -252,6 +253,12 @@ class StandInsMissingError(OperatorError):
     """The stand-ins for NVIDIA's libraries cannot be built here; the message says what helps."""
 
     code = "STAND_INS_MISSING"
+
+
+class NotProtectedError(OperatorError):
+    """A command was not run, since its changes of files cannot be kept apart on this machine."""
+
+    code = "NOT_PROTECTED"
 
 
 class MissingExtraError(OperatorError, ImportError):

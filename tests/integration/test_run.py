@@ -121,7 +121,7 @@ def test_a_command_that_is_not_there_is_named(run: Any) -> None:
     ran = run("run", "--gpu", "t4", "--", "no-such-program", "--x")
 
     assert ran.status == 2
-    assert "'no-such-program' cannot be started: No such file or directory" in ran.err
+    assert "'no-such-program': there is no such program" in ran.err
 
 
 def test_the_environment_of_a_job_is_its_own(

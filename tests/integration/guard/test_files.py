@@ -55,7 +55,7 @@ def test_a_link_is_followed_and_what_it_points_to_is_made(place: Place) -> None:
         ("for f in *.txt; do echo $f; done; rm notes.txt; for f in *.txt; do echo $f; done",
          "notes.txt\n*.txt\n"),
     ],
-    ids="sed tar cp chmod touch truncate ln symlink find rmdir dd mv glob".split(),
+    ids=["sed", "tar", "cp", "chmod", "touch", "truncate", "ln", "symlink", "find", "rmdir", "dd", "mv", "glob"],
 )  # fmt: skip
 def test_common_programs(place: Place, program: str, want: str) -> None:
     """Programs of every day do what they do without the guard."""

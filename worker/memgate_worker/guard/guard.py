@@ -68,8 +68,8 @@ class Guard:
     """Where processes that were stopped are reported."""
     hook_dir: Path | None = None
     """A directory for PYTHONPATH; if given, torch is not loaded without the hook."""
-    standins_dir: Path | None = None
-    """The only place from which libcuda is loaded."""
+    standins_dirs: tuple[Path, ...] = ()
+    """The only places from which libcuda is loaded."""
     preload: tuple[Path, ...] = ()
     """Further libraries to be loaded into each process, after the guard's own."""
     use_landlock: bool = True
@@ -89,10 +89,12 @@ class Guard:
         for name, path in (
             ("MEMGATE_RUN_DIR", self.run_dir),
             ("MEMGATE_HOOK_DIR", self.hook_dir),
-            ("MEMGATE_STANDINS_DIR", self.standins_dir),
         ):
             if path is not None:
                 ours[name] = str(path.resolve())
+        if self.standins_dirs:
+            places = [str(path.resolve()) for path in self.standins_dirs]
+            ours["MEMGATE_STANDINS_DIR"] = ":".join(places)
         result = {**environment, **ours}
         result["LD_PRELOAD"] = _put_first(preload, environment.get("LD_PRELOAD", ""))
         if self.hook_dir is not None:

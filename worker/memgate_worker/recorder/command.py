@@ -19,7 +19,9 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
+from memgate_worker.guard.guard import Guard
 from memgate_worker.recorder.environment import command_environment
+from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
 from memgate_worker.recorder.listening import Heard, Listening
 from memgate_worker.recorder.question import CommandQuestion
@@ -65,9 +67,14 @@ def run_command(
         HostMemoryError: if it takes more memory of this machine than it may.
         TimeLimitError: if nothing was recorded in time.
     """
-    with _run_dir() as run_dir, tempfile.TemporaryFile() as said:
+    _check_that_it_exists(question)
+    with (
+        _run_dir() as run_dir,
+        tempfile.TemporaryFile() as said,
+        guarded(question, run_dir) as guard,
+    ):
         with Listening(run_dir, find_libraries, on_progress) as listening:
-            process = _start(question, run_dir, said)
+            process = _start(question, guard, said)
             try:
                 with _shown(said, output):
                     _wait(process, listening, question)
@@ -77,6 +84,7 @@ def run_command(
         recordings = {
             pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
         }
+        listening.heard.problems += read_problems(run_dir)
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
@@ -99,22 +107,29 @@ def _run_dir() -> Iterator[Path]:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
-def _start(question: CommandQuestion, run_dir: Path, output: BinaryIO) -> subprocess.Popen[bytes]:
-    try:
-        return start_process(
-            lambda: subprocess.Popen(
-                question.command,
-                cwd=question.directory,
-                env=command_environment(question, run_dir),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that everything it starts can be ended with it
-            )
+def _check_that_it_exists(question: CommandQuestion) -> None:
+    """The guard starts the command, and would be the one to fail."""
+    name = question.command[0]
+    path = question.environment.get("PATH", os.defpath)
+    is_there = shutil.which(name, path=path)
+    if "/" in name and not is_there:
+        is_there = shutil.which(question.directory / name)
+    if not is_there:
+        raise InputError(f"{name!r}: there is no such program")
+
+
+def _start(question: CommandQuestion, guard: Guard, output: BinaryIO) -> subprocess.Popen[bytes]:
+    return start_process(
+        lambda: subprocess.Popen(
+            guard.command(question.command),
+            cwd=question.directory,
+            env=guard.environment(command_environment(question, guard.scratch)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # so that everything it starts can be ended with it
         )
-    except OSError as error:
-        name = question.command[0]
-        raise InputError(f"{name!r} cannot be started: {error.strerror or error}") from None
+    )
 
 
 def _wait(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from memgate_worker.engines.phantom.engine import describe_device
@@ -24,18 +23,14 @@ OFFLINE = {
 }
 
 
-def command_environment(question: CommandQuestion, run_dir: Path) -> dict[str, str]:
-    """Return the environment of a command; nothing of the person's own is lost."""
-    own = dict(question.environment)
-    python_path = [str(HOOK_DIR), *filter(None, [own.get("PYTHONPATH")])]
+def command_environment(question: CommandQuestion, scratch: Path) -> dict[str, str]:
+    """Return the environment of a command; the guard adds its own, and the hook's."""
     ours = {
-        "MEMGATE_RUN_DIR": str(run_dir),
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
-        "PYTHONPATH": os.pathsep.join(python_path),
         **question.watch.to_environment(),
         **describe_device(question.gpu),
     }
     if not question.is_online:
         ours |= OFFLINE
-        ours["MLFLOW_TRACKING_URI"] = (run_dir / "mlruns").as_uri()
-    return own | ours
+        ours["MLFLOW_TRACKING_URI"] = (scratch / "mlruns").as_uri()
+    return dict(question.environment) | ours

@@ -27,6 +27,10 @@ class CommandQuestion:
     ignores_compile: bool = False
     #: leave the network, and what reports to it, as they are
     is_online: bool = False
+    #: run it even if its changes of files cannot be kept apart
+    allows_writes: bool = False
+    #: a new folder for its changes of files; None: they are thrown away
+    keep: Path | None = None
     #: it has no evaluation, as the caller says
     has_no_evaluation: bool = False
     #: the runtime of ours that it runs in; empty: an environment of its own

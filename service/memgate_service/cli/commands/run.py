@@ -88,6 +88,14 @@ def run_command(
     online: Annotated[
         bool, typer.Option("--online", help="Let the job report, download and upload as usual.")
     ] = False,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep what the job wrote, in a new folder."),
+    ] = None,
+    allow_writes: Annotated[
+        bool,
+        typer.Option("--allow-writes", help="Run it even where its files cannot be kept apart."),
+    ] = False,
     show_output: Annotated[
         bool, typer.Option("--show-output", help="Show what the command prints, on stderr.")
     ] = False,
@@ -121,6 +129,8 @@ def run_command(
         limits=RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB)),
         ignores_compile=ignore_compile,
         is_online=online,
+        keep=keep,
+        allows_writes=allow_writes,
         has_no_evaluation=no_evaluation,
     )
     found = _run(question, target, silent=as_json, shows_output=show_output)

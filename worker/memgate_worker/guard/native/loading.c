@@ -117,10 +117,21 @@ static int check_object(struct dl_phdr_info *object, size_t size, void *context)
 
 void guard_check_loaded(void) { dl_iterate_phdr(check_object, 0); }
 
+/* The setting has several directories, as a search path has. */
 static int is_ours(const char *path) {
-    char actual[PATH_MAX];
+    char actual[PATH_MAX], directory[PATH_MAX];
     const char *standins = guard_setting("MEMGATE_STANDINS_DIR");
-    return *standins && realpath(path, actual) && k_is_beneath(actual, standins);
+    if (!*standins || !realpath(path, actual)) return 0;
+    for (const char *at = standins; *at;) {
+        size_t length = strcspn(at, ":");
+        if (length > 0 && length < PATH_MAX) {
+            memcpy(directory, at, length);
+            directory[length] = 0;
+            if (k_is_beneath(actual, directory)) return 1;
+        }
+        at += length + (at[length] == ':');
+    }
+    return 0;
 }
 
 static int find_ours(struct dl_phdr_info *object, size_t size, void *context) {
