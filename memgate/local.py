@@ -9,15 +9,15 @@ which the first call starts and later calls reuse; it ends with this process, or
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName
-from memgate.errors import InputError, MissingExtraError, UnsupportedTraceError
+from memgate.errors import InputError, MissingExtraError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest, parse_gpu
 from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
@@ -81,7 +81,7 @@ def estimate(
     if isinstance(found, Path):
         if engine != "auto" or runtime is not None:
             raise InputError(f"{found} is a {kind}: leave out engine and runtime")
-        with _naming(found), found.open("rb") as stream:
+        with open_given_file(found) as stream:
             return local.estimate_upload(
                 stream, target, alloc_conf=allocator or "", device=device, inference=inference
             ).estimate
@@ -120,18 +120,7 @@ def _find_job(
         raise InputError(
             f"{path} is a script: ask on the command line, memgate estimate {path} --gpu GPU"
         )
-    with _naming(path), path.open("rb") as stream:
+    with open_given_file(path) as stream:
         head = stream.read(HEAD_BYTES)
         kind = find_file_kind(head)
         return (read_job_bytes(head) if kind is FileKind.JOB_SPEC else path), kind
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors about it."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (InputError, UnsupportedTraceError) as error:
-        raise error.about(path) from None

@@ -46,6 +46,24 @@ AGAIN = "export the trace again with prof.export_chrome_trace(), as .json or .js
 #: the next step if the profiler saved something else
 _EXPORT = 'export a trace of the same profile instead: prof.export_chrome_trace("trace.json")'
 
+_UNPACK = "unpack it and give the trace, .json or .json.gz"
+#: how other files begin, and what each is
+_MAGICS = {
+    b"\x1f\x8b": f"this is a gzip file within a gzip file; {_UNPACK}",
+    b"PK\x03\x04": f"this is a ZIP archive, as torch.save() writes it, too; {_UNPACK}",
+    b"BZh": f"this is a bzip2 file; {_UNPACK}",
+    b"\xfd7zXZ\0": f"this is an xz file; {_UNPACK}",
+    b"\x28\xb5\x2f\xfd": f"this is a Zstandard file; {_UNPACK}",
+    b"7z\xbc\xaf": f"this is a 7-Zip archive; {_UNPACK}",
+    b"\xef\xbb\xbf": "the file begins with a byte order mark; save it as UTF-8 without one",
+    b"\xff\xfe": "the file is in UTF-16; save it as UTF-8",
+    b"\xfe\xff": "the file is in UTF-16; save it as UTF-8",
+    b"\x89PNG": f"this is a picture; {_EXPORT}",
+    b"SQLite": f"this is an SQLite database, as Nsight Systems exports it; {HOW_TO_PROFILE}",
+}
+#: where a tar archive says what it is
+_TAR, _TAR_AT = b"ustar", 257
+
 #: as much of a file as is looked at to name it
 _HEAD_BYTES = 4096
 #: as in a file of ``export_stacks``: frames from the outside in, and a number
@@ -91,7 +109,20 @@ def tell_missing_flags(flags: Iterable[str]) -> str:
 
 def name_other_file(data: bytearray) -> str:
     """Say what a file is that is not a Chrome trace; nothing if it is not known."""
-    head = bytes(data[:_HEAD_BYTES]).lstrip()
+    head = bytes(data[:_HEAD_BYTES])
+    if not head.strip() and len(data) <= _HEAD_BYTES:
+        return f"the file is empty; {AGAIN}"
+    if not head.strip(b"\0"):
+        return f"the file is full of zeros, as after a crash or on a full disk; {AGAIN}"
+    for magic, name in _MAGICS.items():
+        if head.startswith(magic):
+            return name
+    if head.startswith(_TAR, _TAR_AT):
+        return f"this is a tar archive; {_UNPACK}"
+    return _name_text(data, head.lstrip())
+
+
+def _name_text(data: bytearray, head: bytes) -> str:
     if head.startswith(b"<"):
         return _name_page(head)
     if head.startswith(b"["):
@@ -100,10 +131,6 @@ def name_other_file(data: bytearray) -> str:
         return _name_object(data)
     if b"brain.Event" in head:
         return f"this is a file of TensorBoard, which has no trace in it; {_EXPORT}"
-    if head.startswith(b"SQLite format 3"):
-        return f"this is an SQLite database, as Nsight Systems exports it; {HOW_TO_PROFILE}"
-    if head.startswith(b"PK\x03\x04"):
-        return "this is a ZIP archive; unpack it and give the trace, .json or .json.gz"
     if _STACK_LINE.match(head):
         return f"this is a file of export_stacks(), which has times and no memory; {_EXPORT}"
     return ""

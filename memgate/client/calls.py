@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest
 from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec
 from memgate.schemas import JobList, OutcomeCreate
@@ -83,16 +84,10 @@ def ask_estimate(
 
 def _read_file(path: Path) -> JobSpec | bytes:
     """Return the job spec that is in a file, or the trace or snapshot."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    if find_file_kind(content[:HEAD_BYTES]) is not FileKind.JOB_SPEC:
-        return content
-    try:
-        return read_job_bytes(content)
-    except InputError as error:
-        raise error.about(path) from None
+    with open_given_file(path) as stream:
+        content = stream.read()
+        is_spec = find_file_kind(content[:HEAD_BYTES]) is FileKind.JOB_SPEC
+        return read_job_bytes(content) if is_spec else content
 
 
 def _upload(name: str, content: bytes, request: Any) -> HttpCall:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memgate.errors import InputError, UnsupportedTraceError
+from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import naming, open_given_file
 from memgate.jobspec import JobSpec, check_supported
 from memgate.spec_text import read_job_bytes
+
+_STDIN = Path("-")
+_PIPED = "give the path of a file, or pipe it: COMMAND | memgate analyze - --gpu GPU"
 
 
 def read_spec(path: Path) -> JobSpec:
@@ -22,9 +26,11 @@ def read_spec(path: Path) -> JobSpec:
         InputError: if it is missing or wrong, with the field and the rule.
         UnsupportedJobError: if it describes a job that memgate cannot run yet.
     """
-    with _naming(path):
-        content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
-        kind = find_file_kind(content[:HEAD_BYTES])
+    with naming(path):
+        # a spec may come out of a pipe, and what is longer is not a spec
+        with nullcontext(sys.stdin.buffer) if path == _STDIN else path.open("rb") as stream:
+            content = stream.read(HEAD_BYTES)
+        kind = find_file_kind(content)
         if kind is not FileKind.JOB_SPEC:
             raise InputError(f"this is a {kind}: memgate analyze {path} --gpu GPU")
         spec = read_job_bytes(content)
@@ -34,24 +40,19 @@ def read_spec(path: Path) -> JobSpec:
 
 @contextmanager
 def open_trace(path: Path) -> Iterator[BinaryIO]:
-    """Open a trace; errors about it name the file.
+    """Open a trace, or (``-``) standard input; errors about it name the file.
 
     Raises:
         InputError: if it cannot be read, or is not a trace.
     """
-    with _naming(path), path.open("rb") as stream:
-        yield stream
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors about it."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (InputError, UnsupportedTraceError) as error:
-        raise error.about(path) from None
+    if path != _STDIN:
+        with open_given_file(path, instead=_PIPED) as stream:
+            yield stream
+        return
+    with naming(path):
+        if sys.stdin.isatty():
+            raise InputError("standard input is a terminal: memgate analyze - --gpu GPU < FILE")
+        yield sys.stdin.buffer
 
 
 def read_gpu(text: str) -> Any:

@@ -207,7 +207,7 @@ def test_a_trace_without_stacks_or_shapes_is_read(
 @pytest.mark.parametrize(
     ("data", "want_message"),
     [
-        (b"", "not JSON, or cut off"),
+        (b"", "the file is empty"),
         (b"hello", "not JSON, or cut off"),
         (b'{"traceEvents": [', "not JSON, or cut off"),
         (b"[]", "not a trace of torch.profiler"),

@@ -40,7 +40,8 @@ def analyze_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Trace of torch.profiler, or memory snapshot of PyTorch; plain or gzip.",
+            help="Trace of torch.profiler, or memory snapshot of PyTorch; plain or gzip; - reads"
+            " standard input.",
         ),
     ],
     gpu: Gpu,
