@@ -19,7 +19,7 @@ from memgate.errors import InputError, MissingExtraError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest, parse_gpu
-from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
+from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
 from memgate.spec_text import read_job_bytes
 
@@ -51,8 +51,8 @@ def estimate(
         allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's.
         timeout_seconds: the longest that the job may run; ten minutes unless given.
         host_memory_bytes: the most of this machine's memory it may take; 8 GiB unless given.
-        device: which device of a snapshot with several; unless given, all are answered and the
-            worst decides.
+        device: which device of a snapshot or a trace of several GPUs; unless given, all are
+            answered and the worst decides.
         inference: the job of a trace does not train; without a backward pass it may then be
             admitted.
 
@@ -76,8 +76,8 @@ def estimate(
     if allocator is not None:
         parse_alloc_conf(allocator)
     found, kind = _find_job(job)
-    if device is not None and kind is not FileKind.SNAPSHOT:
-        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
+    if device is not None and kind is FileKind.JOB_SPEC:
+        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if isinstance(found, Path):
         if engine != "auto" or runtime is not None:
             raise InputError(f"{found} is a {kind}: leave out engine and runtime")

@@ -188,7 +188,7 @@ class Contents:
     is_rocm: bool
     #: it was written by torch.profiler
     is_torch: bool
-    #: there are memory events without a category
+    #: its memory events have no category, or no addresses
     is_old: bool
     #: see ``FLAG_COSTS``
     missing_flags: tuple[str, ...]
@@ -213,12 +213,13 @@ def refuse_trace(found: Contents) -> None:
         TraceIncompleteError: if it lacks memory events, or operators.
         TraceFormatError: if torch.profiler did not make it.
     """
-    if found.is_old or not _OLD.isdisjoint(found.categories):
+    is_old = found.is_old or not _OLD.isdisjoint(found.categories)
+    if is_old and CUDA not in found.device_types:
         raise UnsupportedTraceError(
             "the trace was recorded with an old PyTorch, in a format whose memory events have no"
             f" addresses or no totals; with PyTorch 2.0 or newer, {HOW_TO_PROFILE}"
         )
-    if found.categories <= _NOTHING:
+    if found.categories <= _NOTHING and not is_old:
         raise _refuse_nothing(found)
     if other := _name_accelerator(found):
         raise UnsupportedTraceError(

@@ -16,7 +16,7 @@ from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest
-from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec
+from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec
 from memgate.schemas import JobList, OutcomeCreate
 from memgate.spec_text import read_job_bytes
 
@@ -76,7 +76,7 @@ def ask_estimate(
     if inference:
         raise InputError(INFERENCE_OF_A_JOB)
     if device is not None:
-        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
+        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if allocator:
         raise InputError("allocator is for traces; a job says it itself, in 'allocator'")
     return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})

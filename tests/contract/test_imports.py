@@ -25,10 +25,11 @@ PACKAGES = {
     "memgate_worker": ROOT / "worker",
 }
 
-#: the two rooms of memgate that reach out, and what they may import for it: one speaks HTTP, the
-#: other answers with the worker's engines
+#: the rooms of memgate that reach out, and what they may import for it: one speaks HTTP, one
+#: answers with the worker's engines, one opens the files that both are given
 EXEMPT = {
     ROOT / "memgate" / "client": {"anyio", "httpx2"},
+    ROOT / "memgate" / "given_files.py": {"os", "pathlib"},
     ROOT / "memgate" / "local.py": {"memgate_worker"},
 }
 
@@ -123,10 +124,11 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "runtimes": {"engines.phantom.build"},
     "engines": {"engines.phantom.build", "jobs", "lifeline", "limits", "runtimes"},
     "verdicts": {"engines"},
-    "snapshots": {"engines", "timings"},
+    "devices": {"engines", "timings"},
+    "snapshots": {"devices", "engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
-    "uploads": {"engines", "lifeline", "snapshots", "timelines", "timings"},
+    "uploads": {"devices", "engines", "lifeline", "snapshots", "timelines", "timings"},
     "local": {"engines", "limits", "runtimes", "timings", "uploads", "verdicts"},
     "settings": {"limits", "queue", "uploads"},
     "health": {"queue"},

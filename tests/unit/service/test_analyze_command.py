@@ -254,7 +254,7 @@ def test_a_snapshot_that_ended_in_out_of_memory_is_admitted_nowhere(run: Any) ->
             ["--without", "cublas_workspaces"],
             "a snapshot needs",
         ),
-        ("traces/tiny-torch-2.14.json.gz", ["--device", "0"], "only a memory snapshot has several"),
+        ("traces/tiny-torch-2.14.json.gz", ["--device", "0"], "a trace of a CPU has none"),
     ],
 )
 def test_options_that_mean_nothing_for_a_file_are_refused(

@@ -385,7 +385,7 @@ def test_a_trace_that_is_not_there_and_a_misplaced_option(tmp_path: Path) -> Non
     ask: Callable[..., Any] = calls.ask_estimate
     with pytest.raises(InputError, match="No such file"):
         ask(tmp_path / "none.json", "t4", engine="auto", allocator="")
-    with pytest.raises(InputError, match="only a memory snapshot has several"):
+    with pytest.raises(InputError, match="only memory snapshots and traces of GPUs have several"):
         ask(JOB, "t4", engine="auto", allocator="", device=0)
     with pytest.raises(InputError, match="allocator is for traces"):
         ask(JOB, "t4", engine="auto", allocator="x:1")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 
-import pytest
-
-from memgate.errors import InputError
 from memgate.gpus import parse_gpu
 from memgate.units import GIB
-from memgate_worker.snapshots import estimate_snapshot, refuse_device
+from memgate_worker.snapshots import estimate_snapshot
 from tests.snapshots import BASE, make_block, make_document, make_segment
 
 
@@ -42,10 +39,3 @@ def test_a_device_can_be_picked() -> None:
     assert (said.decision, said.peak_reserved_bytes) == ("uncertain", 2 * GIB)
     assert "SEVERAL_DEVICES" not in [reason.code for reason in said.reasons]
     assert set(said.timings_ms) == {"run", "trace", "replay", "total"}
-
-
-def test_only_a_snapshot_has_devices() -> None:
-    """For anything else it is a mistake to pick one."""
-    refuse_device(None)
-    with pytest.raises(InputError, match="only a memory snapshot has several"):
-        refuse_device(0)

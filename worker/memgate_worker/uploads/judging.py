@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from io import BufferedReader
 
 from memgate.errors import InputError
 from memgate.file_kinds import FileKind, find_file_kind
+from memgate.measured import MEASURED
 from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
 from memgate.views import view_timeline
+from memgate_worker.devices import estimate_devices
 from memgate_worker.engines.profile.analysis import analyze_trace
-from memgate_worker.snapshots import estimate_snapshot, refuse_device
-from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.snapshots import estimate_snapshot
+from memgate_worker.timings import TimedEstimate
 from memgate_worker.uploads.question import JudgedUpload, UploadQuestion
 
 #: of real traces, reading takes 2.5 to 2.9 times their size
@@ -64,18 +65,18 @@ def judge(
 def _trace(
     stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
 ) -> TimedEstimate:
-    refuse_device(question.device)
-    analyze = partial(
-        analyze_trace,
+    traced = analyze_trace(
         stream,
         question.target.gpu,
         alloc_conf=question.alloc_conf,
         without=question.without,
+        device=question.device,
         inference=question.inference,
         max_bytes=question.max_bytes,
         on_unpacked=on_unpacked,
     )
-    return time_estimate(analyze, question.target)
+    is_measured = all(one.engine == MEASURED for one in traced.values())
+    return estimate_devices(traced, question.target, is_least=is_measured)
 
 
 def _snapshot(

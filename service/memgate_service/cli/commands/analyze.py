@@ -51,7 +51,7 @@ def analyze_command(
     ] = None,
     device: Annotated[
         int | None,
-        typer.Option(min=0, help="Of a snapshot of several; otherwise the worst decides."),
+        typer.Option(min=0, help="Of several in the file; otherwise the worst decides."),
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="The job of a trace does not train.")
