@@ -69,15 +69,11 @@ def estimate(
         from memgate_worker import local
     except ModuleNotFoundError as error:
         raise MissingExtraError.of("memgate.estimate", error, extra="worker") from None
-
     local.check_engine(engine)
     limits = local.RunLimits.of(timeout_seconds, host_memory_bytes)
     target = parse_gpu(gpu)
-    if allocator is not None:
-        parse_alloc_conf(allocator)
+    parse_alloc_conf(allocator or "")
     found, kind = _find_job(job)
-    if device is not None and kind is FileKind.JOB_SPEC:
-        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if isinstance(found, Path):
         if engine != "auto" or runtime is not None:
             raise InputError(f"{found} is a {kind}: leave out engine and runtime")
@@ -85,13 +81,17 @@ def estimate(
             return local.estimate_upload(
                 stream, target, alloc_conf=allocator or "", device=device, inference=inference
             ).estimate
+    _refuse_for_spec(device, inference=inference)
+    spec = found if allocator is None else found.model_copy(update={"allocator": allocator})
+    return local.estimate_spec(spec, target, engine=engine, runtime=runtime, limits=limits).estimate
+
+
+def _refuse_for_spec(device: int | None, *, inference: bool) -> None:
+    """Refuse what only files of recorded runs can be asked."""
+    if device is not None:
+        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if inference:
         raise InputError(INFERENCE_OF_A_JOB)
-    if allocator is not None:
-        found = found.model_copy(update={"allocator": allocator})
-    return local.estimate_spec(
-        found, target, engine=engine, runtime=runtime, limits=limits
-    ).estimate
 
 
 def close_engines() -> None:

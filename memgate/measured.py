@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import ceil
 
 from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
@@ -26,7 +26,7 @@ from memgate.decision import Decision
 from memgate.doubts import MAX_SHARE
 from memgate.errors import TraceFormatError
 from memgate.gpus import CATALOGUE, GpuTarget
-from memgate.links import LinkedSet, link_blocks
+from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.plan import categorize
 from memgate.report import Estimate, Reason
 from memgate.timeline import (
@@ -89,8 +89,10 @@ class Measurement:
     doubts: tuple[Reason, ...]
 
 
-def measure(trace: Trace, *, device: int | None = None) -> tuple[Measurement, ...]:
+def measure(trace: Trace, *, device: int | None = None) -> Iterator[Measurement]:
     """Turn the memory events of each of a trace's GPUs, or of one, into a measurement.
+
+    One after the other, since together they may take much memory.
 
     Raises:
         TraceFormatError: if there is no such device.
@@ -108,16 +110,19 @@ def measure(trace: Trace, *, device: int | None = None) -> tuple[Measurement, ..
             f"device {device} is not in the trace, or nothing was allocated there; these are in it:"
             f" {known}"
         )
-    return tuple(
-        _measure(_run(number, events), trace)
-        for number, events in by_device.items()
-        if device in (None, number)
-    )
+    runs = [_run(at, events) for at, events in by_device.items() if device in (None, at)]
+    blocks = tuple(block for run in runs for block in run.blocks)
+    linked = link_blocks(BlockSet(blocks=blocks, diagnostics={}), trace)
+    ends = accumulate(len(run.blocks) for run in runs)
+    for run, end in zip(runs, ends, strict=True):
+        yield _measure(run, trace, linked, linked.blocks[end - len(run.blocks) : end])
 
 
-def _measure(run: _Run, trace: Trace) -> Measurement:
-    linked = link_blocks(BlockSet(blocks=run.blocks, diagnostics={}), trace)
-    timeline = _make_timeline(run, linked)
+def _measure(
+    run: _Run, trace: Trace, linked: LinkedSet, blocks: Sequence[LinkedBlock]
+) -> Measurement:
+    """Measure one device, of which ``blocks`` are."""
+    timeline = _make_timeline(run, linked.calls, blocks)
     if trace.lacks_totals:
         said = Reason(code="MEASURED_PEAK", message=_describe(run, trace))
         return Measurement(
@@ -253,15 +258,14 @@ def _older(measured: Sequence[DeviceEvent], older_bytes: int) -> Iterator[tuple[
         yield _REST, rest
 
 
-def _make_timeline(run: _Run, linked: LinkedSet) -> Timeline:
-    begins = [call.op.begin_us for call in linked.calls]
+def _make_timeline(run: _Run, calls: Sequence[Call], blocks: Sequence[LinkedBlock]) -> Timeline:
+    begins = [call.op.begin_us for call in calls]
     labels = [Label(Category.PARAMETERS, "")] * run.num_older
-    for block, call, _ in linked.blocks[run.num_older :]:
-        category = categorize(linked.calls, call, block.free_us, begins)
-        labels.append(Label(category, "" if call is None else linked.calls[call].layer))
+    for block, call, _ in blocks[run.num_older :]:
+        category = categorize(calls, call, block.free_us, begins)
+        labels.append(Label(category, "" if call is None else calls[call].layer))
     starts = [
-        PhaseStart(bisect_left(run.moments_us, call.op.begin_us), call.phase)
-        for call in linked.calls
+        PhaseStart(bisect_left(run.moments_us, call.op.begin_us), call.phase) for call in calls
     ]
     return Timeline(
         events=run.events,

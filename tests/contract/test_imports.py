@@ -124,7 +124,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "runtimes": {"engines.phantom.build"},
     "engines": {"engines.phantom.build", "jobs", "lifeline", "limits", "runtimes"},
     "verdicts": {"engines"},
-    "devices": {"engines", "timings"},
+    "devices": {"engines", "timings", "verdicts"},
     "snapshots": {"devices", "engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from memgate.gpus import GpuTarget
@@ -37,12 +37,15 @@ def estimate_snapshot(
         InputError: if the settings are wrong.
         UnsupportedAllocatorError: if they are not simulated.
     """
-    start = time.perf_counter()
-    snapshot = read_snapshot(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
-    histories = read_histories(snapshot, device=device, alloc_conf=alloc_conf or None)
-    seconds = time.perf_counter() - start
-    traced = {history.device: _trace_job(history, seconds) for history in histories}
-    return estimate_devices(traced, target, is_least=True)
+
+    def trace() -> Iterator[tuple[int, TracedJob]]:
+        start = time.perf_counter()
+        snapshot = read_snapshot(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
+        histories = read_histories(snapshot, device=device, alloc_conf=alloc_conf or None)
+        seconds = time.perf_counter() - start
+        yield from ((history.device, _trace_job(history, seconds)) for history in histories)
+
+    return estimate_devices(trace(), target)
 
 
 def _trace_job(history: DeviceHistory, seconds: float) -> TracedJob:

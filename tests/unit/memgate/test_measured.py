@@ -236,7 +236,7 @@ def test_one_of_several_devices_is_picked() -> None:
     """By its number; others are not in the answer, and what is not there is named."""
     assert [one.device for one in measure(_two_devices(), device=1)] == [1]
     with pytest.raises(InputError, match=r"device 2 is not in the trace, .* are in it: 0, 1"):
-        measure(_two_devices(), device=2)
+        list(measure(_two_devices(), device=2))
 
 
 def test_one_process_of_many_says_so() -> None:

@@ -7,7 +7,6 @@ from io import BufferedReader
 
 from memgate.errors import InputError
 from memgate.file_kinds import FileKind, find_file_kind
-from memgate.measured import MEASURED
 from memgate.snapshots.unpickling import MAX_DOCUMENT_BYTES
 from memgate.views import view_timeline
 from memgate_worker.devices import estimate_devices
@@ -75,8 +74,7 @@ def _trace(
         max_bytes=question.max_bytes,
         on_unpacked=on_unpacked,
     )
-    is_measured = all(one.engine == MEASURED for one in traced.values())
-    return estimate_devices(traced, question.target, is_least=is_measured)
+    return estimate_devices(traced, question.target)
 
 
 def _snapshot(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from memgate.errors import InputError
@@ -26,10 +26,11 @@ def analyze_trace(
     inference: bool = False,
     max_bytes: int = MAX_TRACE_BYTES,
     on_unpacked: Callable[[int], None] = lambda _: None,
-) -> dict[int, TracedJob]:
+) -> Iterator[tuple[int, TracedJob]]:
     """Turn a trace of a CPU into the timeline that the job would have on a GPU.
 
-    A trace of GPUs has the timelines that the job had on each, by the number of the device.
+    A trace of GPUs has the timelines that the job had on each: with the number of the device, one
+    after the other.
 
     ``without`` names rules of the orchestration that are left out. ``device`` picks one of several
     GPUs. ``inference``: the caller asks about a job that does not train. ``on_unpacked`` is told
@@ -41,29 +42,27 @@ def analyze_trace(
     """
     start = time.perf_counter()
     trace = read_trace(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
-    found: dict[int, AnalyzedTrace | Measurement]
-    if trace.device_events:
-        found = {one.device: one for one in _measure(trace, without, device)}
-    else:
-        if device is not None:
-            raise InputError(f"device is {device}: a trace of a CPU has none; leave it out")
-        traits = DeviceTraits(compute_capability=gpu.compute_capability)
-        found = {0: analyze(trace, traits, without=without)}
-    seconds = time.perf_counter() - start
-    return {
-        number: _trace_job(one, alloc_conf, inference=inference, seconds=seconds)
-        for number, one in found.items()
-    }
-
-
-def _measure(trace: Trace, without: Iterable[str], device: int | None) -> tuple[Measurement, ...]:
+    if not trace.device_events:
+        analyzed = _analyze(trace, gpu, without, device)
+        yield 0, _trace_job(analyzed, alloc_conf, start=start, inference=inference)
+        return
     if rules := ", ".join(without):
         raise InputError(f"rules ({rules}) are for traces of a CPU; this one was made on a GPU")
-    return measure(trace, device=device)
+    for found in measure(trace, device=device):
+        yield found.device, _trace_job(found, alloc_conf, start=start, inference=inference)
+
+
+def _analyze(
+    trace: Trace, gpu: GpuSpec, without: Iterable[str], device: int | None
+) -> AnalyzedTrace:
+    if device is not None:
+        raise InputError(f"device is {device}: a trace of a CPU has none; leave it out")
+    traits = DeviceTraits(compute_capability=gpu.compute_capability)
+    return analyze(trace, traits, without=without)
 
 
 def _trace_job(
-    found: AnalyzedTrace | Measurement, alloc_conf: str, *, inference: bool, seconds: float
+    found: AnalyzedTrace | Measurement, alloc_conf: str, *, start: float, inference: bool
 ) -> TracedJob:
     doubts, notes = settle_inference(found.doubts, found.notes, is_asked=inference)
     return TracedJob(
@@ -76,5 +75,5 @@ def _trace_job(
         notes=notes,
         doubts=doubts,
         peaks=found.peaks if isinstance(found, Measurement) else None,
-        seconds=seconds,
+        seconds=time.perf_counter() - start,
     )
