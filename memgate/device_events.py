@@ -15,6 +15,7 @@ from itertools import count, groupby
 from msgspec import Struct, structs
 
 from memgate.errors import TraceFormatError
+from memgate.mistakes import show_value
 from memgate.timeline import MAX_SIZE_BYTES
 from memgate.trace_file import FileArgs, FileEvent
 from memgate.trace_kinds import CUDA
@@ -47,8 +48,8 @@ def check_device(args: FileArgs) -> None:
     first = 0 if args.device_type == CUDA else -1
     if not first <= args.device <= _MAX_DEVICE:
         raise TraceFormatError(
-            f"'Device Id' of a [memory] event is {args.device}: PyTorch numbers GPUs from 0 to"
-            f" {_MAX_DEVICE}, and writes -1 for a CPU"
+            f"'Device Id' of a [memory] event is {show_value(args.device)}: PyTorch numbers GPUs"
+            f" from 0 to {_MAX_DEVICE}, and writes -1 for a CPU"
         )
 
 
@@ -103,7 +104,8 @@ def _read(event: FileEvent) -> DeviceEvent:
 def _check_sizes(size_bytes: int, totals: tuple[int, int]) -> None:
     if abs(size_bytes) > MAX_SIZE_BYTES or not all(0 <= one <= MAX_SIZE_BYTES for one in totals):
         raise TraceFormatError(
-            f"a [memory] event of a GPU has {size_bytes} bytes, and {totals} in all"
+            f"a [memory] event of a GPU has {show_value(size_bytes)} bytes, and"
+            f" {show_value(totals)} in all"
         )
 
 

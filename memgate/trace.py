@@ -10,7 +10,7 @@ by ``trace_kinds``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
@@ -26,8 +26,17 @@ from memgate.device_events import (
     thread_of,
 )
 from memgate.errors import TraceFormatError
-from memgate.trace_file import MAX_TRACE_BYTES, FileArgs, FileEvent, read_file
-from memgate.trace_kinds import CPU, CUDA, FLAG_COSTS, Contents, refuse_trace, tell_missing_flags
+from memgate.trace_file import MAX_TIME_US, MAX_TRACE_BYTES, FileArgs, FileEvent, read_file
+from memgate.trace_kinds import (
+    AGAIN,
+    CPU,
+    CUDA,
+    FLAG_COSTS,
+    Contents,
+    refuse_trace,
+    tell_missing_flags,
+)
+from memgate.units import clip
 
 __all__ = [
     "MAX_TRACE_BYTES",
@@ -61,6 +70,10 @@ Dims = tuple[tuple[int, ...], ...]
 
 _SHAPES = msgspec.json.Decoder(Dims)
 _TYPES = msgspec.json.Decoder(tuple[str, ...] | None)
+
+#: of so many memory events this share have a time of their own; in real traces, nearly all
+_MIN_EVENTS = 50
+_MIN_TIMES = 0.1
 
 #: of an event without any
 _NO_ARGS = FileArgs()
@@ -180,6 +193,7 @@ def read_trace(
         missing_flags=_missing_flags(has_memory, ops, bool(calls) or _PYTHON in categories),
     )
     refuse_trace(found)
+    _check_clock(memory)
     return Trace(
         memory_events=() if found.is_old else tuple(_memory_events(memory)),
         ops=ops,
@@ -206,6 +220,26 @@ def _find_memory(events: Iterable[FileEvent]) -> list[FileEvent]:
     for event in found:
         check_device(event.args or _NO_ARGS)
     return found
+
+
+def _check_clock(memory: Sequence[FileEvent]) -> None:
+    """Refuse memory events whose times do not tell their order."""
+    for event in memory:
+        if event.begin_us is not None and abs(event.begin_us) > MAX_TIME_US:
+            raise _no_clock(event)
+    num_times = len({event.begin_us for event in memory})
+    if len(memory) >= _MIN_EVENTS and num_times < _MIN_TIMES * len(memory):
+        raise TraceFormatError(
+            f"the {len(memory):,} memory events have {num_times:,} different times, so their order"
+            f" is not known: their times were lost or rounded; {AGAIN}"
+        )
+
+
+def _no_clock(event: FileEvent) -> TraceFormatError:
+    return TraceFormatError(
+        f"'ts' of {clip(event.name)} is {event.begin_us:g} and 'dur' is"
+        f" {event.duration_us:g}: no clock gives such microseconds; {AGAIN}"
+    )
 
 
 def _is_old(memory: Iterable[FileEvent]) -> bool:
@@ -261,6 +295,8 @@ def _ops(events: Iterable[FileEvent]) -> Iterator[OpEvent]:
         begin_us = event.begin_us
         if begin_us is None:
             continue
+        if abs(begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+            raise _no_clock(event)
         args = event.args or _NO_ARGS
         raw, raw_types = bytes(args.input_dims), bytes(args.input_types)
         dims, mine = shapes.get(raw), types.get(raw_types)
@@ -315,6 +351,8 @@ def _module_calls(events: Iterable[FileEvent]) -> Iterator[ModuleCall]:
             continue
         _, found, name = event.name.partition(MODULE_PREFIX)
         if found:
+            if abs(event.begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+                raise _no_clock(event)
             end_us = event.begin_us + event.duration_us
             yield ModuleCall(event.begin_us, end_us, thread_of(event), name)
 
@@ -322,4 +360,6 @@ def _module_calls(events: Iterable[FileEvent]) -> Iterator[ModuleCall]:
 def _annotations(events: Iterable[FileEvent]) -> Iterator[Annotation]:
     for event in events:
         if event.begin_us is not None and MODULE_PREFIX not in event.name:
+            if abs(event.begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+                raise _no_clock(event)
             yield Annotation(event.begin_us, event.begin_us + event.duration_us, event.name)

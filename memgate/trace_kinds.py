@@ -18,6 +18,7 @@ from memgate.errors import (
     TraceIncompleteError,
     UnsupportedTraceError,
 )
+from memgate.mistakes import show_value
 
 #: what the profiler can be set to record, and what is not known without it
 FLAG_COSTS = {
@@ -47,6 +48,7 @@ AGAIN = "export the trace again with prof.export_chrome_trace(), as .json or .js
 _EXPORT = 'export a trace of the same profile instead: prof.export_chrome_trace("trace.json")'
 
 _UNPACK = "unpack it and give the trace, .json or .json.gz"
+_WIDE = "the file is in UTF-16 or UTF-32; save it as UTF-8"
 #: how other files begin, and what each is
 _MAGICS = {
     b"\x1f\x8b": f"this is a gzip file within a gzip file; {_UNPACK}",
@@ -56,8 +58,12 @@ _MAGICS = {
     b"\x28\xb5\x2f\xfd": f"this is a Zstandard file; {_UNPACK}",
     b"7z\xbc\xaf": f"this is a 7-Zip archive; {_UNPACK}",
     b"\xef\xbb\xbf": "the file begins with a byte order mark; save it as UTF-8 without one",
-    b"\xff\xfe": "the file is in UTF-16; save it as UTF-8",
-    b"\xfe\xff": "the file is in UTF-16; save it as UTF-8",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
+    b"{\0": _WIDE,
+    b"\0{": _WIDE,
+    b"\0\0\0{": _WIDE,
+    b"\0\0\xfe\xff": _WIDE,
     b"\x89PNG": f"this is a picture; {_EXPORT}",
     b"SQLite": f"this is an SQLite database, as Nsight Systems exports it; {HOW_TO_PROFILE}",
 }
@@ -255,7 +261,9 @@ def _refuse_incomplete(found: Contents) -> MemgateError:
 def _name_accelerator(found: Contents) -> str:
     """Return the accelerator that a trace is of; nothing if it is a GPU of NVIDIA's, or none."""
     for device_type in sorted(found.device_types - {CPU, CUDA}):
-        return _DEVICE_TYPES.get(device_type, f"a device of PyTorch's type {device_type}")
+        return _DEVICE_TYPES.get(
+            device_type, f"a device of PyTorch's type {show_value(device_type)}"
+        )
     for prefix, name in _CATEGORY_PREFIXES.items():
         if any(category and category.startswith(prefix) for category in found.categories):
             return name

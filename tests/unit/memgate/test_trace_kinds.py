@@ -105,8 +105,10 @@ def test_files_that_are_not_chrome_traces_are_named(
         (b"7z\xbc\xaf\x27\x1c", "this is a 7-Zip archive; unpack it"),
         (b"trace.json".ljust(257, b"\0") + b"ustar\x0000", "this is a tar archive; unpack it"),
         ("\ufeff{}".encode(), "a byte order mark; save it as UTF-8 without one"),
-        ("{}".encode("utf-16"), "in UTF-16; save it as UTF-8"),
-        (codecs.BOM_UTF16_BE + "{}".encode("utf-16-be"), "in UTF-16; save it as UTF-8"),
+        ("{}".encode("utf-16"), "in UTF-16 or UTF-32; save it as UTF-8"),
+        ("{}".encode("utf-16-le"), "in UTF-16 or UTF-32"),
+        ("{}".encode("utf-32-be"), "in UTF-16 or UTF-32"),
+        (codecs.BOM_UTF16_BE + "{}".encode("utf-16-be"), "in UTF-16 or UTF-32"),
         (b"\x89PNG\r\n\x1a\n", "this is a picture; export a trace of the same profile"),
     ],
 )
