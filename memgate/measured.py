@@ -68,6 +68,7 @@ _TOTALS_MISSING = Reason(
 class Peaks:
     """What a trace says of a device."""
 
+    #: 0 if the file does not tell
     reserved_bytes: int
     allocated_bytes: int
     #: what the device has, where it ran; 0 if the file does not tell
@@ -83,8 +84,7 @@ class Measurement:
     #: its number, as in ``cuda:1``
     device: int
     timeline: Timeline
-    #: None if the file has no totals
-    peaks: Peaks | None
+    peaks: Peaks
     notes: tuple[Reason, ...]
     doubts: tuple[Reason, ...]
 
@@ -122,31 +122,28 @@ def _measure(
     run: _Run, trace: Trace, linked: LinkedSet, blocks: Sequence[LinkedBlock]
 ) -> Measurement:
     """Measure one device, of which ``blocks`` are."""
-    timeline = _make_timeline(run, linked.calls, blocks)
-    if trace.lacks_totals:
-        said = Reason(code="MEASURED_PEAK", message=_describe(run, trace))
-        return Measurement(
-            device=run.device,
-            timeline=timeline,
-            peaks=None,
-            notes=(said,),
-            doubts=(_TOTALS_MISSING,),
-        )
-    doubts = [*doubt_steps(trace, run.blocks, run.peak_allocated_bytes), *_doubt_events(run)]
-    if not trace.ops:
-        doubts.append(_flags_missing(trace))
     return Measurement(
         device=run.device,
-        timeline=timeline,
+        timeline=_make_timeline(run, linked.calls, blocks),
         peaks=Peaks(
-            reserved_bytes=run.peak_reserved_bytes,
+            reserved_bytes=0 if trace.lacks_totals else run.peak_reserved_bytes,
             allocated_bytes=run.peak_allocated_bytes,
             ran_in_bytes=_capacity(run, trace),
             text=_describe(run, trace),
         ),
         notes=(_flags_missing(trace),) if trace.ops and trace.missing_flags else (),
-        doubts=tuple(doubts),
+        doubts=tuple(_doubt(run, trace)),
     )
+
+
+def _doubt(run: _Run, trace: Trace) -> Iterator[Reason]:
+    if trace.lacks_totals:  # operators of such files are not read
+        yield _TOTALS_MISSING
+        return
+    yield from doubt_steps(trace, run.blocks, run.peak_allocated_bytes)
+    yield from _doubt_events(run)
+    if not trace.ops:
+        yield _flags_missing(trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,6 +338,14 @@ def quote_peaks(said: Estimate, peaks: Peaks) -> Estimate:
 
     A replay that needs more than the job had does not reject it: one of the two is wrong.
     """
+    if not peaks.reserved_bytes:
+        reason = Reason(code="MEASURED_PEAK", message=peaks.text)
+        return said.model_copy(
+            update={
+                "peak_allocated_bytes": peaks.allocated_bytes,
+                "reasons": [*said.reasons, reason],
+            }
+        )
     held_bytes = sum(
         size for name, size in said.breakdown.items() if name not in ("fragmentation", "context")
     )

@@ -42,12 +42,13 @@ def test_sizes_alone_are_added_up() -> None:
     (measured,) = measure(trace)
 
     assert [event.allocated_bytes for event in trace.device_events] == [mib(3), mib(8), mib(5), 0]
-    assert (trace.lacks_totals, trace.memory_events, measured.peaks) == (True, (), None)
+    assert (trace.lacks_totals, trace.memory_events) == (True, ())
+    assert (measured.peaks.allocated_bytes, measured.peaks.reserved_bytes) == (mib(8), 0)
     assert [doubt.code for doubt in measured.doubts] == ["TOTALS_MISSING"]
-    assert [note.message for note in measured.notes] == [
+    assert measured.peaks.text == (
         "measured on cuda:0, Tesla V100-SXM2-32GB with 32.00 GiB: the trace allocates 8.00 MiB at"
         " most"
-    ]
+    )
 
 
 def test_what_is_freed_and_never_allocated_was_there_before() -> None:
@@ -56,7 +57,7 @@ def test_what_is_freed_and_never_allocated_was_there_before() -> None:
     (measured,) = measure(trace)
 
     assert [event.allocated_bytes for event in trace.device_events] == [mib(7), mib(4), mib(1), 0]
-    assert "4.00 MiB of it was allocated before the trace" in measured.notes[0].message
+    assert "4.00 MiB of it was allocated before the trace" in measured.peaks.text
 
 
 def test_devices_are_added_up_by_themselves() -> None:

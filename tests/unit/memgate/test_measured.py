@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memgate.errors import InputError, UnsupportedTraceError
 from memgate.gpus import GpuTarget, find_gpu
-from memgate.measured import Measurement, Peaks, doubt_reserved, measure, quote_peaks
+from memgate.measured import Measurement, doubt_reserved, measure, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate
 from memgate.timeline import Alloc, Category, Free, Phase
@@ -36,11 +36,6 @@ def _measure(trace: Trace) -> Measurement:
     return measured
 
 
-def _peaks(measured: Measurement) -> Peaks:
-    assert measured.peaks is not None
-    return measured.peaks
-
-
 def _estimate(measured: Measurement, gpu: str = "t4", used: int = 0) -> Estimate:
     target = GpuTarget(gpu=find_gpu(gpu), already_used_bytes=used)
     said = estimate_timeline(
@@ -50,9 +45,9 @@ def _estimate(measured: Measurement, gpu: str = "t4", used: int = 0) -> Estimate
         runtime="",
         versions={},
         notes=measured.notes,
-        doubts=[*measured.doubts, *doubt_reserved(_peaks(measured), target)],
+        doubts=[*measured.doubts, *doubt_reserved(measured.peaks, target)],
     )
-    return quote_peaks(said, _peaks(measured))
+    return quote_peaks(said, measured.peaks)
 
 
 def test_the_peaks_of_the_file_are_the_peaks_of_the_answer() -> None:
@@ -224,10 +219,10 @@ def test_each_of_several_devices_is_measured() -> None:
     first, second = measure(_two_devices())
 
     assert (first.device, second.device) == (0, 1)
-    assert (_peaks(first).allocated_bytes, _peaks(second).allocated_bytes) == (mib(150), mib(300))
-    assert (_peaks(first).reserved_bytes, _peaks(second).reserved_bytes) == (3 * GIB, mib(300))
+    assert (first.peaks.allocated_bytes, second.peaks.allocated_bytes) == (mib(150), mib(300))
+    assert (first.peaks.reserved_bytes, second.peaks.reserved_bytes) == (3 * GIB, mib(300))
     assert (len(first.timeline.events), len(second.timeline.events)) == (2, 1)
-    assert _peaks(second).text == (
+    assert second.peaks.text == (
         "measured on cuda:1, B with 32.00 GiB: 300.00 MiB reserved and 300.00 MiB allocated at most"
     )
 
@@ -243,7 +238,7 @@ def test_one_process_of_many_says_so() -> None:
     """The others may take more, and NCCL takes some beside the allocator."""
     measured = _measure(_training().read(distributedInfo={"world_size": 8}))
 
-    assert _peaks(measured).text.endswith(
+    assert measured.peaks.text.endswith(
         "; this is one of 8 processes, and what NCCL takes is not in it"
     )
 
@@ -310,4 +305,4 @@ def test_other_settings_of_the_allocator_are_replayed(setting: str) -> None:
         versions={},
     )
 
-    assert quote_peaks(said, _peaks(measured)).peak_reserved_bytes == GIB
+    assert quote_peaks(said, measured.peaks).peak_reserved_bytes == GIB
