@@ -7,10 +7,10 @@ people's traces have no such marks, and stay as they are.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from memgate.spans import Spans
 from memgate.trace import MemoryEvent, Trace
 
 #: the name of a span of such work
@@ -19,42 +19,24 @@ HOST_MARK = "memgate: on the host"
 
 def leave_out_host_work(trace: Trace) -> Trace:
     """Leave out operators in marked spans, and what they allocated."""
-    spans = _Spans(
-        (note.begin_us, note.end_us) for note in trace.annotations if note.name == HOST_MARK
-    )
+    spans = Spans(sorted(note for note in trace.annotations if note.name == HOST_MARK))
     if not spans:
         return trace
     return replace(
         trace,
-        ops=tuple(op for op in trace.ops if not spans.contain(op.begin_us)),
+        ops=tuple(op for op in trace.ops if not spans.contains(op.begin_us)),
         memory_events=tuple(_without(trace.memory_events, spans)),
     )
 
 
-def _without(events: Iterable[MemoryEvent], spans: _Spans) -> Iterator[MemoryEvent]:
+def _without(events: Iterable[MemoryEvent], spans: Spans) -> Iterator[MemoryEvent]:
     """Leave out what was allocated in spans, with its frees, whenever they come."""
     of_host: set[int] = set()
     for event in sorted(events, key=lambda event: event.at_us):
-        if event.size_bytes > 0 and spans.contain(event.at_us):
+        if event.size_bytes > 0 and spans.contains(event.at_us):
             of_host.add(event.address)
         elif event.size_bytes > 0 or event.address not in of_host:
             of_host.discard(event.address)
             yield event
         else:
             of_host.remove(event.address)
-
-
-class _Spans:
-    """Spans that do not overlap."""
-
-    def __init__(self, spans: Iterable[tuple[float, float]]) -> None:
-        self._spans = sorted(spans)
-        self._begins = [begin_us for begin_us, _ in self._spans]
-
-    def __bool__(self) -> bool:
-        return bool(self._spans)
-
-    def contain(self, at_us: float) -> bool:
-        """Tell whether one of them is running."""
-        at = bisect_right(self._begins, at_us) - 1
-        return at >= 0 and at_us <= self._spans[at][1]

@@ -94,13 +94,31 @@ def _find_length(names: Sequence[tuple[str, ...]]) -> int:
     What a model does only once, such as filling a cache, is in the first: that is looked at only
     if there is nothing else to look at.
     """
-    num = len(names)
-    for length in range(1, num):
-        pairs = [(at, at - length) for at in range(length, num)]
-        later = [pair for pair in pairs if pair[1] > 0] or pairs
-        if all(names[one] == names[other] for one, other in later):
-            return length
+    numbers: dict[tuple[str, ...], int] = {}
+    kinds = [numbers.setdefault(mine, len(numbers)) for mine in names]
+    num = len(kinds)
+    period = _find_period(kinds[1:])
+    if period < num - 1:
+        return period
+    if num > 1 and kinds[0] == kinds[-1]:
+        return num - 1
     return num if num <= 2 else 1
+
+
+def _find_period(kinds: Sequence[int]) -> int:
+    """Return after how many items a sequence repeats; all of them if it never does.
+
+    In linear time, by the prefix function of Knuth, Morris and Pratt: a trace may have hundreds of
+    thousands of steps.
+    """
+    #: of each beginning, how much of it is its end as well
+    overlaps = [0] * len(kinds)
+    for at in range(1, len(kinds)):
+        overlap = overlaps[at - 1]
+        while overlap and kinds[at] != kinds[overlap]:
+            overlap = overlaps[overlap - 1]
+        overlaps[at] = overlap + (kinds[at] == kinds[overlap])
+    return len(kinds) - overlaps[-1] if overlaps else 0
 
 
 def _is_complete(linked: LinkedSet, first: int, end: int) -> bool:

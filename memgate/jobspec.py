@@ -24,6 +24,11 @@ from memgate.validation import validate
 #: the refusal of a question about the inference of a job spec
 INFERENCE_OF_A_JOB = "inference is for traces; a job spec describes training"
 
+#: and that about one of its devices
+DEVICE_OF_A_JOB = (
+    "device is {device}: only memory snapshots and traces of GPUs have several; leave it out"
+)
+
 #: far above what people train with, far below what would keep a worker busy forever or overflow
 MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024

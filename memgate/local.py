@@ -9,17 +9,17 @@ which the first call starts and later calls reuse; it ends with this process, or
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName
-from memgate.errors import InputError, MissingExtraError, UnsupportedTraceError
+from memgate.errors import InputError, MissingExtraError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest, parse_gpu
-from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
+from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
 from memgate.spec_text import read_job_bytes
 from memgate.timeline_file import reading as timeline_file
@@ -53,8 +53,8 @@ def estimate(
         allocator: a ``PYTORCH_ALLOC_CONF`` string, instead of the job's or the file's.
         timeout_seconds: the longest that the job may run; ten minutes unless given.
         host_memory_bytes: the most of this machine's memory it may take; 8 GiB unless given.
-        device: which device of a snapshot with several; unless given, all are answered and the
-            worst decides.
+        device: which device of a snapshot or a trace of several GPUs; unless given, all are
+            answered and the worst decides.
         inference: the job of a trace does not train; without a backward pass it may then be
             admitted.
 
@@ -71,29 +71,29 @@ def estimate(
         from memgate_worker import local
     except ModuleNotFoundError as error:
         raise MissingExtraError.of("memgate.estimate", error, extra="worker") from None
-
     local.check_engine(engine)
     limits = local.RunLimits.of(timeout_seconds, host_memory_bytes)
     target = parse_gpu(gpu)
-    if allocator is not None:
-        parse_alloc_conf(allocator)
+    parse_alloc_conf(allocator or "")
     found, kind = _find_job(job)
-    if device is not None and kind is not FileKind.SNAPSHOT:
-        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
     if isinstance(found, Path):
         if engine != "auto" or runtime is not None:
             raise InputError(f"{found} is a {kind}: leave out engine and runtime")
-        with _naming(found), found.open("rb") as stream:
+        with open_given_file(found) as stream:
             return local.estimate_upload(
                 stream, target, alloc_conf=allocator or "", device=device, inference=inference
             ).estimate
+    _refuse_for_spec(device, inference=inference)
+    spec = found if allocator is None else found.model_copy(update={"allocator": allocator})
+    return local.estimate_spec(spec, target, engine=engine, runtime=runtime, limits=limits).estimate
+
+
+def _refuse_for_spec(device: int | None, *, inference: bool) -> None:
+    """Refuse what only files of recorded runs can be asked."""
+    if device is not None:
+        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if inference:
         raise InputError(INFERENCE_OF_A_JOB)
-    if allocator is not None:
-        found = found.model_copy(update={"allocator": allocator})
-    return local.estimate_spec(
-        found, target, engine=engine, runtime=runtime, limits=limits
-    ).estimate
 
 
 def read_timeline(path: str | os.PathLike[str]) -> RecordedTimeline:
@@ -105,8 +105,7 @@ def read_timeline(path: str | os.PathLike[str]) -> RecordedTimeline:
         TimelineFileError: if it is not one, or breaks a rule of the format, naming field and rule.
         InputError: if it cannot be read.
     """
-    file = Path(path)
-    with _naming(file), file.open("rb") as stream:
+    with open_given_file(Path(path)) as stream:
         return timeline_file.read_timeline(stream)
 
 
@@ -136,18 +135,7 @@ def _find_job(
         raise InputError(
             f"{path} is a script: ask on the command line, memgate estimate {path} --gpu GPU"
         )
-    with _naming(path), path.open("rb") as stream:
+    with open_given_file(path) as stream:
         head = stream.read(HEAD_BYTES)
         kind = find_file_kind(head)
         return (read_job_bytes(head) if kind is FileKind.JOB_SPEC else path), kind
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors about it."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (InputError, UnsupportedTraceError) as error:
-        raise error.about(path) from None

@@ -8,6 +8,7 @@ Known limitations:
 - The profiler does not record streams, and memory from before the trace is one block. A replay so
   knows allocated memory exactly and reserved memory only nearly: the larger of the two is held
   against a GPU before a job is admitted (``doubt_reserved``).
+- Files of old PyTorch have no totals (``device_events``): what they show is the least.
 - What a process takes beside PyTorch's allocator is not in a trace: the CUDA context, NCCL.
 """
 
@@ -17,14 +18,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import ceil
 
 from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
 from memgate.decision import Decision
 from memgate.doubts import MAX_SHARE
+from memgate.errors import TraceFormatError
 from memgate.gpus import CATALOGUE, GpuTarget
-from memgate.links import LinkedSet, link_blocks
+from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.plan import categorize
 from memgate.report import Estimate, Reason
 from memgate.timeline import (
@@ -38,6 +40,7 @@ from memgate.timeline import (
     make_phases,
 )
 from memgate.trace import DeviceEvent, Trace, TracedGpu, tell_missing_flags
+from memgate.trace_kinds import HOW_TO_MEASURE
 from memgate.units import format_size
 from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
 from memgate.whole_steps import doubt_steps
@@ -52,16 +55,23 @@ _SAME_CAPACITY = 0.99
 _REST = None
 
 
+#: of files that have sizes alone
+_TOTALS_MISSING = Reason(
+    code="TOTALS_MISSING",
+    message="the trace was recorded with an old PyTorch, whose memory events have no addresses and"
+    " no totals: what was allocated before it, such as parameters and optimizer state, is not"
+    f" known, so this is the least; with PyTorch 2.0 or newer, {HOW_TO_MEASURE}",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """What a trace of a GPU says of itself."""
+    """What a trace says of a device."""
 
-    #: of the device that the timeline is of
+    #: 0 if the file does not tell
     reserved_bytes: int
     allocated_bytes: int
-    #: the most that any device of the process had reserved
-    most_reserved_bytes: int
-    #: what the largest of its devices has, where it ran; 0 if the file does not tell
+    #: what the device has, where it ran; 0 if the file does not tell
     ran_in_bytes: int
     #: in words, for people
     text: str
@@ -69,19 +79,23 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a trace of a GPU gives."""
+    """What a trace gives of a device."""
 
+    #: its number, as in ``cuda:1``
+    device: int
     timeline: Timeline
     peaks: Peaks
     notes: tuple[Reason, ...]
     doubts: tuple[Reason, ...]
 
 
-def measure(trace: Trace) -> Measurement:
-    """Turn the memory events of a trace's GPUs into a measurement.
+def measure(trace: Trace, *, device: int | None = None) -> Iterator[Measurement]:
+    """Turn the memory events of each of a trace's GPUs, or of one, into a measurement.
 
-    Of several devices it is the one with the most allocated, since that is what a job cannot do
-    without; what any of them had reserved is held against the answer all the same.
+    One after the other, since together they may take much memory.
+
+    Raises:
+        TraceFormatError: if there is no such device.
     """
     by_device = {
         number: sorted(events, key=lambda event: event.at_us)
@@ -90,24 +104,46 @@ def measure(trace: Trace) -> Measurement:
             key=lambda event: event.device,
         )
     }
-    runs = sorted((_run(number, events) for number, events in by_device.items()), key=_rank)
-    run = runs[-1]
-    linked = link_blocks(BlockSet(blocks=run.blocks, diagnostics={}), trace)
-    doubts = [*doubt_steps(trace, run.blocks, run.peak_allocated_bytes), *_doubt_events(run)]
-    if not trace.ops:
-        doubts.append(_flags_missing(trace))
+    if device is not None and device not in by_device:
+        known = ", ".join(map(str, by_device))
+        raise TraceFormatError(
+            f"device {device} is not in the trace, or nothing was allocated there; these are in it:"
+            f" {known}"
+        )
+    runs = [_run(at, events) for at, events in by_device.items() if device in (None, at)]
+    blocks = tuple(block for run in runs for block in run.blocks)
+    linked = link_blocks(BlockSet(blocks=blocks, diagnostics={}), trace)
+    ends = accumulate(len(run.blocks) for run in runs)
+    for run, end in zip(runs, ends, strict=True):
+        yield _measure(run, trace, linked, linked.blocks[end - len(run.blocks) : end])
+
+
+def _measure(
+    run: _Run, trace: Trace, linked: LinkedSet, blocks: Sequence[LinkedBlock]
+) -> Measurement:
+    """Measure one device, of which ``blocks`` are."""
     return Measurement(
-        timeline=_make_timeline(run, linked),
+        device=run.device,
+        timeline=_make_timeline(run, linked.calls, blocks),
         peaks=Peaks(
-            reserved_bytes=run.peak_reserved_bytes,
+            reserved_bytes=0 if trace.lacks_totals else run.peak_reserved_bytes,
             allocated_bytes=run.peak_allocated_bytes,
-            most_reserved_bytes=max(one.peak_reserved_bytes for one in runs),
-            ran_in_bytes=_capacity(runs, trace),
-            text=_describe(runs, trace),
+            ran_in_bytes=_capacity(run, trace),
+            text=_describe(run, trace),
         ),
         notes=(_flags_missing(trace),) if trace.ops and trace.missing_flags else (),
-        doubts=tuple(doubts),
+        doubts=tuple(_doubt(run, trace)),
     )
+
+
+def _doubt(run: _Run, trace: Trace) -> Iterator[Reason]:
+    if trace.lacks_totals:  # operators of such files are not read
+        yield _TOTALS_MISSING
+        return
+    yield from doubt_steps(trace, run.blocks, run.peak_allocated_bytes)
+    yield from _doubt_events(run)
+    if not trace.ops:
+        yield _flags_missing(trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,10 +163,6 @@ class _Run:
     diagnostics: Counter[BlockProblem]
     #: by how much its events and its totals differ at most
     unexplained_bytes: int
-
-
-def _rank(run: _Run) -> tuple[int, int]:
-    return run.peak_allocated_bytes, run.peak_reserved_bytes
 
 
 def _run(device: int, measured: Sequence[DeviceEvent]) -> _Run:
@@ -223,15 +255,14 @@ def _older(measured: Sequence[DeviceEvent], older_bytes: int) -> Iterator[tuple[
         yield _REST, rest
 
 
-def _make_timeline(run: _Run, linked: LinkedSet) -> Timeline:
-    begins = [call.op.begin_us for call in linked.calls]
+def _make_timeline(run: _Run, calls: Sequence[Call], blocks: Sequence[LinkedBlock]) -> Timeline:
+    begins = [call.op.begin_us for call in calls]
     labels = [Label(Category.PARAMETERS, "")] * run.num_older
-    for block, call, _ in linked.blocks[run.num_older :]:
-        category = categorize(linked.calls, call, block.free_us, begins)
-        labels.append(Label(category, "" if call is None else linked.calls[call].layer))
+    for block, call, _ in blocks[run.num_older :]:
+        category = categorize(calls, call, block.free_us, begins)
+        labels.append(Label(category, "" if call is None else calls[call].layer))
     starts = [
-        PhaseStart(bisect_left(run.moments_us, call.op.begin_us), call.phase)
-        for call in linked.calls
+        PhaseStart(bisect_left(run.moments_us, call.op.begin_us), call.phase) for call in calls
     ]
     return Timeline(
         events=run.events,
@@ -252,15 +283,13 @@ def _flags_missing(trace: Trace) -> Reason:
     return Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))
 
 
-def _describe(runs: Sequence[_Run], trace: Trace) -> str:
-    """Say what was measured, the device that decides first."""
-    *others, run = runs
-    names = {device.number: device for device in trace.devices}
-    said = [f"measured on {_name(run, names.get(run.device))}: {_sizes(run)}"]
+def _describe(run: _Run, trace: Trace) -> str:
+    """Say what was measured."""
+    gpus = {gpu.number: gpu for gpu in trace.devices}
+    said = [f"measured on {_name(run, gpus.get(run.device))}: {_sizes(run, trace)}"]
     if run.older_bytes:
         older = format_size(run.older_bytes)
         said.append(f"{older} of it was allocated before the trace and is shown as parameters")
-    said += [f"cuda:{other.device} had {_sizes(other)}" for other in reversed(others)]
     if trace.world_size > 1:
         said.append(
             f"this is one of {trace.world_size} processes, and what NCCL takes is not in it"
@@ -268,10 +297,8 @@ def _describe(runs: Sequence[_Run], trace: Trace) -> str:
     return "; ".join(said)
 
 
-def _capacity(runs: Sequence[_Run], trace: Trace) -> int:
-    used = {run.device for run in runs}
-    known = {gpu.number: gpu.memory_bytes for gpu in trace.devices if gpu.number in used}
-    return max(known.values()) if known.keys() == used else 0
+def _capacity(run: _Run, trace: Trace) -> int:
+    return max((gpu.memory_bytes for gpu in trace.devices if gpu.number == run.device), default=0)
 
 
 def _name(run: _Run, device: TracedGpu | None) -> str:
@@ -280,7 +307,9 @@ def _name(run: _Run, device: TracedGpu | None) -> str:
     return f"cuda:{run.device}, {device.name} with {format_size(device.memory_bytes)}"
 
 
-def _sizes(run: _Run) -> str:
+def _sizes(run: _Run, trace: Trace) -> str:
+    if trace.lacks_totals:
+        return f"the trace allocates {format_size(run.peak_allocated_bytes)} at most"
     reserved, allocated = run.peak_reserved_bytes, run.peak_allocated_bytes
     return f"{format_size(reserved)} reserved and {format_size(allocated)} allocated at most"
 
@@ -293,13 +322,11 @@ def doubt_reserved(peaks: Peaks, target: GpuTarget) -> list[Reason]:
     available = target.gpu.memory_bytes - target.already_used_bytes
     if peaks.ran_in_bytes and available >= _SAME_CAPACITY * peaks.ran_in_bytes:
         return []
-    verdict = decide(
-        peaks.most_reserved_bytes, target.gpu, already_used_bytes=target.already_used_bytes
-    )
+    verdict = decide(peaks.reserved_bytes, target.gpu, already_used_bytes=target.already_used_bytes)
     if verdict.decision is Decision.ADMIT:
         return []
     message = (
-        f"the job had {format_size(peaks.most_reserved_bytes)} reserved when it was measured: with"
+        f"the job had {format_size(peaks.reserved_bytes)} reserved when it was measured: with"
         f" that, it {verdict.message}; less may suffice, since the allocator gives back what it has"
         " cached, but a replay does not know how memory was fragmented"
     )
@@ -311,6 +338,14 @@ def quote_peaks(said: Estimate, peaks: Peaks) -> Estimate:
 
     A replay that needs more than the job had does not reject it: one of the two is wrong.
     """
+    if not peaks.reserved_bytes:
+        reason = Reason(code="MEASURED_PEAK", message=peaks.text)
+        return said.model_copy(
+            update={
+                "peak_allocated_bytes": peaks.allocated_bytes,
+                "reasons": [*said.reasons, reason],
+            }
+        )
     held_bytes = sum(
         size for name, size in said.breakdown.items() if name not in ("fragmentation", "context")
     )

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from memgate.spans import Spans
 from memgate.timeline import Phase
 from memgate.trace import Annotation, ModuleCall, OpEvent, Trace
 
@@ -111,8 +112,8 @@ class PhaseFinder:
             outermost: those of ATen that no other contains.
         """
         steps = find_steps(trace.annotations)
-        self._steps = _Spans(steps)
-        self._nodes = _Spans(nodes)
+        self._steps = Spans(steps)
+        self._nodes = Spans(nodes)
         computing = [op.begin_us for op in outermost if op.name in _COMPUTING]
         in_graph = list(_enter_graph(ops, nodes))
         #: when a forward pass was certainly running
@@ -162,30 +163,6 @@ def _enter_graph(ops: Iterable[OpEvent], nodes: Iterable[OpEvent]) -> Iterator[f
 
 def _widen(marks: Iterable[float], module_calls: Iterable[ModuleCall]) -> Iterator[float]:
     """Move each mark to the beginning of the outermost module that was running then."""
-    modules = _Spans(list(find_outermost(sorted(module_calls))))
+    modules = Spans(list(find_outermost(sorted(module_calls))))
     for mark in marks:
         yield modules.last_begin(mark) if modules.contains(mark) else mark
-
-
-class _Spans:
-    """Spans that do not overlap, asked about moments."""
-
-    def __init__(self, spans: Sequence[OpEvent | ModuleCall | Annotation]) -> None:
-        self._begins = [span.begin_us for span in spans]
-        self._ends = sorted(span.end_us for span in spans)
-
-    def last_begin(self, at_us: float) -> float:
-        """Return when the last of them to begin did."""
-        return self._begins[bisect_right(self._begins, at_us) - 1]
-
-    def contains(self, at_us: float) -> bool:
-        """Tell whether one of them is running."""
-        return bisect_right(self._begins, at_us) > bisect_right(self._ends, at_us)
-
-    def num_begun(self, at_us: float) -> int:
-        """Return how many of them have begun."""
-        return bisect_right(self._begins, at_us)
-
-    def num_ended(self, at_us: float) -> int:
-        """Return how many of them have ended."""
-        return bisect_right(self._ends, at_us)

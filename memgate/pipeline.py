@@ -28,7 +28,7 @@ from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
-from memgate.verdict import USUAL_CONTEXT_BYTES, decide, left_for_segments
+from memgate.verdict import USUAL_CONTEXT_BYTES, Verdict, decide, left_for_segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,7 @@ def estimate_timeline(
     breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}
     # 6. The verdict, here and elsewhere.
     verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
-    decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
-    said = Reason(code=verdict.code, message=verdict.message)
-    # what overruled an admission is the reason for the decision, so it comes first
-    reasons = [said, *doubts] if decision is verdict.decision else [*doubts, said]
-    fits_on = [
-        other.name
-        for other in sorted(CATALOGUE.values(), key=lambda other: other.memory_bytes)
-        if decide(required, other).decision is Decision.ADMIT and other.has_kernels(architectures)
-    ]
+    decision, reasons = _settle(verdict, doubts)
     return Estimate(
         decision=decision,
         engine=engine,
@@ -128,8 +120,25 @@ def estimate_timeline(
         breakdown=breakdown,
         reasons=[*reasons, *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=fits_on,
+        fits_on=_find_others(required, architectures),
         timings_ms={},
         runtime=runtime,
         versions=versions,
     )
+
+
+def _settle(verdict: Verdict, doubts: Sequence[Reason]) -> tuple[Decision, list[Reason]]:
+    """Return the decision and its reasons; with doubts, no job is admitted."""
+    said = Reason(code=verdict.code, message=verdict.message)
+    decision = min(verdict.decision, Decision.UNCERTAIN) if doubts else verdict.decision
+    # what overruled an admission is the reason for the decision, so it comes first
+    return decision, [said, *doubts] if decision is verdict.decision else [*doubts, said]
+
+
+def _find_others(required_bytes: int, architectures: Collection[str]) -> list[str]:
+    """Return the GPUs that admit a job, smallest first."""
+    return [
+        gpu.name
+        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+        if decide(required_bytes, gpu).decision is Decision.ADMIT and gpu.has_kernels(architectures)
+    ]

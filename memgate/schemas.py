@@ -101,7 +101,7 @@ class TraceEstimateCreate(_Create):
     gpu: Gpu
     allocator: AllocatorText = ""
     device: Annotated[int, Field(ge=0)] | None = None
-    """Of a snapshot of several; otherwise all are answered, and the worst decides."""
+    """Of several in a snapshot or a trace of GPUs; otherwise the worst of them decides."""
     inference: bool = False
     """The job of a trace does not train: without a backward pass it may then be admitted."""
     priority: Priority = Priority.NORMAL

@@ -10,7 +10,7 @@ by ``trace_kinds``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO
@@ -18,10 +18,25 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct, field
 
+from memgate.device_events import (
+    DeviceEvent,
+    check_device,
+    lack_totals,
+    read_device_events,
+    thread_of,
+)
 from memgate.errors import TraceFormatError
-from memgate.timeline import MAX_SIZE_BYTES
-from memgate.trace_file import MAX_TRACE_BYTES, FileArgs, FileEvent, read_file
-from memgate.trace_kinds import CPU, CUDA, FLAG_COSTS, Contents, refuse_trace, tell_missing_flags
+from memgate.trace_file import MAX_TIME_US, MAX_TRACE_BYTES, FileArgs, FileEvent, read_file
+from memgate.trace_kinds import (
+    AGAIN,
+    CPU,
+    CUDA,
+    FLAG_COSTS,
+    Contents,
+    refuse_trace,
+    tell_missing_flags,
+)
+from memgate.units import clip
 
 __all__ = [
     "MAX_TRACE_BYTES",
@@ -56,6 +71,13 @@ Dims = tuple[tuple[int, ...], ...]
 _SHAPES = msgspec.json.Decoder(Dims)
 _TYPES = msgspec.json.Decoder(tuple[str, ...] | None)
 
+#: of so many memory events this share have a time of their own; in real traces, nearly all
+_MIN_EVENTS = 50
+_MIN_TIMES = 0.1
+
+#: of an event without any
+_NO_ARGS = FileArgs()
+
 
 # Events come by the million: as structs without `gc` the garbage collector does not walk over them
 # again and again, which took longer than reading them. They cannot be part of a cycle.
@@ -69,21 +91,6 @@ class MemoryEvent(Struct, frozen=True, order=True, gc=False):
     address: int
     #: negative for a free
     size_bytes: int
-
-
-class DeviceEvent(Struct, frozen=True, order=True, gc=False):
-    """Memory of a GPU was allocated, or freed."""
-
-    at_us: float
-    thread: int
-    #: its number, as in ``cuda:1``
-    device: int
-    address: int
-    #: as the allocator rounded it; negative for a free
-    size_bytes: int
-    #: of the device in this process, after the event
-    allocated_bytes: int
-    reserved_bytes: int
 
 
 class OpEvent(Struct, frozen=True, order=True, gc=False):
@@ -143,6 +150,8 @@ class Trace:
     missing_flags: tuple[str, ...] = ()
     #: of NVIDIA's GPUs; none in a trace of a CPU
     device_events: tuple[DeviceEvent, ...] = ()
+    #: they have sizes alone: their totals are added up, and the least that there was
+    lacks_totals: bool = False
     devices: tuple[TracedGpu, ...] = ()
     #: processes that train together
     world_size: int = 1
@@ -165,9 +174,7 @@ def read_trace(
     events: defaultdict[str | None, list[FileEvent]] = defaultdict(list)
     for event in file.events:
         events[event.category].append(event)
-    memory = [
-        event for event in events[_MEMORY] if event.name == _MEMORY_NAME and event.args is not None
-    ]
+    memory = _find_memory(events[_MEMORY]) or _find_memory(events[None])
     categories = frozenset(category for category, mine in events.items() if mine)
     is_torch = bytes(file.schema) != b"" or not file.events
     file.events.clear()
@@ -182,18 +189,20 @@ def read_trace(
         gpus=tuple(device.name for device in devices),
         is_rocm=bytes(file.hip_version) != b"" or any("AMD" in device.name for device in devices),
         is_torch=is_torch,
-        is_old=_has_old_events(events, memory),
+        is_old=_is_old(memory),
         missing_flags=_missing_flags(has_memory, ops, bool(calls) or _PYTHON in categories),
     )
     refuse_trace(found)
+    _check_clock(memory)
     return Trace(
-        memory_events=tuple(_memory_events(memory)),
+        memory_events=() if found.is_old else tuple(_memory_events(memory)),
         ops=ops,
         module_calls=calls,
         annotations=tuple(_annotations(events[_ANNOTATION])),
         notes=file.notes,
         missing_flags=found.missing_flags,
-        device_events=tuple(_device_events(memory)),
+        device_events=read_device_events(memory),
+        lacks_totals=CUDA in found.device_types and lack_totals(memory),
         devices=devices,
         world_size=_world_size(file.distributed),
     )
@@ -206,13 +215,39 @@ def _drain(events: list[FileEvent]) -> Iterator[FileEvent]:
         yield events.pop()
 
 
-def _has_old_events(
-    events: Mapping[str | None, Sequence[FileEvent]], memory: Collection[FileEvent]
-) -> bool:
-    """Tell whether no memory event has a category, or none an address."""
-    if not memory:
-        return any(event.name == _MEMORY_NAME for event in events.get(None, ()))
-    return all(event.args is not None and event.args.address is None for event in memory)
+def _find_memory(events: Iterable[FileEvent]) -> list[FileEvent]:
+    found = [event for event in events if event.name == _MEMORY_NAME and event.args is not None]
+    for event in found:
+        check_device(event.args or _NO_ARGS)
+    return found
+
+
+def _check_clock(memory: Sequence[FileEvent]) -> None:
+    """Refuse memory events whose times do not tell their order."""
+    for event in memory:
+        if event.begin_us is not None and abs(event.begin_us) > MAX_TIME_US:
+            raise _no_clock(event)
+    num_times = len({event.begin_us for event in memory})
+    if len(memory) >= _MIN_EVENTS and num_times < _MIN_TIMES * len(memory):
+        raise TraceFormatError(
+            f"the {len(memory):,} memory events have {num_times:,} different times, so their order"
+            f" is not known: their times were lost or rounded; {AGAIN}"
+        )
+
+
+def _no_clock(event: FileEvent) -> TraceFormatError:
+    return TraceFormatError(
+        f"'ts' of {clip(event.name)} is {event.begin_us:g} and 'dur' is"
+        f" {event.duration_us:g}: no clock gives such microseconds; {AGAIN}"
+    )
+
+
+def _is_old(memory: Iterable[FileEvent]) -> bool:
+    """Tell whether memory events have no category, or no addresses, as old PyTorch wrote them."""
+    addresses = [
+        None if event.category is None else (event.args or _NO_ARGS).address for event in memory
+    ]
+    return bool(addresses) and all(address is None for address in addresses)
 
 
 def _missing_flags(has_memory: bool, ops: Collection[OpEvent], has_stacks: bool) -> tuple[str, ...]:
@@ -248,44 +283,7 @@ def _memory_events(events: Iterable[FileEvent]) -> Iterator[MemoryEvent]:
             continue
         if event.begin_us is None or args.address is None or args.size_bytes is None:
             raise TraceFormatError("a [memory] event lacks 'ts', 'Addr' or 'Bytes'")
-        yield MemoryEvent(event.begin_us, _thread(event), args.address, args.size_bytes)
-
-
-def _device_events(events: Iterable[FileEvent]) -> Iterator[DeviceEvent]:
-    for event in events:
-        args = event.args
-        assert args is not None
-        if args.device_type != CUDA:
-            continue
-        if (
-            event.begin_us is None
-            or args.address is None
-            or args.size_bytes is None
-            or args.allocated_bytes is None
-            or args.reserved_bytes is None
-        ):
-            raise TraceFormatError(
-                "a [memory] event of a GPU lacks 'ts', 'Addr', 'Bytes', 'Total Allocated' or"
-                " 'Total Reserved'"
-            )
-        totals = (args.allocated_bytes, args.reserved_bytes)
-        if abs(args.size_bytes) > MAX_SIZE_BYTES or not _are_sizes(totals):
-            raise TraceFormatError(
-                f"a [memory] event of a GPU has {args.size_bytes} bytes, and {totals} in all"
-            )
-        yield DeviceEvent(
-            event.begin_us,
-            _thread(event),
-            args.device,
-            args.address,
-            args.size_bytes,
-            args.allocated_bytes,
-            args.reserved_bytes,
-        )
-
-
-def _are_sizes(values: Iterable[int]) -> bool:
-    return all(0 <= value <= MAX_SIZE_BYTES for value in values)
+        yield MemoryEvent(event.begin_us, thread_of(event), args.address, args.size_bytes)
 
 
 def _ops(events: Iterable[FileEvent]) -> Iterator[OpEvent]:
@@ -293,12 +291,13 @@ def _ops(events: Iterable[FileEvent]) -> Iterator[OpEvent]:
     shapes: dict[bytes, Dims] = {}
     types: dict[bytes, tuple[str, ...]] = {}
     names: dict[str, str] = {}
-    no_args = FileArgs()
     for event in events:
         begin_us = event.begin_us
         if begin_us is None:
             continue
-        args = event.args or no_args
+        if abs(begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+            raise _no_clock(event)
+        args = event.args or _NO_ARGS
         raw, raw_types = bytes(args.input_dims), bytes(args.input_types)
         dims, mine = shapes.get(raw), types.get(raw_types)
         if dims is None:
@@ -308,7 +307,7 @@ def _ops(events: Iterable[FileEvent]) -> Iterator[OpEvent]:
         yield OpEvent(
             begin_us,
             begin_us + event.duration_us,
-            _thread(event),
+            thread_of(event),
             names.setdefault(event.name, event.name),
             args.sequence_number,
             args.forward_thread or None,
@@ -352,15 +351,15 @@ def _module_calls(events: Iterable[FileEvent]) -> Iterator[ModuleCall]:
             continue
         _, found, name = event.name.partition(MODULE_PREFIX)
         if found:
+            if abs(event.begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+                raise _no_clock(event)
             end_us = event.begin_us + event.duration_us
-            yield ModuleCall(event.begin_us, end_us, _thread(event), name)
+            yield ModuleCall(event.begin_us, end_us, thread_of(event), name)
 
 
 def _annotations(events: Iterable[FileEvent]) -> Iterator[Annotation]:
     for event in events:
         if event.begin_us is not None and MODULE_PREFIX not in event.name:
+            if abs(event.begin_us) > MAX_TIME_US or not 0 <= event.duration_us <= MAX_TIME_US:
+                raise _no_clock(event)
             yield Annotation(event.begin_us, event.begin_us + event.duration_us, event.name)
-
-
-def _thread(event: FileEvent) -> int:
-    return event.thread if isinstance(event.thread, int) else 0

@@ -25,6 +25,9 @@ _MIN_OBJECT_BYTES = 40
 #: of which no rule is needed: they take little memory whatever is in them
 _FREE_OBJECTS = 100_000
 
+#: times are microseconds, since 1970 or since the machine started; this is three hundred years
+MAX_TIME_US = 1e16
+
 #: what a profiler writes is packed to a twentieth; what unpacks to this much more is a bomb
 _MAX_RATIO = 200
 

@@ -18,6 +18,7 @@ from memgate.errors import (
     TraceIncompleteError,
     UnsupportedTraceError,
 )
+from memgate.mistakes import show_value
 
 #: what the profiler can be set to record, and what is not known without it
 FLAG_COSTS = {
@@ -45,6 +46,29 @@ _OTHER_TOOL = "this is a Chrome trace that torch.profiler did not make"
 AGAIN = "export the trace again with prof.export_chrome_trace(), as .json or .json.gz"
 #: the next step if the profiler saved something else
 _EXPORT = 'export a trace of the same profile instead: prof.export_chrome_trace("trace.json")'
+
+_UNPACK = "unpack it and give the trace, .json or .json.gz"
+_WIDE = "the file is in UTF-16 or UTF-32; save it as UTF-8"
+#: how other files begin, and what each is
+_MAGICS = {
+    b"\x1f\x8b": f"this is a gzip file within a gzip file; {_UNPACK}",
+    b"PK\x03\x04": f"this is a ZIP archive, as torch.save() writes it, too; {_UNPACK}",
+    b"BZh": f"this is a bzip2 file; {_UNPACK}",
+    b"\xfd7zXZ\0": f"this is an xz file; {_UNPACK}",
+    b"\x28\xb5\x2f\xfd": f"this is a Zstandard file; {_UNPACK}",
+    b"7z\xbc\xaf": f"this is a 7-Zip archive; {_UNPACK}",
+    b"\xef\xbb\xbf": "the file begins with a byte order mark; save it as UTF-8 without one",
+    b"\xff\xfe": _WIDE,
+    b"\xfe\xff": _WIDE,
+    b"{\0": _WIDE,
+    b"\0{": _WIDE,
+    b"\0\0\0{": _WIDE,
+    b"\0\0\xfe\xff": _WIDE,
+    b"\x89PNG": f"this is a picture; {_EXPORT}",
+    b"SQLite": f"this is an SQLite database, as Nsight Systems exports it; {HOW_TO_PROFILE}",
+}
+#: where a tar archive says what it is
+_TAR, _TAR_AT = b"ustar", 257
 
 #: as much of a file as is looked at to name it
 _HEAD_BYTES = 4096
@@ -91,7 +115,20 @@ def tell_missing_flags(flags: Iterable[str]) -> str:
 
 def name_other_file(data: bytearray) -> str:
     """Say what a file is that is not a Chrome trace; nothing if it is not known."""
-    head = bytes(data[:_HEAD_BYTES]).lstrip()
+    head = bytes(data[:_HEAD_BYTES])
+    if not head.strip() and len(data) <= _HEAD_BYTES:
+        return f"the file is empty; {AGAIN}"
+    if not head.strip(b"\0"):
+        return f"the file is full of zeros, as after a crash or on a full disk; {AGAIN}"
+    for magic, name in _MAGICS.items():
+        if head.startswith(magic):
+            return name
+    if head.startswith(_TAR, _TAR_AT):
+        return f"this is a tar archive; {_UNPACK}"
+    return _name_text(data, head.lstrip())
+
+
+def _name_text(data: bytearray, head: bytes) -> str:
     if head.startswith(b"<"):
         return _name_page(head)
     if head.startswith(b"["):
@@ -100,10 +137,6 @@ def name_other_file(data: bytearray) -> str:
         return _name_object(data)
     if b"brain.Event" in head:
         return f"this is a file of TensorBoard, which has no trace in it; {_EXPORT}"
-    if head.startswith(b"SQLite format 3"):
-        return f"this is an SQLite database, as Nsight Systems exports it; {HOW_TO_PROFILE}"
-    if head.startswith(b"PK\x03\x04"):
-        return "this is a ZIP archive; unpack it and give the trace, .json or .json.gz"
     if _STACK_LINE.match(head):
         return f"this is a file of export_stacks(), which has times and no memory; {_EXPORT}"
     return ""
@@ -161,7 +194,7 @@ class Contents:
     is_rocm: bool
     #: it was written by torch.profiler
     is_torch: bool
-    #: there are memory events without a category
+    #: its memory events have no category, or no addresses
     is_old: bool
     #: see ``FLAG_COSTS``
     missing_flags: tuple[str, ...]
@@ -186,12 +219,13 @@ def refuse_trace(found: Contents) -> None:
         TraceIncompleteError: if it lacks memory events, or operators.
         TraceFormatError: if torch.profiler did not make it.
     """
-    if found.is_old or not _OLD.isdisjoint(found.categories):
+    is_old = found.is_old or not _OLD.isdisjoint(found.categories)
+    if is_old and CUDA not in found.device_types:
         raise UnsupportedTraceError(
             "the trace was recorded with an old PyTorch, in a format whose memory events have no"
             f" addresses or no totals; with PyTorch 2.0 or newer, {HOW_TO_PROFILE}"
         )
-    if found.categories <= _NOTHING:
+    if found.categories <= _NOTHING and not is_old:
         raise _refuse_nothing(found)
     if other := _name_accelerator(found):
         raise UnsupportedTraceError(
@@ -227,7 +261,9 @@ def _refuse_incomplete(found: Contents) -> MemgateError:
 def _name_accelerator(found: Contents) -> str:
     """Return the accelerator that a trace is of; nothing if it is a GPU of NVIDIA's, or none."""
     for device_type in sorted(found.device_types - {CPU, CUDA}):
-        return _DEVICE_TYPES.get(device_type, f"a device of PyTorch's type {device_type}")
+        return _DEVICE_TYPES.get(
+            device_type, f"a device of PyTorch's type {show_value(device_type)}"
+        )
     for prefix, name in _CATEGORY_PREFIXES.items():
         if any(category and category.startswith(prefix) for category in found.categories):
             return name

@@ -24,6 +24,7 @@ class GpuTrace:
         self._before_bytes = before_bytes
         self._reserved_bytes = reserved_bytes
         self._allocated: dict[int, int] = {}
+        self._reserved: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._now_us = 1000
         self.events: list[dict[str, Any]] = []
@@ -40,7 +41,8 @@ class GpuTrace:
     def _note(self, address: int, size_bytes: int, device: int) -> None:
         allocated = self._allocated.get(device, self._before_bytes) + size_bytes
         self._allocated[device] = allocated
-        self._reserved_bytes = max(self._reserved_bytes, allocated)
+        reserved = max(self._reserved.get(device, self._reserved_bytes), allocated)
+        self._reserved[device] = reserved
         self.add(
             cat="cpu_instant_event",
             name="[memory]",
@@ -51,7 +53,7 @@ class GpuTrace:
                 "Device Type": 1,
                 "Device Id": device,
                 "Total Allocated": allocated,
-                "Total Reserved": self._reserved_bytes,
+                "Total Reserved": reserved,
             },
         )
 

@@ -14,8 +14,9 @@ from pydantic import BaseModel
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import open_given_file
 from memgate.gpus import GpuRequest
-from memgate.jobspec import INFERENCE_OF_A_JOB, JobSpec
+from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec
 from memgate.schemas import JobList, OutcomeCreate
 from memgate.spec_text import read_job_bytes
 
@@ -73,7 +74,7 @@ def ask_estimate(
     if inference:
         raise InputError(INFERENCE_OF_A_JOB)
     if device is not None:
-        raise InputError(f"device is {device}: only a memory snapshot has several; leave it out")
+        raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if allocator:
         raise InputError(_ALLOCATOR_OF_A_JOB)
     return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})
@@ -92,16 +93,10 @@ def _open(asked: Asked) -> tuple[str, Job | bytes]:
 
 def _read_file(path: Path) -> JobSpec | bytes:
     """Return the job spec that is in a file, or the file if it is an upload."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    if find_file_kind(content[:HEAD_BYTES]) is not FileKind.JOB_SPEC:
-        return content
-    try:
-        return read_job_bytes(content)
-    except InputError as error:
-        raise error.about(path) from None
+    with open_given_file(path) as stream:
+        content = stream.read()
+        is_spec = find_file_kind(content[:HEAD_BYTES]) is FileKind.JOB_SPEC
+        return read_job_bytes(content) if is_spec else content
 
 
 #: what a server calls each kind of upload

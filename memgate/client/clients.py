@@ -197,8 +197,8 @@ class Client(_Connection[httpx2.Client]):
             engine: ``auto``, ``phantom`` or ``profile``; ignored for an upload.
             allocator: a ``PYTORCH_ALLOC_CONF`` string, for a trace, or instead of the own settings
                 of a snapshot or a timeline file; a job has its own.
-            device: which device of a snapshot with several; unless given, all are answered and the
-                worst decides.
+            device: which device of a snapshot or a trace of several GPUs; unless given, all are
+                answered and the worst decides.
             inference: the job of a trace does not train; without a backward pass it may then be
                 admitted.
             wait: how many seconds to wait for the answer.

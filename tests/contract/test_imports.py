@@ -28,10 +28,11 @@ PACKAGES = {
 #: what runs in people's own processes
 HOOK = ROOT / "worker" / "memgate_worker" / "hook" / "memgate_hook"
 
-#: the two rooms of memgate that reach out, and what they may import for it: one speaks HTTP, the
-#: other answers with the worker's engines
+#: the rooms of memgate that reach out, and what they may import for it: one speaks HTTP, one
+#: answers with the worker's engines, one opens the files that both are given
 EXEMPT = {
     ROOT / "memgate" / "client": {"anyio", "httpx2"},
+    ROOT / "memgate" / "given_files.py": {"os", "pathlib"},
     ROOT / "memgate" / "local.py": {"memgate_worker"},
 }
 
@@ -127,12 +128,16 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "runtimes": {"standins"},
     "engines": {"hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
     "verdicts": {"engines"},
-    "snapshots": {"engines", "timings"},
+    "devices": {"engines", "timings", "verdicts"},
+    "snapshots": {"devices", "engines", "timings"},
     "timings": {"engines", "verdicts"},
     "timelines": {"engines"},
     "recordings": {"engines", "timings"},
-    "uploads": {"engines", "lifeline", "recordings", "snapshots", "timelines", "timings"},
-    "recorder": {"engines", "hook", "jobs", "limits", "runtimes", "standins"},
+    "uploads": {
+        *("devices", "engines", "lifeline", "recordings", "snapshots", "timelines", "timings"),
+    },
+    "guard": set(),
+    "recorder": {"engines", "guard", "hook", "jobs", "limits", "runtimes", "standins"},
     "local": {
         *("engines", "hook", "limits", "recorder", "recordings", "runtimes", "timings", "uploads"),
         "verdicts",

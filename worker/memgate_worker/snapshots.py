@@ -1,27 +1,21 @@
-"""A memory snapshot and a GPU -> an estimate: nothing is run.
-
-Of several devices in a snapshot each is answered for, on a GPU of its own of the kind that was
-asked about. The worst answer counts, and says what the others are.
-"""
+"""A memory snapshot and a GPU -> an estimate, of the worst of its devices: nothing is run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from memgate.explanation import name_verdict
 from memgate.gpus import GpuTarget
-from memgate.report import Reason
 from memgate.snapshots.reading import (
     MAX_SNAPSHOT_BYTES,
     DeviceHistory,
     read_histories,
     read_snapshot,
 )
-from memgate.units import format_size
+from memgate_worker.devices import estimate_devices
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.timings import TimedEstimate
 
 
 def estimate_snapshot(
@@ -43,24 +37,19 @@ def estimate_snapshot(
         InputError: if the settings are wrong.
         UnsupportedAllocatorError: if they are not simulated.
     """
-    start = time.perf_counter()
-    snapshot = read_snapshot(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
-    histories = read_histories(snapshot, device=device, alloc_conf=alloc_conf or None)
-    seconds = time.perf_counter() - start
-    answers = [_estimate(history, target, seconds) for history in histories]
-    worst = min(answers, key=lambda one: (one.estimate.decision, -one.estimate.needs_bytes))
-    said = worst.estimate
-    reasons = list(said.reasons)
-    if len(answers) > 1:
-        reasons.append(_tell_devices(histories, answers, histories[answers.index(worst)].device))
-    update: dict[str, object] = {"reasons": reasons}
-    if worst.traced.doubts:  # it is the least that is known: elsewhere the doubts are the same
-        update["fits_on"] = []
-    return worst._replace(estimate=said.model_copy(update=update))
+
+    def trace() -> Iterator[tuple[int, TracedJob]]:
+        start = time.perf_counter()
+        snapshot = read_snapshot(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
+        histories = read_histories(snapshot, device=device, alloc_conf=alloc_conf or None)
+        seconds = time.perf_counter() - start
+        yield from ((history.device, _trace_job(history, seconds)) for history in histories)
+
+    return estimate_devices(trace(), target)
 
 
-def _estimate(history: DeviceHistory, target: GpuTarget, seconds: float) -> TimedEstimate:
-    traced = TracedJob(
+def _trace_job(history: DeviceHistory, seconds: float) -> TracedJob:
+    return TracedJob(
         timeline=history.timeline,
         engine="snapshot",
         runtime="",
@@ -70,23 +59,4 @@ def _estimate(history: DeviceHistory, target: GpuTarget, seconds: float) -> Time
         notes=history.notes,
         doubts=history.doubts,
         seconds=seconds,
-    )
-    timed = time_estimate(lambda: traced, target)
-    took = timed.estimate.timings_ms
-    read = round(seconds * 1000)
-    timings = took | {"trace": read, "total": read + took["replay"]}
-    return timed._replace(estimate=timed.estimate.model_copy(update={"timings_ms": timings}))
-
-
-def _tell_devices(
-    histories: list[DeviceHistory], answers: list[TimedEstimate], worst: int
-) -> Reason:
-    told = "; ".join(
-        f"device {history.device} {name_verdict(answer.estimate.decision, answer.estimate.gpu)},"
-        f" needs {format_size(answer.estimate.needs_bytes)}"
-        for history, answer in zip(histories, answers, strict=True)
-    )
-    return Reason(
-        code="SEVERAL_DEVICES",
-        message=f"{told}; this is the answer for device {worst}, the worst of them",
     )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from memgate.errors import InputError, UnsupportedTraceError
+from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
+from memgate.given_files import naming, open_given_file
 from memgate.jobspec import JobSpec, check_supported
 from memgate.spec_text import read_job_bytes
+
+_STDIN = Path("-")
+_PIPED = "give the path of a file, or pipe it: COMMAND | memgate analyze - --gpu GPU"
 
 
 def read_spec(path: Path) -> JobSpec:
@@ -23,9 +27,11 @@ def read_spec(path: Path) -> JobSpec:
         InputError: if it is missing or wrong, with the field and the rule.
         UnsupportedJobError: if it describes a job that memgate cannot run yet.
     """
-    with _naming(path):
-        content = sys.stdin.buffer.read() if path == Path("-") else path.read_bytes()
-        kind = find_file_kind(content[:HEAD_BYTES])
+    with naming(path):
+        # a spec may come out of a pipe, and what is longer is not a spec
+        with nullcontext(sys.stdin.buffer) if path == _STDIN else path.open("rb") as stream:
+            content = stream.read(HEAD_BYTES)
+        kind = find_file_kind(content)
         if kind is not FileKind.JOB_SPEC:
             command = "estimate" if kind is FileKind.TIMELINE else "analyze"
             raise InputError(f"this is a {kind}: memgate {command} {path} --gpu GPU")
@@ -40,12 +46,13 @@ def is_timeline(path: Path) -> bool:
     Raises:
         InputError: if it cannot be read.
     """
-    with _naming(path):
-        if path == Path("-"):
+    with naming(path):
+        if path == _STDIN:
             assert isinstance(sys.stdin.buffer, BufferedReader)
             return find_file_kind(sys.stdin.buffer.peek()) is FileKind.TIMELINE
-        with path.open("rb") as stream:
-            return find_file_kind(stream.read(HEAD_BYTES)) is FileKind.TIMELINE
+        with path.open("rb") as stream:  # a job spec may come out of a pipe
+            is_file = stream.seekable()
+            return is_file and find_file_kind(stream.read(HEAD_BYTES)) is FileKind.TIMELINE
 
 
 @contextmanager
@@ -55,23 +62,14 @@ def open_upload(path: Path) -> Iterator[BinaryIO]:
     Raises:
         InputError: if it cannot be read, or is none of them.
     """
-    with _naming(path):
-        if path == Path("-"):
-            yield BytesIO(sys.stdin.buffer.read())  # some of it may be in our buffer already
-            return
-        with path.open("rb") as stream:
+    if path != _STDIN:
+        with open_given_file(path, instead=_PIPED) as stream:
             yield stream
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name to errors about it."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except (InputError, UnsupportedTraceError) as error:
-        raise error.about(path) from None
+        return
+    with naming(path):
+        if sys.stdin.isatty():
+            raise InputError("standard input is a terminal: memgate analyze - --gpu GPU < FILE")
+        yield BytesIO(sys.stdin.buffer.read())  # some of it may be in our buffer already
 
 
 def read_gpu(text: str) -> Any:

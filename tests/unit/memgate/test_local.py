@@ -92,7 +92,8 @@ def test_a_job_may_be_a_spec_a_dict_or_a_file(tmp_path: Path, form: str) -> None
         ((SNAPSHOT, "t4"), {"device": 4}, InputError, "device 4 is not in the snapshot"),
         ((JOB, "t4"), {"inference": True}, InputError, "inference is for traces; a job spec"),
         ((SNAPSHOT, "t4"), {"inference": True}, InputError, "inference is for traces; a snap"),
-        ((TRACE, "t4"), {"device": 0}, InputError, "only a memory snapshot has several"),
+        ((TRACE, "t4"), {"device": 0}, InputError, "device is 0: a trace of a CPU has none"),
+        ((JOB, "t4"), {"device": 0}, InputError, "device is 0: only memory snapshots and traces"),
         ((TRACE, "t4"), {"runtime": "torch-2.6"}, InputError, "leave out engine and runtime"),
     ],
 )

@@ -16,7 +16,7 @@ from memgate.measured import Measurement, doubt_reserved, measure, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate
 from memgate.timeline import Alloc, Category, Free, Phase
-from memgate.trace import read_trace
+from memgate.trace import Trace, read_trace
 from memgate.units import GIB
 from tests.builders import mib
 from tests.gpu_traces import V100, GpuTrace
@@ -28,6 +28,12 @@ def _training(**options: Any) -> GpuTrace:
     for _ in range(2):
         trace.iteration(activations=mib(100), gradients=mib(50))
     return trace
+
+
+def _measure(trace: Trace) -> Measurement:
+    """Measure a trace of one device."""
+    (measured,) = measure(trace)
+    return measured
 
 
 def _estimate(measured: Measurement, gpu: str = "t4", used: int = 0) -> Estimate:
@@ -48,7 +54,7 @@ def test_the_peaks_of_the_file_are_the_peaks_of_the_answer() -> None:
     """Whatever a replay makes of its allocations; both are said."""
     trace = _training(before_bytes=mib(300), reserved_bytes=mib(900))
 
-    said = _estimate(measure(trace.read()))
+    said = _estimate(_measure(trace.read()))
 
     assert said.decision == "admit"
     assert said.peak_reserved_bytes == said.peak_reserved_on_gpu_bytes == mib(900)
@@ -66,14 +72,14 @@ def test_a_replay_that_agrees_is_not_mentioned() -> None:
     """There is one figure then."""
     trace = _training()
 
-    text = _estimate(measure(trace.read(deviceProperties=[]))).why("MEASURED_PEAK")
+    text = _estimate(_measure(trace.read(deviceProperties=[]))).why("MEASURED_PEAK")
 
     assert text == "measured on cuda:0: 150.00 MiB reserved and 150.00 MiB allocated at most"
 
 
 def test_blocks_have_layers_categories_and_phases() -> None:
     """From the operators of the same file."""
-    timeline = measure(_training(before_bytes=mib(1)).read()).timeline
+    timeline = _measure(_training(before_bytes=mib(1)).read()).timeline
 
     labels = [(label.category, label.layer) for label in timeline.labels]
     assert labels[:3] == [
@@ -94,7 +100,7 @@ def test_memory_from_before_the_trace_that_is_freed_in_it_is_freed() -> None:
     trace.free(0x9000, mib(10))
     trace.alloc(0x9000, mib(4))
 
-    timeline = measure(trace.read()).timeline
+    timeline = _measure(trace.read()).timeline
 
     assert timeline.events == (
         Alloc(0, mib(10)),
@@ -113,7 +119,7 @@ def test_events_are_taken_in_the_order_of_time() -> None:
     trace.alloc(0x1000, mib(2))
     trace.events.reverse()
 
-    events = measure(trace.read()).timeline.events
+    events = _measure(trace.read()).timeline.events
 
     assert events == (Alloc(0, mib(1)), Free(0), Alloc(1, mib(2)))
 
@@ -127,7 +133,7 @@ def test_odd_events_are_counted() -> None:
     trace.free(0x1000, 512)
     trace.free(0x1000, 512)
 
-    timeline = measure(trace.read()).timeline
+    timeline = _measure(trace.read()).timeline
 
     assert timeline.events == (Alloc(0, 512), Free(0), Alloc(1, 1024), Free(1))
     odd = {name: count for name, count in timeline.diagnostics.items() if count}
@@ -139,7 +145,7 @@ def test_events_that_are_missing_are_a_doubt_and_count_as_memory() -> None:
     trace = _training()
     trace.events[2]["args"]["Total Allocated"] = mib(400)
 
-    measured = measure(trace.read())
+    measured = _measure(trace.read())
     said = _estimate(measured)
 
     assert (said.decision, said.reasons[0].code) == ("uncertain", "TRACE_UNEXPLAINED")
@@ -150,7 +156,7 @@ def test_events_that_are_missing_are_a_doubt_and_count_as_memory() -> None:
 
 def test_what_was_reserved_is_held_against_a_gpu() -> None:
     """A replay that fits does not admit what did not fit as it was."""
-    measured = measure(_training(reserved_bytes=15 * GIB).read())
+    measured = _measure(_training(reserved_bytes=15 * GIB).read())
 
     said = _estimate(measured, "t4")
 
@@ -165,7 +171,7 @@ def test_what_was_reserved_is_held_against_a_gpu() -> None:
 
 def test_a_gpu_like_the_one_it_ran_on_is_not_doubted() -> None:
     """There, it fitted; where others use some of it, nobody knows."""
-    measured = measure(_training(reserved_bytes=31 * GIB + mib(500)).read())
+    measured = _measure(_training(reserved_bytes=31 * GIB + mib(500)).read())
 
     assert _estimate(measured, "v100-32").decision == "admit"
     assert _estimate(measured, "v100-32", used=GIB).reasons[0].code == "RESERVED_DOES_NOT_FIT"
@@ -182,7 +188,7 @@ def test_a_replay_that_needs_more_than_the_job_had_does_not_reject_it() -> None:
     for number in range(270):
         trace.alloc(5000 + number, mib(30))
 
-    said = _estimate(measure(trace.read()), "t4")
+    said = _estimate(_measure(trace.read()), "t4")
 
     assert (said.decision, said.reasons[0].code) == ("uncertain", "REPLAY_NEEDS_MORE")
     message = said.reasons[0].message
@@ -191,7 +197,7 @@ def test_a_replay_that_needs_more_than_the_job_had_does_not_reject_it() -> None:
 
 def test_what_cannot_fit_is_rejected() -> None:
     """Allocated memory is needed, whatever the allocator does."""
-    measured = measure(_training(before_bytes=20 * GIB).read())
+    measured = _measure(_training(before_bytes=20 * GIB).read())
 
     said = _estimate(measured, "t4")
 
@@ -199,28 +205,38 @@ def test_what_cannot_fit_is_rejected() -> None:
     assert said.oom is not None
 
 
-def test_of_several_devices_the_one_with_most_allocated_decides() -> None:
-    """What any of them had reserved counts all the same; each is named."""
+def _two_devices() -> Trace:
     trace = GpuTrace()
     trace.alloc(0x1000, mib(100), device=0)
     trace.alloc(0x2000, mib(300), device=1)
     trace.alloc(0x3000, mib(50), device=0)
-    other = trace.events[2]["args"]
-    other["Total Reserved"] = 3 * GIB
+    trace.events[2]["args"]["Total Reserved"] = 3 * GIB
+    return trace.read(deviceProperties=[V100, V100 | {"id": 1, "name": "B"}])
 
-    measured = measure(trace.read(deviceProperties=[V100, V100 | {"id": 1, "name": "B"}]))
 
-    assert measured.peaks.allocated_bytes == mib(300)
-    assert measured.peaks.most_reserved_bytes == 3 * GIB
-    assert measured.peaks.text == (
-        "measured on cuda:1, B with 32.00 GiB: 300.00 MiB reserved and 300.00 MiB allocated at"
-        " most; cuda:0 had 3.00 GiB reserved and 150.00 MiB allocated at most"
+def test_each_of_several_devices_is_measured() -> None:
+    """With its own events, peaks and GPU."""
+    first, second = measure(_two_devices())
+
+    assert (first.device, second.device) == (0, 1)
+    assert (first.peaks.allocated_bytes, second.peaks.allocated_bytes) == (mib(150), mib(300))
+    assert (first.peaks.reserved_bytes, second.peaks.reserved_bytes) == (3 * GIB, mib(300))
+    assert (len(first.timeline.events), len(second.timeline.events)) == (2, 1)
+    assert second.peaks.text == (
+        "measured on cuda:1, B with 32.00 GiB: 300.00 MiB reserved and 300.00 MiB allocated at most"
     )
+
+
+def test_one_of_several_devices_is_picked() -> None:
+    """By its number; others are not in the answer, and what is not there is named."""
+    assert [one.device for one in measure(_two_devices(), device=1)] == [1]
+    with pytest.raises(InputError, match=r"device 2 is not in the trace, .* are in it: 0, 1"):
+        list(measure(_two_devices(), device=2))
 
 
 def test_one_process_of_many_says_so() -> None:
     """The others may take more, and NCCL takes some beside the allocator."""
-    measured = measure(_training().read(distributedInfo={"world_size": 8}))
+    measured = _measure(_training().read(distributedInfo={"world_size": 8}))
 
     assert measured.peaks.text.endswith(
         "; this is one of 8 processes, and what NCCL takes is not in it"
@@ -232,7 +248,7 @@ def test_flags_that_cost_only_layers_are_a_note() -> None:
     trace = _training()
     trace.events = [one for one in trace.events if one["cat"] != "python_function"]
 
-    measured = measure(trace.read())
+    measured = _measure(trace.read())
 
     assert measured.doubts == ()
     assert [note.code for note in measured.notes] == ["TRACE_FLAGS_MISSING"]
@@ -243,7 +259,7 @@ def test_without_operators_nobody_can_tell_what_was_trained() -> None:
     trace = GpuTrace()
     trace.alloc(0x1000, mib(1))
 
-    measured = measure(trace.read())
+    measured = _measure(trace.read())
 
     assert [doubt.code for doubt in measured.doubts] == ["TRACE_FLAGS_MISSING"]
     assert measured.notes == ()
@@ -269,15 +285,15 @@ def test_a_broken_trace_is_an_error_or_an_answer(mutations: list[tuple[int, str,
     except (InputError, UnsupportedTraceError):
         return
 
-    if found.device_events:
-        said = _estimate(measure(found))
+    for measured in measure(found):
+        said = _estimate(measured)
         assert sum(said.breakdown.values()) == said.peak_bytes
 
 
 @pytest.mark.parametrize("setting", ["", "expandable_segments:True"])
 def test_other_settings_of_the_allocator_are_replayed(setting: str) -> None:
     """The peak that was stays what it was."""
-    measured = measure(_training(reserved_bytes=GIB).read())
+    measured = _measure(_training(reserved_bytes=GIB).read())
     target = GpuTarget(gpu=find_gpu("t4"))
 
     said = estimate_timeline(

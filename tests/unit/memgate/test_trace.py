@@ -207,7 +207,7 @@ def test_a_trace_without_stacks_or_shapes_is_read(
 @pytest.mark.parametrize(
     ("data", "want_message"),
     [
-        (b"", "not JSON, or cut off"),
+        (b"", "the file is empty"),
         (b"hello", "not JSON, or cut off"),
         (b'{"traceEvents": [', "not JSON, or cut off"),
         (b"[]", "not a trace of torch.profiler"),
@@ -232,6 +232,30 @@ def test_a_trace_that_is_too_large_is_refused_before_it_is_read(pack: Any) -> No
     """A small file may unpack to a very large one."""
     with pytest.raises(TraceFormatError, match="larger than 1000 bytes unpacked"):
         read_trace(io.BytesIO(pack(b" " * 10_000_000)), max_bytes=1000)
+
+
+@pytest.mark.parametrize("event", [OP, MODULE, STEP], ids=["operator", "module", "step"])
+@pytest.mark.parametrize("times", [{"dur": -1}, {"dur": 1e300}, {"ts": 1e308}, {"ts": -1e17}])
+def test_times_that_no_clock_gives_are_refused(
+    event: dict[str, Any], times: dict[str, Any]
+) -> None:
+    """What was alive when would be a guess, and the peak with it."""
+    with pytest.raises(TraceFormatError, match=f"{event['name']}' is .*no clock gives such"):
+        _read(MEMORY, OP, event | times)
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["cpu", "gpu"])
+def test_times_of_memory_events_are_checked(kind: int) -> None:
+    """Those that are the same do not tell an order; a few may be."""
+    totals = {"Total Allocated": 64, "Total Reserved": 64, "Device Type": kind}
+    memory = MEMORY | {"args": MEMORY["args"] | totals}
+
+    with pytest.raises(TraceFormatError, match="no clock gives such"):
+        _read(OP, memory | {"ts": 1e17})
+    with pytest.raises(TraceFormatError, match="the 100 memory events have 4 different times"):
+        _read(OP, *(memory | {"ts": at % 4} for at in range(100)))
+    assert _read(OP, *(memory | {"ts": at % 4} for at in range(40)))
+    assert _read(OP, *(memory | {"ts": at // 4} for at in range(100)))
 
 
 def test_tiny_events_are_refused_before_they_become_objects() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
 import io
 import json
+import lzma
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from memgate.trace import read_trace
 
 ON_CPU = "torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True"
 ON_GPU = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], profile"
+UNPACK = "unpack it and give the trace"
 EXPORT = 'prof.export_chrome_trace("trace.json")'
 
 OP = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 4, "dur": 3, "tid": 7}
@@ -70,7 +74,7 @@ def _refuse(data: bytes) -> MemgateError:
         (b"train.py(3): main;model.py(9): forward 12\n", "a file of export_stacks()", EXPORT),
         (b"\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22brain.Event:2", "a file of TensorBoard", EXPORT),
         (b"SQLite format 3\0", "an SQLite database, as Nsight Systems exports it", ON_CPU),
-        (b"PK\x03\x04\x14", "a ZIP archive", "unpack it and give the trace"),
+        (b"PK\x03\x04\x14", "a ZIP archive", UNPACK),
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
@@ -83,6 +87,34 @@ def test_files_that_are_not_chrome_traces_are_named(
     assert isinstance(error, TraceFormatError)
     assert want_what in error.message
     assert want_line in error.message
+
+
+@pytest.mark.parametrize(
+    ("data", "want_message"),
+    [
+        (b"", "the file is empty"),
+        (gzip.compress(b" \n", mtime=0), "the file is empty"),
+        (b"\0" * 5000, "the file is full of zeros"),
+        (
+            gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0),
+            "a gzip file within a gzip file; unpack it",
+        ),
+        (bz2.compress(b"{}"), "this is a bzip2 file; unpack it"),
+        (lzma.compress(b"{}"), "this is an xz file; unpack it"),
+        (b"\x28\xb5\x2f\xfd\x04", "this is a Zstandard file; unpack it"),
+        (b"7z\xbc\xaf\x27\x1c", "this is a 7-Zip archive; unpack it"),
+        (b"trace.json".ljust(257, b"\0") + b"ustar\x0000", "this is a tar archive; unpack it"),
+        ("\ufeff{}".encode(), "a byte order mark; save it as UTF-8 without one"),
+        ("{}".encode("utf-16"), "in UTF-16 or UTF-32; save it as UTF-8"),
+        ("{}".encode("utf-16-le"), "in UTF-16 or UTF-32"),
+        ("{}".encode("utf-32-be"), "in UTF-16 or UTF-32"),
+        (codecs.BOM_UTF16_BE + "{}".encode("utf-16-be"), "in UTF-16 or UTF-32"),
+        (b"\x89PNG\r\n\x1a\n", "this is a picture; export a trace of the same profile"),
+    ],
+)
+def test_other_kinds_of_files_are_named(data: bytes, want_message: str) -> None:
+    """With what to do about each, instead of the byte that JSON does not have."""
+    assert want_message in _refuse(data).message
 
 
 @pytest.mark.parametrize(

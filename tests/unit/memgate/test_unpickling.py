@@ -26,7 +26,7 @@ from memgate.snapshots.opcodes import OPCODE_NAMES
 from memgate.snapshots.reading import read_histories, read_snapshot
 from memgate.snapshots.unpickling import unpickle_plain
 from memgate.units import MIB
-from memgate_worker.snapshots import _estimate
+from memgate_worker.snapshots import estimate_snapshot
 from tests.snapshots import REAL_SNAPSHOTS, make_malicious
 
 _SCALARS = st.one_of(
@@ -245,5 +245,4 @@ def test_a_mutated_snapshot_is_an_answer_or_an_input_error(seed: int) -> None:
         data = gzip.decompress(chance.choice(files).read_bytes())
         mutated = chance.choice((_mutate, _mutate_values))(data, chance)
         with contextlib.suppress(InputError), _bounded_memory(is_measured=seed % 5 == 4):
-            for history in read_histories(read_snapshot(io.BytesIO(mutated))):
-                _estimate(history, GpuTarget(gpu=CATALOGUE["rtx-4060"]), 0.0)
+            estimate_snapshot(io.BytesIO(mutated), GpuTarget(gpu=CATALOGUE["rtx-4060"]))

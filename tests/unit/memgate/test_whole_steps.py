@@ -64,7 +64,7 @@ def test_a_trace_without_a_whole_step_is_doubted(
     for part in parts:
         part(trace)
 
-    assert [doubt.code for doubt in measure(trace.read()).doubts] == want_doubts
+    assert [doubt.code for doubt in next(measure(trace.read())).doubts] == want_doubts
 
 
 def test_state_of_the_last_step_is_named() -> None:
@@ -73,7 +73,7 @@ def test_state_of_the_last_step_is_named() -> None:
     for part in (_forward, _backward, _first_step):
         part(trace)
 
-    (doubt,) = measure(trace.read()).doubts
+    (doubt,) = next(measure(trace.read())).doubts
 
     assert "makes 2.00 MiB of state at the end of the trace" in doubt.message
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +254,7 @@ def test_a_snapshot_that_ended_in_out_of_memory_is_admitted_nowhere(run: Any) ->
             ["--without", "cublas_workspaces"],
             "a snapshot needs",
         ),
-        ("traces/tiny-torch-2.14.json.gz", ["--device", "0"], "only a memory snapshot has several"),
+        ("traces/tiny-torch-2.14.json.gz", ["--device", "0"], "a trace of a CPU has none"),
     ],
 )
 def test_options_that_mean_nothing_for_a_file_are_refused(
@@ -278,3 +281,37 @@ def test_a_snapshot_is_not_a_job_spec(run: Any) -> None:
     ran = run("estimate", SNAPSHOTS / "adam-torch-2.14.pickle.gz", "--gpu", "t4")
 
     assert (ran.status, "this is a memory snapshot: memgate analyze" in ran.err) == (2, True)
+
+
+def test_a_pipe_is_refused_and_standard_input_read(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe by its name would wait for a writer without end."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    refused = run("analyze", path, "--gpu", "t4")
+    with TRACE.open() as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        read = run("analyze", "-", "--gpu", "t4")
+
+    assert (refused.status, read.status) == (2, 0)
+    assert "this is a named pipe, not a file; give the path of a file, or pipe it" in refused.err
+
+
+def test_a_terminal_is_not_waited_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody types a trace."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+
+    ran = run("analyze", "-", "--gpu", "t4")
+
+    assert (ran.status, "memgate analyze - --gpu GPU < FILE" in ran.err) == (2, True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has such files")
+def test_a_file_that_cannot_be_read_is_the_callers(run: Any) -> None:
+    """The kernel says that it is a file, and does not let it be read."""
+    ran = run("analyze", "/proc/self/mem", "--gpu", "t4")
+
+    assert (ran.status, "it cannot be read: Input/output error" in ran.err) == (2, True)

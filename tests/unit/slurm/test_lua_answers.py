@@ -19,7 +19,7 @@ from memgate_service.admission.core.sequence import AskEstimates
 from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.release import read_question
 from tests.admission import make_estimate
-from tests.unit.service.test_client import JOB, JOB_ID
+from tests.unit.service.canned_server import JOB, JOB_ID
 from tests.unit.slurm.test_lua import SETTINGS, pytestmark, run_lua
 
 __all__ = ["pytestmark"]

@@ -20,7 +20,7 @@ from memgate_service.admission.slurm.outcomes import (
     read_tres,
 )
 from tests.conftest import DATA
-from tests.unit.service.test_client import JOB_ID, Server
+from tests.unit.service.canned_server import JOB_ID, Server
 
 RECORD = json.dumps({"memgate": {"decision": "admit", "id": JOB_ID}})
 

@@ -18,7 +18,7 @@ from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
 from memgate_service.admission.slurm.records import AdminComment, Record
 from memgate_service.admission.slurm.release import Releaser, make_policy, read_question
-from tests.unit.service.test_client import ESTIMATE, JOB, JOB_ID, Answer, Server
+from tests.unit.service.canned_server import ESTIMATE, JOB, JOB_ID, Answer, Server
 
 QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
 REJECT = ESTIMATE | {

@@ -7,7 +7,6 @@ takes longer than reading most files.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from io import BufferedReader
 
 from memgate.errors import InputError
@@ -15,7 +14,7 @@ from memgate.file_kinds import FileKind, find_file_kind
 from memgate.report import Fit
 from memgate.timeline_file.document import ReadLimits
 from memgate.views import view_timeline
-from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.timings import TimedEstimate
 from memgate_worker.uploads.question import JudgedUpload, UploadFitQuestion, UploadQuestion
 
 #: of real traces, reading takes 2.5 to 2.9 times their size
@@ -102,20 +101,20 @@ def judge_fit(
 def _trace(
     stream: BufferedReader, question: UploadQuestion, on_unpacked: Callable[[int], None]
 ) -> TimedEstimate:
+    from memgate_worker.devices import estimate_devices
     from memgate_worker.engines.profile.analysis import analyze_trace
 
-    _refuse_device(question)
-    analyze = partial(
-        analyze_trace,
+    traced = analyze_trace(
         stream,
         question.target.gpu,
         alloc_conf=question.alloc_conf,
         without=question.without,
+        device=question.device,
         inference=question.inference,
         max_bytes=question.max_bytes,
         on_unpacked=on_unpacked,
     )
-    return time_estimate(analyze, question.target)
+    return estimate_devices(traced, question.target)
 
 
 def _snapshot(

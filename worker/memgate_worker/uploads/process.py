@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from memgate.errors import MemgateError
+from memgate.errors import InputError, MemgateError
 from memgate_worker.engines.messages import Failed
 from memgate_worker.lifeline import die_with_parent
 from memgate_worker.timelines import encode_run
@@ -71,6 +71,8 @@ def answer(question: UploadQuestion | UploadFitQuestion) -> Judged | JudgedFit |
         said = judge(stream, question, allow)
     except MemgateError as error:
         return Failed.of(error)
+    except OSError as error:  # only the upload is read: it is not a file, or its disk is broken
+        return Failed.of(InputError(f"it cannot be read: {error.strerror or error}"))
     return Judged(
         estimate=msgspec.Raw(said.estimate.model_dump_json().encode()),
         view=msgspec.Raw(said.view.model_dump_json().encode() if said.view else b"null"),

@@ -15,7 +15,7 @@ from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
 from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
-from memgate.gpus import parse_gpu
+from memgate.gpus import GpuTarget, parse_gpu
 from memgate.layers import Layer, find_layers
 from memgate.mistakes import unknown_name
 from memgate.report import Estimate
@@ -40,7 +40,8 @@ def analyze_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Trace of torch.profiler, memory snapshot of PyTorch, or timeline file.",
+            help="Trace of torch.profiler, memory snapshot of PyTorch, or timeline file; plain or"
+            " gzip; - reads standard input.",
         ),
     ],
     gpu: Gpu,
@@ -50,7 +51,7 @@ def analyze_command(
     ] = None,
     device: Annotated[
         int | None,
-        typer.Option(min=0, help="Of a snapshot of several; otherwise the worst decides."),
+        typer.Option(min=0, help="Of several in the file; otherwise the worst decides."),
     ] = None,
     inference: Annotated[
         bool, typer.Option("--inference", help="The job of a trace does not train.")
@@ -81,9 +82,8 @@ def analyze_command(
         show_estimate(answer, as_json=as_json, server=server)
     else:
         _check_rules(without or [])
-        picture = prepare_picture(plot) if plot is not None else None
-        data = prepare_curve(curve) if curve is not None else None
         target = parse_gpu(read_gpu(gpu))
+        draw = _Drawing(plot, curve, target, title=path.name)
         with open_upload(path) as stream:
             found = estimate_upload(
                 stream,
@@ -93,14 +93,31 @@ def analyze_command(
                 device=device,
                 inference=inference,
             )
-        config = parse_alloc_conf(found.alloc_conf)
-        if picture is not None:
-            plot_timeline(found.timeline, config, target, title=path.name, path=picture)
-        if data is not None:
-            write_timeline_curve(found.timeline, config, target, path=data)
-        answer = found.estimate
-        _show(found, as_json=as_json)
+        draw(found)
+        answer = _show(found, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
+
+
+class _Drawing:
+    """The picture and the data that were asked for; a path that cannot be is refused first."""
+
+    def __init__(
+        self, plot: Path | None, curve: Path | None, target: GpuTarget, *, title: str
+    ) -> None:
+        self._picture = prepare_picture(plot) if plot is not None else None
+        self._data = prepare_curve(curve) if curve is not None else None
+        self._target = target
+        self._title = title
+
+    def __call__(self, found: LocalAnswer) -> None:
+        """Write what was asked for."""
+        config = parse_alloc_conf(found.alloc_conf)
+        if self._picture is not None:
+            plot_timeline(
+                found.timeline, config, self._target, title=self._title, path=self._picture
+            )
+        if self._data is not None:
+            write_timeline_curve(found.timeline, config, self._target, path=self._data)
 
 
 def _check_rules(wanted: list[str]) -> None:
@@ -111,23 +128,23 @@ def _check_rules(wanted: list[str]) -> None:
             raise InputError.from_mistakes(mistake)
 
 
-def _show(found: LocalAnswer, *, as_json: bool) -> None:
-    """Print an answer, what each layer holds at the peak, and what could not be explained."""
+def _show(found: LocalAnswer, *, as_json: bool) -> Estimate:
+    """Print and return an answer; with what each layer holds, and what could not be explained."""
     timeline = found.timeline
     ample = replay(timeline, parse_alloc_conf(found.alloc_conf), AMPLE_BYTES)
     layers = find_layers(timeline, ample)
     if as_json:
         more = {"layers": layers.model_dump(), "diagnostics": count_problems(timeline)}
         typer.echo(json.dumps(found.estimate.model_dump() | more))
-        return
+        return found.estimate
     print_estimate(found.estimate)
     if unexplained := tell_diagnostics(timeline):
         Console(highlight=False).print(f"not explained: {unexplained}")
-    if not layers.children:  # a snapshot names none
-        return
-    tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")
-    _grow(tree, layers, layers.size_bytes * _MIN_SHARE, _MAX_DEPTH)
-    Console(highlight=False).print(tree)
+    if layers.children:  # a snapshot names none
+        tree = Tree(f"by layer, of {format_size(layers.size_bytes)}")
+        _grow(tree, layers, layers.size_bytes * _MIN_SHARE, _MAX_DEPTH)
+        Console(highlight=False).print(tree)
+    return found.estimate
 
 
 def _grow(tree: Tree, layer: Layer, least: float, depth: int) -> None:

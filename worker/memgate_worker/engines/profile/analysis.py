@@ -1,9 +1,9 @@
-"""A profiler trace that somebody recorded -> TracedJob: no job is run."""
+"""A profiler trace that somebody recorded -> a TracedJob for each device: no job is run."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
 from memgate.errors import InputError
@@ -22,16 +22,19 @@ def analyze_trace(
     *,
     alloc_conf: str = "",
     without: Iterable[str] = (),
+    device: int | None = None,
     inference: bool = False,
     max_bytes: int = MAX_TRACE_BYTES,
     on_unpacked: Callable[[int], None] = lambda _: None,
-) -> TracedJob:
+) -> Iterator[tuple[int, TracedJob]]:
     """Turn a trace of a CPU into the timeline that the job would have on a GPU.
 
-    A trace of a GPU has the timeline that the job had.
+    A trace of GPUs has the timelines that the job had on each: with the number of the device, one
+    after the other.
 
-    ``without`` names rules of the orchestration that are left out. ``inference``: the caller asks
-    about a job that does not train. ``on_unpacked`` is told the size before anything is decoded.
+    ``without`` names rules of the orchestration that are left out. ``device`` picks one of several
+    GPUs. ``inference``: the caller asks about a job that does not train. ``on_unpacked`` is told
+    the size before anything is decoded.
 
     Raises:
         InputError: if it is not a trace, or lacks something.
@@ -39,11 +42,32 @@ def analyze_trace(
     """
     start = time.perf_counter()
     trace = read_trace(stream, max_bytes=max_bytes, on_unpacked=on_unpacked)
-    found = _measure(trace, without) if trace.device_events else _analyze(trace, gpu, without)
+    if not trace.device_events:
+        analyzed = _analyze(trace, gpu, without, device)
+        yield 0, _trace_job(analyzed, alloc_conf, start=start, inference=inference)
+        return
+    if rules := ", ".join(without):
+        raise InputError(f"rules ({rules}) are for traces of a CPU; this one was made on a GPU")
+    for found in measure(trace, device=device):
+        yield found.device, _trace_job(found, alloc_conf, start=start, inference=inference)
+
+
+def _analyze(
+    trace: Trace, gpu: GpuSpec, without: Iterable[str], device: int | None
+) -> AnalyzedTrace:
+    if device is not None:
+        raise InputError(f"device is {device}: a trace of a CPU has none; leave it out")
+    traits = DeviceTraits(compute_capability=gpu.compute_capability)
+    return analyze(trace, traits, without=without)
+
+
+def _trace_job(
+    found: AnalyzedTrace | Measurement, alloc_conf: str, *, start: float, inference: bool
+) -> TracedJob:
     doubts, notes = settle_inference(found.doubts, found.notes, is_asked=inference)
     return TracedJob(
         timeline=found.timeline,
-        engine=MEASURED if trace.device_events else "profile",
+        engine=MEASURED if isinstance(found, Measurement) else "profile",
         runtime="",
         versions={},
         alloc_conf=alloc_conf,
@@ -53,14 +77,3 @@ def analyze_trace(
         peaks=found.peaks if isinstance(found, Measurement) else None,
         seconds=time.perf_counter() - start,
     )
-
-
-def _analyze(trace: Trace, gpu: GpuSpec, without: Iterable[str]) -> AnalyzedTrace:
-    device = DeviceTraits(compute_capability=gpu.compute_capability)
-    return analyze(trace, device, without=without)
-
-
-def _measure(trace: Trace, without: Iterable[str]) -> Measurement:
-    if rules := ", ".join(without):
-        raise InputError(f"rules ({rules}) are for traces of a CPU; this one was made on a GPU")
-    return measure(trace)

@@ -1,0 +1,1 @@
+"""Jobs on a real Slurm, with a real memgate."""

@@ -1,0 +1,72 @@
+"""A Slurm and a memgate for all tests of a module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from memgate import Client
+from tests.integration.slurm.jobs import LARGE, SMALL
+from tests.integration.slurm_lab import Ran, SlurmLab
+from tests.integration.slurm_servers import Gate, open_gate
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    """Make a directory that nobody may look into, with a short name."""
+    with TemporaryDirectory(prefix="mg") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def shared_lab(home: Path) -> Iterator[SlurmLab]:
+    """Start Slurm once for all tests here."""
+    (home / "slurm").mkdir()
+    home.chmod(0o755)
+    with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
+        yield lab
+
+
+@pytest.fixture
+def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
+    """Leave no job to the next test."""
+    yield shared_lab
+    shared_lab.clear()
+
+
+@pytest.fixture(scope="module")
+def gate(home: Path, shared_redis_url: str) -> Iterator[Gate]:
+    """Start memgate once for all tests here."""
+    with open_gate(shared_redis_url, home) as gate:
+        yield gate
+
+
+@pytest.fixture
+def memgate(gate: Gate) -> Iterator[Client]:
+    """Ask memgate from Python."""
+    with Client(gate.url, api_key=gate.key) as client:
+        yield client
+
+
+@pytest.fixture
+def submit(lab: SlurmLab, gate: Gate) -> Callable[..., Ran]:
+    """Submit a job with a description, by somebody who is not root, under these settings."""
+
+    def submit(job: object, *options: str, command: str = "exit 0", **settings: Any) -> Ran:
+        lab.set(url=gate.url, key_file=str(gate.key_file), **settings)
+        head = f"#MEMGATE {json.dumps(job)}"
+        return lab.sbatch("--gres=gpu:t4:1", *options, head=head, command=command, nobody=True)
+
+    return submit
+
+
+@pytest.fixture
+def known(memgate: Client) -> None:
+    """Have memgate know the answers already."""
+    for job in (SMALL, LARGE):
+        memgate.estimate(job, {"name": "t4", "count": 1})
