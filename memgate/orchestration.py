@@ -16,7 +16,8 @@ from memgate.errors import TraceFormatError
 from memgate.links import LinkedSet
 from memgate.plan import PlannedBlock, categorize
 from memgate.residents import Residents
-from memgate.rules import RULES, DeviceTraits
+from memgate.plan import DeviceTraits
+from memgate.rules import RULES
 from memgate.timeline import (
     MAX_SIZE_BYTES,
     Alloc,

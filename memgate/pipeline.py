@@ -25,7 +25,7 @@ from memgate.orchestration import orchestrate
 from memgate.repetition import repeat_iterations
 from memgate.report import Estimate, Oom, Reason
 from memgate.residents import find_residents
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes

@@ -31,7 +31,7 @@ from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
 from memgate.repetition import repeat_iterations
 from memgate.residents import find_residents
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.trace import read_trace
 from memgate_worker.uploads.client import judge_upload
 from memgate_worker.uploads.judging import allowed_memory_bytes

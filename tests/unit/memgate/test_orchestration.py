@@ -12,7 +12,8 @@ from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.residents import Residents
-from memgate.rules import RULES, DeviceTraits
+from memgate.plan import DeviceTraits
+from memgate.rules import RULES
 from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent
 from memgate.units import MIB

@@ -19,7 +19,7 @@ from memgate.phases import find_optimizer
 from memgate.pipeline import analyze
 from memgate.repetition import Repeated
 from memgate.residents import Residents
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.trace import Annotation, MemoryEvent, OpEvent, Trace, read_trace
 from memgate.trace_doubts import find_trace_doubts
 from memgate.weights import Frozen

@@ -18,7 +18,7 @@ from memgate.capacity import AMPLE_BYTES
 from memgate.iterations import find_iterations
 from memgate.links import link_blocks
 from memgate.pipeline import analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.trace import Annotation, OpEvent, read_trace
 
 STYLES = Path(__file__).parents[2] / "data" / "styles"

@@ -10,7 +10,7 @@ from memgate.errors import InputError
 from memgate.gpus import GpuSpec
 from memgate.measured import MEASURED, Measurement, measure
 from memgate.pipeline import AnalyzedTrace, analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.trace import MAX_TRACE_BYTES, Trace, read_trace
 from memgate.whole_steps import settle_inference
 from memgate_worker.engines.traced import TracedJob
@@ -56,7 +56,9 @@ def analyze_trace(
 
 
 def _analyze(trace: Trace, gpu: GpuSpec, without: Iterable[str]) -> AnalyzedTrace:
-    device = DeviceTraits(compute_capability=gpu.compute_capability)
+    device = DeviceTraits(
+        compute_capability=gpu.compute_capability, multiprocessors=gpu.multiprocessors
+    )
     return analyze(trace, device, without=without)
 
 
