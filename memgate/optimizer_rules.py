@@ -66,7 +66,7 @@ class _Steps:
         ]
         self.given_back: list[list[LinkedBlock]] = [[] for _ in self.calls]
         for one in linked.blocks:
-            if self.gives_back(one.call, one.block.free_us):
+            if not one.is_internal and self.gives_back(one.call, one.block.free_us):
                 assert one.call is not None
                 self.given_back[self.of_call[one.call]].append(one)
 
@@ -101,7 +101,7 @@ def _find_groups(
     left = Counter(sizes)
     groups = []
     for loop, count in zip(loops, counts, strict=True):
-        mine = Counter({size: left_of_it(sizes, total, count, size) for size in set(sizes)})
+        mine = Counter({size: _count_of(sizes, total, count, size) for size in set(sizes)})
         left -= mine
         last = loop[-1].call
         assert last is not None
@@ -109,7 +109,7 @@ def _find_groups(
     return together if +left else groups
 
 
-def left_of_it(sizes: Sequence[int], total: Counter[int], count: Counter[int], size: int) -> int:
+def _count_of(sizes: Sequence[int], total: Counter[int], count: Counter[int], size: int) -> int:
     """Return how many parameters of a size a loop went over, by its share of what was made."""
     return sizes.count(size) * count[size] // total[size] if total[size] else 0
 

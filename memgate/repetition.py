@@ -29,8 +29,9 @@ from memgate.residents import Residents
 from memgate.timeline import Category, Phase
 from memgate.trace import OpEvent
 
-#: so many iterations a timeline has at least: from the third on, nothing new happens
-_ENOUGH = 4
+#: so many iterations a timeline has at least: from the third on, a job does nothing new, but what it
+#: has cached may take a few more to settle
+_ENOUGH = 6
 
 #: iterations that differ by less than this do the same
 _SAME_SIZE = 0.001
