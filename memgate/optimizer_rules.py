@@ -33,7 +33,9 @@ def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     begins = [linked.calls[positions[0]].op.begin_us for positions in steps.calls]
     added = []
     for number, sizes in enumerate(find_live_sizes(gradients, begins)):
-        if Counter(sizes) == Counter(linked.trained):
+        if linked.stepped:
+            sizes = list(linked.stepped)
+        elif Counter(sizes) == Counter(linked.trained):
             sizes = list(linked.trained)  # lists are in the order of parameters
         for group in _find_groups(steps.given_back[number], sizes, steps.calls[number][-1]):
             beside = find_largest_of_step(linked.optimizer, group.sizes)

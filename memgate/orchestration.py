@@ -47,7 +47,7 @@ def orchestrate(
         device: decides workspaces and kernels.
         without: names of rules that are left out.
     """
-    linked = replace(linked, trained=residents.trained)
+    linked = replace(linked, trained=residents.trained, stepped=residents.stepped.copies)
     left_out = frozenset(without)
     plan = _first_plan(linked)
     for rule in RULES:

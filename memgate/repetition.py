@@ -356,4 +356,6 @@ class _Writer:
 
     def _free(self, position: int, at_us: float | None) -> None:
         block, call, is_internal = self._blocks[position]
+        # iterations that differ may have the free before the block
+        at_us = None if at_us is None else max(at_us, block.alloc_us)
         self._blocks[position] = LinkedBlock(end_block(block, at_us), call, is_internal)
