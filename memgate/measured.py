@@ -24,6 +24,7 @@ from memgate.blocks import BlockProblem, BlockSet, MemoryBlock
 from memgate.decision import Decision
 from memgate.doubts import MAX_SHARE
 from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.job_kinds import DISTRIBUTED, find_distributed
 from memgate.links import LinkedSet, link_blocks
 from memgate.plan import categorize
 from memgate.report import Estimate, Reason
@@ -94,6 +95,7 @@ def measure(trace: Trace) -> Measurement:
     run = runs[-1]
     linked = link_blocks(BlockSet(blocks=run.blocks, diagnostics={}), trace)
     doubts = [*doubt_steps(trace, run.blocks, run.peak_allocated_bytes), *_doubt_events(run)]
+    doubts += _doubt_ranks(trace)
     if not trace.ops:
         doubts.append(_flags_missing(trace))
     return Measurement(
@@ -248,6 +250,19 @@ def _doubt_events(run: _Run) -> Iterator[Reason]:
         yield Reason(code="TRACE_UNEXPLAINED", message=message)
 
 
+def _doubt_ranks(trace: Trace) -> Iterator[Reason]:
+    """Doubt one process of several: others may take more, and NCCL takes memory of its own."""
+    told = find_distributed(trace)
+    if trace.world_size > 1:
+        told = f"{trace.world_size} processes{f', {told}' if told else ''}"
+    if told:
+        yield Reason(
+            code=DISTRIBUTED,
+            message=f"the job is distributed ({told}), and the trace is of one process: others may"
+            " take more, and what NCCL takes beside PyTorch's allocator is not in it",
+        )
+
+
 def _flags_missing(trace: Trace) -> Reason:
     return Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))
 
@@ -261,10 +276,6 @@ def _describe(runs: Sequence[_Run], trace: Trace) -> str:
         older = format_size(run.older_bytes)
         said.append(f"{older} of it was allocated before the trace and is shown as parameters")
     said += [f"cuda:{other.device} had {_sizes(other)}" for other in reversed(others)]
-    if trace.world_size > 1:
-        said.append(
-            f"this is one of {trace.world_size} processes, and what NCCL takes is not in it"
-        )
     return "; ".join(said)
 
 

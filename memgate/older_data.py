@@ -24,9 +24,7 @@ _READ_PARTS = frozenset(
 _COPY_PARTS = frozenset({"aten::gather", "aten::index", "aten::index_select", "aten::take"})
 
 
-def doubt_older_data(
-    trace: Trace, linked: LinkedSet, residents: Residents
-) -> Iterator[Reason]:
+def doubt_older_data(trace: Trace, linked: LinkedSet, residents: Residents) -> Iterator[Reason]:
     """Yield why there may be data on the device that the trace does not count."""
     has_shapes = "record_shapes=True" not in trace.missing_flags
     if unseen := _find_unseen(linked, residents):

@@ -14,9 +14,8 @@ from dataclasses import replace
 
 from memgate.errors import TraceFormatError
 from memgate.links import LinkedSet
-from memgate.plan import PlannedBlock, categorize
+from memgate.plan import DeviceTraits, PlannedBlock, categorize
 from memgate.residents import Residents
-from memgate.plan import DeviceTraits
 from memgate.rules import RULES
 from memgate.timeline import (
     MAX_SIZE_BYTES,

@@ -16,7 +16,7 @@ from memgate.older_data import doubt_older_data
 from memgate.phases import find_steps
 from memgate.repetition import Repeated
 from memgate.report import Reason
-from memgate.residents import Residents
+from memgate.residents import MODEL_NOTE, Residents
 from memgate.timeline import Phase
 from memgate.trace import Trace, tell_missing_flags
 from memgate.units import format_size
@@ -44,7 +44,7 @@ def find_trace_doubts(
     yield from doubt_older_data(trace, linked, residents)
 
 
-def find_trace_notes(trace: Trace, residents: Residents) -> Iterator[Reason]:
+def find_trace_notes(trace: Trace, residents: Residents, repeated: Repeated) -> Iterator[Reason]:
     """Yield what is worth knowing about an answer that a trace gave."""
     added = {
         "parameters and buffers": (*residents.model,),
@@ -56,6 +56,14 @@ def find_trace_notes(trace: Trace, residents: Residents) -> Iterator[Reason]:
         yield Reason(
             code="OLDER_ADDED",
             message=f"older than the trace, and added: {', '.join(told)}",
+        )
+    # in the traces that memgate makes, an evaluation is recorded if there is one
+    is_ours = MODEL_NOTE in trace.notes
+    if repeated.num_iterations and not repeated.has_evaluation and not is_ours:
+        yield Reason(
+            code="EVALUATION_UNSEEN",
+            message="the trace shows training alone: if the job evaluates, with larger batches say,"
+            " that may take more; record it, too",
         )
     if trace.missing_flags:
         yield Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))

@@ -11,8 +11,8 @@ import pytest
 from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
-from memgate.residents import Residents
 from memgate.plan import DeviceTraits
+from memgate.residents import Residents
 from memgate.rules import RULES
 from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent

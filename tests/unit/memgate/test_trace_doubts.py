@@ -17,9 +17,9 @@ from memgate.errors import TraceFormatError
 from memgate.links import link_blocks
 from memgate.phases import find_optimizer
 from memgate.pipeline import analyze
+from memgate.plan import DeviceTraits
 from memgate.repetition import Repeated
 from memgate.residents import Residents
-from memgate.plan import DeviceTraits
 from memgate.trace import Annotation, MemoryEvent, OpEvent, Trace, read_trace
 from memgate.trace_doubts import find_trace_doubts
 from memgate.weights import Frozen

@@ -22,8 +22,8 @@ from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
-from memgate.residents import Residents, find_residents
 from memgate.plan import DeviceTraits
+from memgate.residents import Residents, find_residents
 from memgate.run_key import RunKey
 from memgate.trace import read_trace
 from memgate_worker.engines.host_client import Host
