@@ -7,7 +7,7 @@ in the phantom engine, which runs it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from memgate.links import Call, LinkedSet
@@ -35,6 +35,8 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
+#: to a device, or to another type
+_MOVE = "aten::to"
 #: which input of the first call is the batch, if it is not the first
 _BATCH_INPUT = {"aten::embedding": 1}
 #: more indices than this, and the backward pass of an embedding sorts them
@@ -52,15 +54,35 @@ def without_internals(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Pl
 def without_host_memory(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Drop numbers that became tensors, counters of steps, and what prepares a batch."""
     del device
-    return [block for block in plan if not _is_host_memory(linked, block)]
+    moved = _find_moved(linked)
+    return [block for block in plan if not _is_host_memory(linked, block, moved)]
 
 
-def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
+def _find_moved(linked: LinkedSet) -> frozenset[int]:
+    """Return the calls that come after a batch is moved to the device, before a forward pass.
+
+    A CPU has nowhere to move it to, but the call is there.
+    """
+    moved: set[int] = set()
+    waiting: list[int] | None = None
+    for position, call in enumerate(linked.calls):
+        if call.phase is Phase.FORWARD:
+            moved.update(waiting or ())
+        if call.phase is not Phase.BETWEEN:
+            waiting = None
+        elif call.op.name == _MOVE:
+            waiting = []
+        elif waiting is not None:
+            waiting.append(position)
+    return frozenset(moved)
+
+
+def _is_host_memory(linked: LinkedSet, block: PlannedBlock, moved: Collection[int]) -> bool:
     if block.call is None:
         return True
     phase = linked.calls[block.call].phase
     if phase is Phase.BETWEEN:
-        return block.category is Category.TEMPORARY
+        return block.category is Category.TEMPORARY and block.call not in moved
     return phase is Phase.OPTIMIZER and block.size_bytes <= SCALAR_BYTES
 
 

@@ -37,6 +37,9 @@ from memgate_worker.runtimes.runtime import Runtime, find_runtime
 HERE = Path(__file__).parent / "styles"
 GPU = find_gpu("a100-40")
 
+#: of the phantom: what is cached takes some steps to settle
+NUM_STEPS = 6
+
 #: of what the job needs: at these much memory both are asked for their verdict
 SHARES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1)
 
@@ -81,7 +84,7 @@ def record(job: str, directory: Path, runtime: Runtime, styles: Sequence[str]) -
 
 def ask_phantom(job: str, runtime: Runtime) -> Timeline | str:
     """Run a job on the phantom; the reason if it cannot."""
-    script = Script(path=HERE / "jobs.py", arguments=[job], num_steps=4)
+    script = Script(path=HERE / "jobs.py", arguments=[job], num_steps=NUM_STEPS)
     try:
         return estimate_script(script, GpuTarget(gpu=GPU), runtime=runtime.name).timeline
     except MemgateError as error:

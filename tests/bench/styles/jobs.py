@@ -30,7 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("name", choices=sorted(JOBS))
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=6)
     asked = parser.parse_args()
     torch.manual_seed(0)
     JOBS[asked.name](asked.device, asked.steps, lambda: None, lambda: None)
