@@ -43,8 +43,9 @@ _LISTS_OF_STEP = {
     "SGD": 0,
 }
 
-#: to decay weights, or to maximize, these make another list of gradients; others use one they have
-_CHANGE_GRADIENTS = frozenset({"Adadelta", "Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "SGD"})
+#: to decay weights, or to maximize, these hold another list of gradients; others use one they have,
+#: or let go of it in time
+_CHANGE_GRADIENTS = frozenset({"Adadelta", "NAdam", "RMSprop", "SGD"})
 _CHANGING = frozenset({"aten::add", "aten::neg"})
 
 #: where the operator that is called for the largest element keeps amsgrad's maximum
