@@ -100,28 +100,25 @@ def _find_groups(
         return together
     counts = [Counter(one.block.size_bytes for one in loop) for loop in loops]
     total = sum(counts, Counter())
-    left = Counter(sizes)
+    rest = list(sizes)
     groups = []
     for loop, count in zip(loops, counts, strict=True):
-        mine = Counter({size: _count_of(sizes, total, count, size) for size in set(sizes)})
-        left -= mine
+        # of each size, a loop went over as large a share as it made
+        wanted = {size: sizes.count(size) * made // total[size] for size, made in count.items()}
+        mine, rest = _divide(rest, Counter(wanted))
         last = loop[-1].call
         assert last is not None
-        groups.append(_Group(list(_take(sizes, mine)), last))
-    return together if +left else groups
+        groups.append(_Group(mine, last))
+    return together if rest else groups
 
 
-def _count_of(sizes: Sequence[int], total: Counter[int], count: Counter[int], size: int) -> int:
-    """Return how many parameters of a size a loop went over, by its share of what was made."""
-    return sizes.count(size) * count[size] // total[size] if total[size] else 0
-
-
-def _take(sizes: Sequence[int], wanted: Counter[int]) -> Iterator[int]:
-    left = Counter(wanted)
+def _divide(sizes: Sequence[int], wanted: Counter[int]) -> tuple[list[int], list[int]]:
+    """Return the first of each size that are wanted, and the rest."""
+    mine, rest = [], []
     for size in sizes:
-        if left[size] > 0:
-            left[size] -= 1
-            yield size
+        (mine if wanted[size] > 0 else rest).append(size)
+        wanted[size] -= 1
+    return mine, rest
 
 
 def _find_loops(made: Sequence[LinkedBlock]) -> Iterator[list[LinkedBlock]]:
