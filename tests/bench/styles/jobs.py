@@ -13,9 +13,10 @@ import picture_jobs
 import several_models_jobs
 import torch
 import unusual_jobs
-from loops import JOBS, Loop
+from loops import HIDING, JOBS, Loop
 
 __all__ = [
+    "HIDING",
     "JOBS",
     "Loop",
     "language_jobs",

@@ -17,11 +17,20 @@ Loop = Callable[[str, int, Callable[[], None], Callable[[], None]], None]
 
 JOBS: dict[str, Loop] = {}
 
+#: take what most traces do not show: they must be doubted, and are counted by themselves
+HIDING: set[str] = set()
+
 
 def job(loop: Loop) -> Loop:
     """Put a loop on the list."""
     JOBS[loop.__name__] = loop
     return loop
+
+
+def hiding_job(loop: Loop) -> Loop:
+    """Put a loop on the list that takes what most traces do not show."""
+    HIDING.add(loop.__name__)
+    return job(loop)
 
 
 def images(device: str, num: int, batch: int, size: int, classes: int = 10) -> Iterator[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from loops import job, mlp_model, plain
+from loops import hiding_job, job, mlp_model, plain
 from torch import nn
 
 
@@ -83,7 +83,7 @@ def mlp_two_groups(
         done()
 
 
-@job
+@hiding_job
 def masters(device: str, num: int, start: Callable[[], None], done: Callable[[], None]) -> None:
     """Weights in low precision, and copies of them that are stepped."""
     model = mlp_model(device).bfloat16()
@@ -104,7 +104,7 @@ def masters(device: str, num: int, start: Callable[[], None], done: Callable[[],
         done()
 
 
-@job
+@hiding_job
 def target_network(
     device: str, num: int, start: Callable[[], None], done: Callable[[], None]
 ) -> None:
@@ -143,7 +143,7 @@ def teacher(device: str, num: int, start: Callable[[], None], done: Callable[[],
         done()
 
 
-@job
+@hiding_job
 def data_on_device(
     device: str, num: int, start: Callable[[], None], done: Callable[[], None]
 ) -> None:
@@ -180,7 +180,7 @@ def mixed_batches(
         done()
 
 
-@job
+@hiding_job
 def stepped_by_hooks(
     device: str, num: int, start: Callable[[], None], done: Callable[[], None]
 ) -> None:

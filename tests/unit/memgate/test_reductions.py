@@ -25,6 +25,7 @@ A100 = DeviceTraits(compute_capability=(8, 0), multiprocessors=108)
         (64, 256, ()),
         (8, 3, ()),
         (0, 256, ()),
+        (1024, 221_184, ()),  # so many columns that there is one part for each
         (65_536, 1_048_576, ()),  # so many columns that all threads have one
     ],
 )
