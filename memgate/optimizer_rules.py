@@ -81,13 +81,11 @@ class _Steps:
 class _Group(NamedTuple):
     """Parameters that are stepped together."""
 
-    sizes: Sequence[int]
+    sizes: list[int]
     last_call: int
 
 
-def _find_groups(
-    made: Sequence[LinkedBlock], sizes: Sequence[int], last_call: int
-) -> Sequence[_Group]:
+def _find_groups(made: Sequence[LinkedBlock], sizes: list[int], last_call: int) -> Sequence[_Group]:
     """Divide the parameters of a step into its groups.
 
     A loop's variable holds what was made for one parameter until the next one's is there. Where
@@ -114,7 +112,8 @@ def _find_groups(
 
 def _divide(sizes: Sequence[int], wanted: Counter[int]) -> tuple[list[int], list[int]]:
     """Return the first of each size that are wanted, and the rest."""
-    mine, rest = [], []
+    mine: list[int] = []
+    rest: list[int] = []
     for size in sizes:
         (mine if wanted[size] > 0 else rest).append(size)
         wanted[size] -= 1

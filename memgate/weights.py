@@ -174,8 +174,8 @@ def find_frozen(linked: LinkedSet, trained: Sequence[int]) -> Frozen:
     since a trace may not show what belongs to which.
     """
     made = _made_backward(linked)
-    tied = frozenset(call.forward_call for call in linked.calls)
-    passes = [_Reads(linked, calls, made, tied) for calls in _forward_passes(linked)]
+    visited = frozenset(call.forward_call for call in linked.calls)
+    passes = [_Reads(linked, calls, made, visited) for calls in _forward_passes(linked)]
     explained = Counter(trained)
     for one in passes:
         explained |= one.with_gradient
@@ -243,7 +243,7 @@ class _Reads:
         linked: LinkedSet,
         calls: Sequence[int],
         made: Mapping[int, Counter[int]],
-        tied: Collection[int | None],
+        visited: Collection[int | None],
     ) -> None:
         self.reads: Counter[int] = Counter()
         #: those of embeddings
@@ -257,7 +257,7 @@ class _Reads:
         for position in calls:
             call = linked.calls[position]
             self.num_reading += call.op.name in _WEIGHTS
-            self.num_tied += call.op.name in _WEIGHTS and position in tied
+            self.num_tied += call.op.name in _WEIGHTS and position in visited
             for at in _WEIGHTS.get(call.op.name, ()):
                 size, place = input_bytes(call.op, at), (call.layer, at)
                 if size == 0 or (call.layer and place in seen):
