@@ -76,6 +76,8 @@ class LinkedSet:
     older: tuple[OlderBlock, ...] = ()
     #: sizes of what is trained, in the order in which it is loaded; empty if not known
     trained: tuple[int, ...] = ()
+    #: of what is stepped, if it is not what is trained
+    stepped: tuple[int, ...] = ()
     #: blocks that are known for what they are, by id
     known: Mapping[int, Category] = field(default_factory=dict)
     #: how much of what a problem could affect it did affect: see ``_shares``

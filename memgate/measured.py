@@ -26,6 +26,7 @@ from memgate.decision import Decision
 from memgate.doubts import MAX_SHARE
 from memgate.errors import TraceFormatError
 from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.job_kinds import DISTRIBUTED, find_distributed
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.plan import categorize
 from memgate.report import Estimate, Reason
@@ -142,6 +143,7 @@ def _doubt(run: _Run, trace: Trace) -> Iterator[Reason]:
         return
     yield from doubt_steps(trace, run.blocks, run.peak_allocated_bytes)
     yield from _doubt_events(run)
+    yield from _doubt_ranks(trace)
     if not trace.ops:
         yield _flags_missing(trace)
 
@@ -279,6 +281,19 @@ def _doubt_events(run: _Run) -> Iterator[Reason]:
         yield Reason(code="TRACE_UNEXPLAINED", message=message)
 
 
+def _doubt_ranks(trace: Trace) -> Iterator[Reason]:
+    """Doubt one process of several: others may take more, and NCCL takes memory of its own."""
+    told = find_distributed(trace)
+    if trace.world_size > 1:
+        told = f"{trace.world_size} processes{f', {told}' if told else ''}"
+    if told:
+        yield Reason(
+            code=DISTRIBUTED,
+            message=f"the job is distributed ({told}), and the trace is of one process: others may"
+            " take more, and what NCCL takes beside PyTorch's allocator is not in it",
+        )
+
+
 def _flags_missing(trace: Trace) -> Reason:
     return Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))
 
@@ -290,10 +305,6 @@ def _describe(run: _Run, trace: Trace) -> str:
     if run.older_bytes:
         older = format_size(run.older_bytes)
         said.append(f"{older} of it was allocated before the trace and is shown as parameters")
-    if trace.world_size > 1:
-        said.append(
-            f"this is one of {trace.world_size} processes, and what NCCL takes is not in it"
-        )
     return "; ".join(said)
 
 

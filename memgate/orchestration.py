@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from memgate.errors import TraceFormatError
 from memgate.links import LinkedSet
-from memgate.plan import PlannedBlock, categorize
+from memgate.plan import DeviceTraits, PlannedBlock, categorize
 from memgate.residents import Residents
-from memgate.rules import RULES, DeviceTraits
+from memgate.rules import RULES
 from memgate.timeline import (
     MAX_SIZE_BYTES,
     Alloc,
@@ -46,7 +46,7 @@ def orchestrate(
         device: decides workspaces and kernels.
         without: names of rules that are left out.
     """
-    linked = replace(linked, trained=residents.trained)
+    linked = replace(linked, trained=residents.trained, stepped=residents.stepped.copies)
     left_out = frozenset(without)
     plan = _first_plan(linked)
     for rule in RULES:

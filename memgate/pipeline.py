@@ -21,10 +21,10 @@ from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
+from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
 from memgate.report import Estimate, Oom, Reason
 from memgate.residents import find_residents
-from memgate.rules import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
@@ -60,7 +60,7 @@ def analyze(trace: Trace, device: DeviceTraits, *, without: Iterable[str] = ()) 
     return AnalyzedTrace(
         timeline=timeline,
         doubts=tuple(find_trace_doubts(trace, linked, residents, repeated)),
-        notes=tuple(find_trace_notes(trace, residents)),
+        notes=tuple(find_trace_notes(trace, residents, repeated)),
     )
 
 

@@ -1,9 +1,13 @@
-"""A planned block: what the orchestration works on, between a trace's blocks and a timeline's."""
+"""A planned block: what the orchestration works on, between a trace's blocks and a timeline's.
+
+And the properties of the GPU that it is planned for.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from memgate.links import Call
@@ -16,6 +20,16 @@ _LASTING = {
     Phase.BACKWARD: Category.GRADIENTS,
     Phase.OPTIMIZER: Category.OPTIMIZER_STATE,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTraits:
+    """The properties of a GPU, and of the PyTorch on it, that decide sizes."""
+
+    compute_capability: tuple[int, int]
+    multiprocessors: int = 108
+    #: major, minor
+    torch_version: tuple[int, int] = (2, 14)
 
 
 class PlannedBlock(NamedTuple):
@@ -46,3 +60,11 @@ def categorize(
             if then.phase is made.phase and then.iteration == made.iteration:
                 return Category.TEMPORARY
     return _LASTING[made.phase]
+
+
+Plan = list[PlannedBlock]
+
+
+def plan_within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:
+    """Plan a block that a call makes after its results, and frees when it ends."""
+    return PlannedBlock(size_bytes, call.op.end_us, call.op.end_us, position, category, True)

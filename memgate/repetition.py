@@ -29,8 +29,9 @@ from memgate.residents import Residents
 from memgate.timeline import Category, Phase
 from memgate.trace import OpEvent
 
-#: so many iterations a timeline has at least: from the third on, nothing new happens
-_ENOUGH = 4
+#: so many iterations a timeline has at least: from the third on a job does nothing new, but its
+#: cache may take a few more to settle
+_ENOUGH = 6
 
 #: iterations that differ by less than this do the same
 _SAME_SIZE = 0.001
@@ -49,6 +50,8 @@ class Repeated:
     linked: LinkedSet
     #: in the trace
     num_iterations: int
+    #: the trace shows the model without training, too
+    has_evaluation: bool = False
     #: the trace's iterations are not of the same size; the largest one was repeated
     is_varied: bool = False
     #: what an iteration leaves for good, and the next one leaves again
@@ -85,6 +88,7 @@ def repeat_iterations(linked: LinkedSet, residents: Residents) -> Repeated:
     return Repeated(
         linked=writer.linked(),
         num_iterations=len(iterations),
+        has_evaluation=is_seen_later or iterations[0].has_evaluation,
         is_varied=not all(is_largest),
         size_bytes=largest,
         growth_bytes=_growth(linked, iterations, ends) if len(iterations) > 1 else 0,
@@ -355,4 +359,6 @@ class _Writer:
 
     def _free(self, position: int, at_us: float | None) -> None:
         block, call, is_internal = self._blocks[position]
+        # iterations that differ may have the free before the block
+        at_us = None if at_us is None else max(at_us, block.alloc_us)
         self._blocks[position] = LinkedBlock(end_block(block, at_us), call, is_internal)

@@ -17,6 +17,7 @@ import msgspec
 from memgate.errors import TraceFormatError
 from memgate.links import LinkedBlock, LinkedSet
 from memgate.optimizers import MADE_WITH_THE_OPTIMIZER, NOT_MODELLED, count_kept
+from memgate.stepped import Stepped, find_stepped
 from memgate.timeline import Category, Phase
 from memgate.trace import Trace
 from memgate.weights import (
@@ -53,6 +54,8 @@ class Residents:
     known: Mapping[int, Category] = field(default_factory=dict)
     #: the optimizer is not modelled, or not PyTorch's and its first step is not in the trace
     is_state_unknown: bool = False
+    #: what the optimizer steps
+    stepped: Stepped = field(default_factory=Stepped)
     #: of those that are not trained
     frozen: Frozen = field(default_factory=Frozen)
 
@@ -69,17 +72,20 @@ def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
         TraceFormatError: if the trace's own notes are broken.
     """
     trained = find_trained(trace, linked)
+    kept = count_kept(linked.optimizer, _called(linked))
+    stepped = Stepped() if kept is None else find_stepped(trace, linked, trained)
     made = _Made(linked)
     frozen = Frozen()
     if MODEL_NOTE in trace.notes:
         model = _noted(trace.notes[MODEL_NOTE])
     else:
-        copies = trained if has_followers(linked, trained) else ()
+        # what follows a step may be the weights, which follow their copies
+        follows = not stepped.copies and has_followers(linked, trained)
+        copies = trained if follows else stepped.copies
         frozen = find_frozen(linked, trained)
         of_model = (*trained, *frozen.sizes, *find_buffers(linked), *copies)
         model = made.without(of_model, Category.PARAMETERS)
-    kept = count_kept(linked.optimizer, _called(linked))
-    state = _state(trained, kept or 0)
+    state = _state(stepped.copies or trained, kept or 0)
     is_early = linked.optimizer in MADE_WITH_THE_OPTIMIZER
     if is_early:
         state = made.without(state, Category.OPTIMIZER_STATE)
@@ -90,8 +96,10 @@ def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
         trained=trained,
         kept=state if is_early else (),
         state=() if is_early else state,
-        gradients=_missing_gradients(linked, trained),
+        # those of copies are made before each step, and take the place of the others
+        gradients=() if stepped.copies else _missing_gradients(linked, trained),
         known=made.known,
+        stepped=stepped,
         frozen=frozen if model else Frozen(),
         is_state_unknown=linked.optimizer in NOT_MODELLED
         or (kept is None and bool(linked.steps) and not _made_by_steps(linked)),

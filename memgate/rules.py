@@ -7,21 +7,17 @@ in the phantom engine, which runs it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
-from memgate.blocks import find_live_sizes
 from memgate.links import Call, LinkedSet
-from memgate.optimizers import LISTS_OF_STEP
-from memgate.plan import PlannedBlock
+from memgate.optimizer_rules import listed_steps
+from memgate.plan import DeviceTraits, Plan, PlannedBlock, plan_within
+from memgate.reductions import column_sums
 from memgate.timeline import Category, Phase
 from memgate.trace import OpEvent
 from memgate.units import KIB, MIB
 from memgate.weights import SCALAR_BYTES, input_bytes
-
-Plan = list[PlannedBlock]
 
 #: cuBLAS gets a workspace of this size per thread that uses it
 _CUBLAS_WORKSPACE_BYTES = 8320 * KIB
@@ -39,24 +35,14 @@ _ATTENTION = "aten::scaled_dot_product_attention"
 _FUSED_NODE = "ScaledDotProduct"
 #: the result, and a number per query
 _FUSED_BLOCKS = 2
-#: the first call in SGD's loop shows whether there is weight decay, which takes a list
-_FIRST_OF_DECAY = "aten::add"
+#: to a device, or to another type
+_MOVE = "aten::to"
 #: which input of the first call is the batch, if it is not the first
 _BATCH_INPUT = {"aten::embedding": 1}
-_ON_LISTS = ("aten::_foreach_", "aten::_fused_")
 #: more indices than this, and the backward pass of an embedding sorts them
 _SORTED_FROM_INDICES = 3072
 #: memory-efficient attention keeps a number per query, in rows of a multiple of this
 _ATTENTION_ROW = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTraits:
-    """The properties of a GPU, and of the PyTorch on it, that decide sizes."""
-
-    compute_capability: tuple[int, int]
-    #: major, minor
-    torch_version: tuple[int, int] = (2, 14)
 
 
 def without_internals(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
@@ -68,15 +54,35 @@ def without_internals(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Pl
 def without_host_memory(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     """Drop numbers that became tensors, counters of steps, and what prepares a batch."""
     del device
-    return [block for block in plan if not _is_host_memory(linked, block)]
+    moved = _find_moved(linked)
+    return [block for block in plan if not _is_host_memory(linked, block, moved)]
 
 
-def _is_host_memory(linked: LinkedSet, block: PlannedBlock) -> bool:
+def _find_moved(linked: LinkedSet) -> frozenset[int]:
+    """Return the calls that come after a batch is moved to the device, before a forward pass.
+
+    A CPU has nowhere to move it to, but the call is there.
+    """
+    moved: set[int] = set()
+    waiting: list[int] | None = None
+    for position, call in enumerate(linked.calls):
+        if call.phase is Phase.FORWARD:
+            moved.update(waiting or ())
+        if call.phase is not Phase.BETWEEN:
+            waiting = None
+        elif call.op.name == _MOVE:
+            waiting = []
+        elif waiting is not None:
+            waiting.append(position)
+    return frozenset(moved)
+
+
+def _is_host_memory(linked: LinkedSet, block: PlannedBlock, moved: Collection[int]) -> bool:
     if block.call is None:
         return True
     phase = linked.calls[block.call].phase
     if phase is Phase.BETWEEN:
-        return block.category is Category.TEMPORARY
+        return block.category is Category.TEMPORARY and block.call not in moved
     return phase is Phase.OPTIMIZER and block.size_bytes <= SCALAR_BYTES
 
 
@@ -106,43 +112,6 @@ def missing_batches(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan
             until = begins[number + 1] if number + 1 < len(begins) else None
             added.append(PlannedBlock(size, begin_us, until, position, Category.BATCH))
     return plan + added
-
-
-def listed_steps(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
-    """Let the optimizer work on lists of tensors, as it does on CUDA: on a CPU it is a loop.
-
-    A list's tensors are all there at once, where a loop's go one by one. Optimizers that are not
-    PyTorch's own are loops on both.
-    """
-    del device
-    steps: dict[int, list[int]] = {}
-    for position, call in enumerate(linked.calls):
-        if call.phase is Phase.OPTIMIZER:
-            steps.setdefault(call.iteration, []).append(position)
-    calls = [call for positions in steps.values() for call in positions]
-    names = [linked.calls[call].op.name for call in calls]
-    num_lists = LISTS_OF_STEP.get(linked.optimizer)
-    if num_lists is None or any(name.startswith(_ON_LISTS) for name in names):
-        return plan
-    if num_lists == 0 and names[:1] == [_FIRST_OF_DECAY]:
-        num_lists = 1
-    in_steps = frozenset(calls)
-    kept = [
-        block
-        for block in plan
-        if not (block.call in in_steps and block.category is Category.TEMPORARY)
-    ]
-    gradients = [block for block in plan if block.category is Category.GRADIENTS]
-    begins = [linked.calls[positions[0]].op.begin_us for positions in steps.values()]
-    added = []
-    for positions, sizes in zip(steps.values(), find_live_sizes(gradients, begins), strict=True):
-        last = linked.calls[positions[-1]]
-        if Counter(sizes) == Counter(linked.trained):
-            sizes = list(linked.trained)  # lists are in the order of parameters
-        added += [
-            _within(last, positions[-1], size, Category.TEMPORARY) for size in sizes * num_lists
-        ]
-    return kept + added
 
 
 def dropout_masks(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
@@ -319,7 +288,7 @@ def lt_workspaces(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
     if device.torch_version >= _LT_SHARES_SINCE:
         return plan
     return plan + [
-        _within(call, position, _LT_WORKSPACE_BYTES, Category.WORKSPACE)
+        plan_within(call, position, _LT_WORKSPACE_BYTES, Category.WORKSPACE)
         for position, call in enumerate(linked.calls)
         if _adds_a_bias(call)
     ]
@@ -337,7 +306,7 @@ def softmax_products(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Pla
     del device
     made = _by_call(linked, plan, "aten::_softmax_backward_data")
     return plan + [
-        _within(
+        plan_within(
             linked.calls[position],
             position,
             max(plan[index].size_bytes for index in indices),
@@ -358,14 +327,9 @@ def sorted_indices(linked: LinkedSet, plan: Plan, device: DeviceTraits) -> Plan:
         num_indices = prod(dims[1])
         if num_indices > _SORTED_FROM_INDICES:
             # sorted, original and a range, each of int64, and as much again to sort with
-            added += [_within(call, position, 8 * num_indices, Category.TEMPORARY)] * 3
-            added.append(_within(call, position, 2 * 8 * num_indices, Category.TEMPORARY))
+            added += [plan_within(call, position, 8 * num_indices, Category.TEMPORARY)] * 3
+            added.append(plan_within(call, position, 2 * 8 * num_indices, Category.TEMPORARY))
     return plan + added
-
-
-def _within(call: Call, position: int, size_bytes: int, category: Category) -> PlannedBlock:
-    """Plan a block that a call makes after its results, and frees when it ends."""
-    return PlannedBlock(size_bytes, call.op.end_us, call.op.end_us, position, category, True)
 
 
 Rule = Callable[[LinkedSet, Plan, DeviceTraits], Plan]
@@ -381,6 +345,7 @@ RULES: Sequence[Rule] = (
     attention_rows,
     softmax_products,
     sorted_indices,
+    column_sums,
     cublas_workspaces,
     lt_workspaces,
 )

@@ -23,7 +23,7 @@ LAYOUT = 2
 #: of a digest, in hexadecimal: enough to rule out collisions
 _DIGEST_LENGTH = 40
 
-#: it runs jobs on the CPU; of a GPU, only the compute capability matters to it
+#: it runs jobs on the CPU, where cuDNN tries nothing
 _CPU_ENGINE = "profile"
 
 
@@ -74,12 +74,11 @@ class GpuTraits:
     @classmethod
     def of(cls, gpu: GpuSpec, job: JobSpec, engine: str) -> GpuTraits:
         """Return what a run of a job by an engine depends on."""
-        if engine == _CPU_ENGINE:
-            return cls(compute_capability=gpu.compute_capability)
+        is_tried = job.cudnn_benchmark and engine != _CPU_ENGINE
         return cls(
             compute_capability=gpu.compute_capability,
             multiprocessors=gpu.multiprocessors,
-            memory_bytes=gpu.memory_bytes if job.cudnn_benchmark else None,
+            memory_bytes=gpu.memory_bytes if is_tried else None,
         )
 
     def match(self, gpu: GpuSpec) -> bool:

@@ -7,52 +7,28 @@ job whose memory on a GPU is not known.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
 
-from memgate.links import LinkedSet
-from memgate.phases import find_outermost
+from memgate.job_kinds import doubt_kinds
+from memgate.links import BACKWARD_PREFIX, LinkedSet
+from memgate.older_data import doubt_older_data
+from memgate.phases import find_steps
 from memgate.repetition import Repeated
 from memgate.report import Reason
-from memgate.residents import Residents
+from memgate.residents import MODEL_NOTE, Residents
 from memgate.timeline import Phase
 from memgate.trace import Trace, tell_missing_flags
 from memgate.units import format_size
-from memgate.weights import SCALAR_BYTES, input_bytes
 from memgate.whole_steps import doubt_steps
 
 #: of what an iteration allocates; less is next to nothing
 _MUCH = 0.01
 
-_RECURRENT = frozenset({"aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"})
-
-#: what only a distributed job calls, and what people call it
-_DISTRIBUTED = {
-    "DistributedDataParallel": "DistributedDataParallel (DDP)",
-    "FullyShardedDataParallel": "FullyShardedDataParallel (FSDP)",
-    "FSDP::": "fully_shard (FSDP2)",
-    "c10d::": "torch.distributed",
-    "gloo:": "torch.distributed with gloo",
-    "nccl:": "torch.distributed with NCCL",
-    "record_param_comms": "torch.distributed",
-}
-_COMPILED = ("Torch-Compiled Region", "CompiledFunction", "TorchDynamo", "## Call CompiledFxGraph")
-
-#: namespaces of operators that PyTorch has itself
-_OURS = frozenset(
-    {"aten", "autograd", "c10d", "prim", "prims", "profiler", "torch", "inductor", "rng_prims"}
-)
-
 #: of a forward pass: among them a model of sequences looks up its tokens
 _FIRST_CALLS = 12
 
-#: read some of a tensor
-_READ_PARTS = frozenset(
-    f"aten::{name}" for name in ("gather", "index", "index_select", "narrow", "select", "slice")
-)
-
 _TWO_STEPS = "record two whole training steps or more"
-_ON_A_GPU = "a trace or a memory snapshot of it on a GPU has the figure"
 
 
 def find_trace_doubts(
@@ -62,24 +38,13 @@ def find_trace_doubts(
     if not repeated.num_iterations:
         yield from doubt_steps(trace, [], 0)
     yield from _doubt_iterations(linked, residents, repeated)
+    yield from _doubt_hooks(trace)
     yield from _doubt_residents(residents)
-    yield from _doubt_kinds(trace, linked)
-    if unseen := _find_unseen(linked, residents):
-        yield Reason(
-            code="OLDER_DATA_READ",
-            message=f"the job reads parts of {format_size(unseen)} that are older than the trace,"
-            " such as a data set: if they are on the GPU, it needs that much more; record the"
-            " making of it, too",
-        )
-    if "record_shapes=True" in trace.missing_flags and not _shows_batch(linked):
-        yield Reason(
-            code="BATCH_UNSEEN",
-            message="the batch was not made while the profiler recorded, and without"
-            " record_shapes=True its size is not known; record with record_shapes=True",
-        )
+    yield from doubt_kinds(trace, linked)
+    yield from doubt_older_data(trace, linked, residents)
 
 
-def find_trace_notes(trace: Trace, residents: Residents) -> Iterator[Reason]:
+def find_trace_notes(trace: Trace, residents: Residents, repeated: Repeated) -> Iterator[Reason]:
     """Yield what is worth knowing about an answer that a trace gave."""
     added = {
         "parameters and buffers": (*residents.model,),
@@ -91,6 +56,14 @@ def find_trace_notes(trace: Trace, residents: Residents) -> Iterator[Reason]:
         yield Reason(
             code="OLDER_ADDED",
             message=f"older than the trace, and added: {', '.join(told)}",
+        )
+    # in the traces that memgate makes, an evaluation is recorded if there is one
+    is_ours = MODEL_NOTE in trace.notes
+    if repeated.num_iterations and not repeated.has_evaluation and not is_ours:
+        yield Reason(
+            code="EVALUATION_UNSEEN",
+            message="the trace shows training alone: if the job evaluates, with larger batches say,"
+            " that may take more; record it, too",
         )
     if trace.missing_flags:
         yield Reason(code="TRACE_FLAGS_MISSING", message=tell_missing_flags(trace.missing_flags))
@@ -126,6 +99,24 @@ def _doubt_iterations(
         )
 
 
+def _doubt_hooks(trace: Trace) -> Iterator[Reason]:
+    """Doubt steps that are part of the backward pass: iterations then do not end with a step."""
+    nodes = sorted(
+        (op.begin_us, op.end_us) for op in trace.ops if op.name.startswith(BACKWARD_PREFIX)
+    )
+    begins = [begin_us for begin_us, _ in nodes]
+    for step in find_steps(trace.annotations):
+        at = bisect_right(begins, step.begin_us) - 1
+        if at >= 0 and step.end_us <= nodes[at][1]:
+            yield Reason(
+                code="STEPS_IN_BACKWARD",
+                message="parameters are stepped within the backward pass, by hooks, so that each"
+                " gradient goes before the next one comes: this is not modelled; a trace or a"
+                " memory snapshot of it on a GPU has the figure",
+            )
+            return
+
+
 def _reads_sequences(linked: LinkedSet) -> bool:
     """Say whether the model begins with an embedding of tokens."""
     passing = (call.op for call in linked.calls if call.phase is Phase.FORWARD)
@@ -134,7 +125,21 @@ def _reads_sequences(linked: LinkedSet) -> bool:
 
 
 def _doubt_residents(residents: Residents) -> Iterator[Reason]:
-    frozen = residents.frozen
+    frozen, stepped = residents.frozen, residents.stepped
+    if stepped.copies:
+        yield Reason(
+            code="OTHER_PARAMETERS",
+            message="the optimizer steps other tensors than the backward pass makes gradients for,"
+            f" such as copies of the weights in full precision ({format_size(sum(stepped.copies))},"
+            " added); how they were made is not known",
+        )
+    elif stepped.is_unclear:
+        yield Reason(
+            code="OTHER_PARAMETERS",
+            message="the optimizer steps other tensors than the backward pass makes gradients for,"
+            " such as copies of the weights in full precision, and without record_shapes=True their"
+            " sizes are not known; record with record_shapes=True",
+        )
     if residents.is_state_unknown:
         yield Reason(
             code="OPTIMIZER_STATE_UNKNOWN",
@@ -155,80 +160,3 @@ def _doubt_residents(residents: Residents) -> Iterator[Reason]:
             " their weight; if they do not, the job needs that much more: record the making of the"
             " model, too",
         )
-
-
-def _doubt_kinds(trace: Trace, linked: LinkedSet) -> Iterator[Reason]:
-    """Doubt jobs whose memory on a GPU is not known."""
-    names = {op.name for op in trace.ops} | {note.name for note in trace.annotations}
-    if found := sorted(names & _RECURRENT):
-        yield Reason(
-            code="RECURRENT_LAYERS",
-            message=f"{', '.join(found)}: on a GPU cuDNN runs recurrent layers, and what it keeps"
-            f" for them is not known; {_ON_A_GPU}",
-        )
-    if told := {said for begin, said in _DISTRIBUTED.items() if _any_begins(names, (begin,))}:
-        yield Reason(
-            code="DISTRIBUTED",
-            message=f"the job is distributed ({', '.join(sorted(told))}): what it keeps for"
-            f" communication differs on GPUs, and the trace is of one process; {_ON_A_GPU}",
-        )
-    if _any_begins(names, _COMPILED):
-        yield Reason(
-            code="COMPILED",
-            message="the job uses torch.compile, which makes other code for a GPU: what it"
-            " allocates there is not known; record it without torch.compile",
-        )
-    if custom := _find_custom(trace, linked):
-        yield Reason(
-            code="CUSTOM_OPERATORS",
-            message=f"what {', '.join(custom[:5])} allocates on a GPU is not known; {_ON_A_GPU}",
-        )
-
-
-def _any_begins(names: Iterable[str], begins: tuple[str, ...]) -> bool:
-    return any(name.startswith(begins) for name in names)
-
-
-def _find_custom(trace: Trace, linked: LinkedSet) -> list[str]:
-    """Return operators of others that allocate more than next to nothing."""
-    names = frozenset(filter(_is_custom, {op.name for op in trace.ops}))
-    if not names:
-        return []
-    others = (op for op in trace.ops if op.name in names)
-    blocks = sorted((one.block.alloc_us, one.block.size_bytes) for one in linked.blocks)
-    moments = [at_us for at_us, _ in blocks]
-    total = sum(size for _, size in blocks)
-    sizes: dict[str, int] = {}
-    for op in find_outermost(sorted(others)):
-        made = blocks[bisect_left(moments, op.begin_us) : bisect_right(moments, op.end_us)]
-        sizes[op.name] = sizes.get(op.name, 0) + sum(size for _, size in made)
-    return sorted(name for name, size in sizes.items() if size > _MUCH * total)
-
-
-def _is_custom(name: str) -> bool:
-    namespace, colons, _ = name.partition("::")
-    return bool(colons) and namespace.isidentifier() and namespace not in _OURS
-
-
-def _find_unseen(linked: LinkedSet, residents: Residents) -> int:
-    """Return the size of the largest tensor that is read in parts and is nowhere else to be seen.
-
-    Larger than every block and every weight, since a part of a part has any size.
-    """
-    read = max((input_bytes(op, 0) for op, *_ in linked.calls if op.name in _READ_PARTS), default=0)
-    known = max((*(one.block.size_bytes for one in linked.blocks), *residents.model), default=0)
-    return read if read > known else 0
-
-
-def _shows_batch(linked: LinkedSet) -> bool:
-    """Say whether something is made before a forward pass and outlives its beginning."""
-    firsts = (call.op.begin_us for call in linked.calls if call.phase is Phase.FORWARD)
-    begin_us = next(firsts, float("-inf"))
-    return any(
-        one.block.alloc_us < begin_us
-        and (one.block.free_us is None or one.block.free_us > begin_us)
-        for one in linked.blocks
-        if one.call is not None
-        and one.block.block_id not in linked.known
-        and one.block.size_bytes > SCALAR_BYTES
-    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -67,6 +67,9 @@ SCALAR_BYTES = 8
 _STATISTICS = (3, 4)
 _COUNTER_BYTES = 8
 
+#: of the backward pass, where a checkpoint's part of the forward pass runs for the second time
+_WORKED_OUT_AGAIN = "CheckpointFunction"
+
 #: write to a tensor what another one tells
 _ON_LISTS = "aten::_foreach_lerp_"
 _FOLLOWING = frozenset({"aten::lerp_", "aten::mul_", "aten::copy_", _ON_LISTS})
@@ -95,7 +98,7 @@ def find_trained(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:
     Gradients are made in the reverse of it (as the VeritasEst paper has it). Of several backward
     passes the one with most counts, and weights whose gradients only another pass makes are added.
     """
-    passes = list(_accumulated(trace, linked))
+    passes = list(find_passes(trace, linked))
     alive = _gradients_alive(linked)
     if not any(map(sum, passes)):  # no shapes
         return tuple(reversed(alive or _gradients_added(trace, linked)))
@@ -107,8 +110,11 @@ def find_trained(trace: Trace, linked: LinkedSet) -> tuple[int, ...]:
     return (*reversed(largest), *(wanted - Counter(largest)).elements())
 
 
-def _accumulated(trace: Trace, linked: LinkedSet) -> Iterator[list[int]]:
-    """Yield for each backward pass the sizes of the gradients that it made, in order."""
+def find_passes(trace: Trace, linked: LinkedSet) -> Iterator[list[int]]:
+    """Yield for each backward pass the sizes of the gradients that it made, in order.
+
+    Without shapes, the sizes are 0.
+    """
     others = [call.op.begin_us for call in linked.calls if call.phase is not Phase.BACKWARD]
     sizes: dict[int, list[int]] = {}
     for op in sorted((op for op in trace.ops if op.name == ACCUMULATE), key=_begin):
@@ -168,7 +174,8 @@ def find_frozen(linked: LinkedSet, trained: Sequence[int]) -> Frozen:
     since a trace may not show what belongs to which.
     """
     made = _made_backward(linked)
-    passes = [_Reads(linked, calls, made) for calls in _forward_passes(linked)]
+    visited = frozenset(call.forward_call for call in linked.calls)
+    passes = [_Reads(linked, calls, made, visited) for calls in _forward_passes(linked)]
     explained = Counter(trained)
     for one in passes:
         explained |= one.with_gradient
@@ -180,8 +187,23 @@ def find_frozen(linked: LinkedSet, trained: Sequence[int]) -> Frozen:
         sizes=tuple((frozen - Counter(tied)).elements()),
         maybe_tied_bytes=sum(tied),
         is_unseen=not any(one.reads for one in passes)
-        and any(one.num_reading > len(trained) for one in passes),
+        and (
+            any(one.num_reading > len(trained) for one in passes)
+            or _always_read_without_gradient(linked, passes)
+        ),
     )
+
+
+def _always_read_without_gradient(linked: LinkedSet, passes: Iterable[_Reads]) -> bool:
+    """Tell whether each pass that trains also computes with weights that get no gradient by it.
+
+    An evaluation does that, too, but not in each of them. What is worked out again in the backward
+    pass is tied to nothing in the forward pass.
+    """
+    if any(call.node.startswith(_WORKED_OUT_AGAIN) for call in linked.calls):
+        return False
+    training = [one for one in passes if one.num_tied]
+    return bool(training) and all(one.num_tied < one.num_reading for one in training)
 
 
 def find_buffers(linked: LinkedSet) -> tuple[int, ...]:
@@ -217,18 +239,25 @@ class _Reads:
     """The weights that a forward pass reads, by their sizes."""
 
     def __init__(
-        self, linked: LinkedSet, calls: Sequence[int], made: Mapping[int, Counter[int]]
+        self,
+        linked: LinkedSet,
+        calls: Sequence[int],
+        made: Mapping[int, Counter[int]],
+        visited: Collection[int | None],
     ) -> None:
         self.reads: Counter[int] = Counter()
         #: those of embeddings
         self.embedded: set[int] = set()
         #: calls that read weights, of whatever size
         self.num_reading = 0
+        #: those of them that the backward pass comes back to
+        self.num_tied = 0
         self.with_gradient: Counter[int] = Counter()
         seen: set[tuple[str, int]] = set()
         for position in calls:
             call = linked.calls[position]
             self.num_reading += call.op.name in _WEIGHTS
+            self.num_tied += call.op.name in _WEIGHTS and position in visited
             for at in _WEIGHTS.get(call.op.name, ()):
                 size, place = input_bytes(call.op, at), (call.layer, at)
                 if size == 0 or (call.layer and place in seen):

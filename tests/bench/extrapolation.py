@@ -27,7 +27,7 @@ from memgate.extrapolation import RunComparison, compare, extrapolate
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.orchestration import orchestrate
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.units import GIB
 from memgate_worker.engines.profile.engine import ProfileEngine

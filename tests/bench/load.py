@@ -34,8 +34,8 @@ from rich.table import Table
 from memgate.contract import Priority
 from memgate.gpus import parse_gpu
 from memgate.pipeline import analyze, estimate_timeline
+from memgate.plan import DeviceTraits
 from memgate.report import Estimate
-from memgate.rules import DeviceTraits
 from memgate.schemas import EstimateCreate
 from memgate.trace import read_trace
 from memgate_worker.queue.client import QueueClient

@@ -29,9 +29,9 @@ from memgate.file_kinds import FileKind
 from memgate.gpus import CATALOGUE, GpuTarget
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
+from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
 from memgate.residents import find_residents
-from memgate.rules import DeviceTraits
 from memgate.trace import read_trace
 from memgate_worker.uploads.client import judge_upload
 from memgate_worker.uploads.judging import allowed_memory_bytes

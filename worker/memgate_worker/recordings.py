@@ -52,7 +52,7 @@ def record_run(
     is_phantom = traced.engine == "phantom"
     traits = GpuTraits(
         compute_capability=gpu.compute_capability,
-        multiprocessors=gpu.multiprocessors if is_phantom else None,
+        multiprocessors=gpu.multiprocessors,
         memory_bytes=gpu.memory_bytes if traced.cudnn_benchmark else None,
     )
     return RecordedTimeline(

@@ -9,7 +9,7 @@ from memgate.doubts import MAX_SHARE, count_problems, find_doubts, tell_diagnost
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.links import LinkProblem
 from memgate.pipeline import analyze, estimate_timeline
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.timeline import Timeline
 from tests.builders import TINY_TRACES, read_tiny_trace
 

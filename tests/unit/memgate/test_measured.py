@@ -234,13 +234,25 @@ def test_one_of_several_devices_is_picked() -> None:
         list(measure(_two_devices(), device=2))
 
 
-def test_one_process_of_many_says_so() -> None:
+def test_one_process_of_many_is_not_admitted() -> None:
     """The others may take more, and NCCL takes some beside the allocator."""
     measured = _measure(_training().read(distributedInfo={"world_size": 8}))
 
-    assert measured.peaks.text.endswith(
-        "; this is one of 8 processes, and what NCCL takes is not in it"
-    )
+    assert [doubt.code for doubt in measured.doubts] == ["DISTRIBUTED"]
+    assert "(8 processes)" in measured.doubts[0].message
+    assert _estimate(measured).decision == "uncertain"
+
+
+@pytest.mark.parametrize("world_size", [1, 4])
+def test_a_distributed_job_is_known_by_what_it_calls(world_size: int) -> None:
+    """Sharded over processes that the file does not count, say."""
+    trace = _training()
+    trace.add(cat="user_annotation", name="FSDP::pre_forward", ph="X", dur=1)
+
+    (doubt,) = _measure(trace.read(distributedInfo={"world_size": world_size})).doubts
+
+    assert doubt.code == "DISTRIBUTED"
+    assert "fully_shard (FSDP2)" in doubt.message
 
 
 def test_flags_that_cost_only_layers_are_a_note() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from memgate.optimizers import count_kept
+from memgate.optimizers import count_kept, count_lists, find_largest_of_step
 
 
 @pytest.mark.parametrize(
@@ -24,9 +24,39 @@ from memgate.optimizers import count_kept
         ("RMSprop", "mul_ addcmul_ sqrt add_ mul_ addcdiv_ add_", 2),
         ("RMSprop", "mul_ addcmul_ lerp_ addcmul sqrt_ add_ addcdiv_", 2),
         ("RMSprop", "mul_ addcmul_ lerp_ addcmul sqrt_ add_ mul_ addcdiv_ add_", 3),
+        ("Adamax", "lerp_ mul_ abs add_ maximum addcdiv_", 2),
         ("Lion", "mul_", None),
     ],
 )
 def test_options_show_in_what_a_step_calls(name: str, called: str, want: int | None) -> None:
     """Momentum, amsgrad, centered; of others' optimizers nothing is known."""
     assert count_kept(name, Counter(f"aten::{op}" for op in called.split())) == want
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "want"),
+    [
+        ("SGD", "add_", 0),
+        ("SGD", "", 0),
+        ("SGD", "add add_", 1),
+        ("SGD", "neg add_", 1),
+        ("SGD", "mul_ add_ add add_", 0),
+        ("Adam", "add_ add lerp_ mul_ addcmul_ sqrt div add_ addcdiv_", 1),
+        ("NAdam", "add_ lerp_ mul_ addcmul_ div sqrt add_ addcdiv_", 1),
+        ("NAdam", "add_ add lerp_ mul_ addcmul_ div sqrt add_ addcdiv_", 2),
+        ("RMSprop", "neg mul_ addcmul_ sqrt add_ addcdiv_", 2),
+        ("Adadelta", "add_ mul_ addcmul_ add sqrt_ add sqrt_ div_ mul_", 2),
+        ("Adadelta", "add_ add mul_ addcmul_ add sqrt_ add sqrt_ div_ mul_", 3),
+        ("Lion", "mul_", None),
+    ],
+)
+def test_what_changes_gradients_takes_a_list(name: str, called: str, want: int | None) -> None:
+    """To decay weights, or to maximize; if the optimizer does not let go of it in time."""
+    assert count_lists(name, [f"aten::{op}" for op in called.split()]) == want
+
+
+def test_rprop_chooses_with_a_mask_for_one_parameter_after_the_other() -> None:
+    """Of a byte for each number; others have nothing beside their lists."""
+    assert find_largest_of_step("Rprop", [40, 400]) == (100, 400)
+    assert find_largest_of_step("Rprop", []) == ()
+    assert find_largest_of_step("Adam", [40, 400]) == ()

@@ -11,8 +11,10 @@ import pytest
 from memgate.blocks import MemoryBlock, pair_blocks
 from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
+from memgate.plan import DeviceTraits
 from memgate.residents import Residents
-from memgate.rules import RULES, DeviceTraits
+from memgate.rules import RULES
+from memgate.stepped import Stepped
 from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
 from memgate.trace import OpEvent
 from memgate.units import MIB
@@ -295,6 +297,88 @@ def test_sgd_makes_a_list_to_decay_weights_with(name: str, want: list[int]) -> N
     linked = _two_steps(optimizer="SGD", name=name)
 
     assert _sizes(_orchestrate(linked, only="listed_steps")) == want
+
+
+def _step_of(*blocks: tuple[int, float, float]) -> LinkedSet:
+    """Make a step with a call for each of its temporaries, after gradients of 100 and 200 bytes."""
+    calls = [_call(10, "aten::mm", phase=Phase.BACKWARD)]
+    calls += [_call(alloc - 1, "aten::sqrt", phase=Phase.OPTIMIZER) for _, alloc, _ in blocks]
+    made = [(*block, number) for number, block in enumerate(blocks, 1)]
+    linked = _linked(
+        calls, (100, 11, None, 0), (200, 12, None, 0), (200, 13, None, 0), (100, 14, None, 0), *made
+    )
+    return replace(linked, optimizer="NAdam")
+
+
+def test_each_group_of_parameters_has_a_list_of_its_own() -> None:
+    """Where a loop ended, nothing is held: what it held last goes before the next one begins."""
+    linked = _step_of((100, 20, 41), (200, 40, 50), (200, 60, 81), (100, 80, 90))
+
+    events = _orchestrate(linked, only="listed_steps").events[4:]
+
+    assert events == (
+        *(Alloc(4, 100), Alloc(5, 200), Free(5), Free(4)),
+        *(Alloc(6, 200), Alloc(7, 100), Free(7), Free(6)),
+    )
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        pytest.param(
+            [(100, 20, 30), (200, 40, 50), (200, 60, 70), (100, 80, 90)], id="nothing is held"
+        ),
+        pytest.param([(100, 20, 30), (300, 40, 90)], id="of other sizes"),
+        pytest.param([], id="nothing is made"),
+    ],
+)
+def test_groups_that_do_not_show_are_taken_together(blocks: Any) -> None:
+    """The list is then as large as all gradients."""
+    linked = _step_of(*blocks, (0, 100, 100.5))
+
+    timeline = _orchestrate(linked, only="listed_steps")
+
+    assert sorted(_sizes(timeline)) == sorted([100, 100, 200, 200] * 2)
+    assert sum(isinstance(event, Alloc) for event in timeline.events[:8]) == 8
+
+
+def test_copies_that_are_stepped_have_the_lists() -> None:
+    """Not the gradients of the weights, which may be gone by then."""
+    linked = replace(_two_steps(), trained=(100, 200))
+    residents = Residents(trained=(100, 200), stepped=Stepped(copies=(400, 800)))
+    left_out = [rule.__name__ for rule in RULES if rule.__name__ != "listed_steps"]
+
+    timeline = orchestrate(linked, residents, AMPERE, without=left_out)
+
+    assert _sizes(timeline) == [100, 200, 100, 400, 800, 400, 800]
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        (["aten::to", "aten::mul", "aten::linear"], [100]),
+        (["aten::mul", "aten::to", "aten::linear"], []),
+        (["aten::mul", "aten::add", "aten::linear"], []),
+        (["aten::to", "aten::mul", "aten::add"], []),
+    ],
+)
+def test_what_is_made_of_a_batch_on_the_device_is_there(names: list[str], want: list[int]) -> None:
+    """After it was moved and before the model reads it; the host does the rest."""
+    phases = [
+        Phase.FORWARD if name == "aten::linear" else Phase.BETWEEN for name in (*names, "aten::add")
+    ]
+    calls = [
+        _call(10 * at, name, phase=phase)
+        for at, (name, phase) in enumerate(zip((*names, "aten::add"), phases, strict=True), 1)
+    ]
+    made = names.index("aten::mul")
+    begin = calls[made].op.begin_us
+    ended = calls[made + 1].op.begin_us - 1 if made == 0 else begin + 8.5
+    extra = _call(begin + 9, "aten::view", phase=Phase.BETWEEN)
+    ordered = [*calls[: made + 1], extra, *calls[made + 1 :]]
+    linked = _linked(ordered, (100, begin + 1, ended, made))
+
+    assert _sizes(_orchestrate(linked)) == want
 
 
 def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:

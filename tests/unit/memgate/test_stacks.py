@@ -7,7 +7,7 @@ import pytest
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import OnOom, replay
 from memgate.pipeline import analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.stacks import phase_spans, pick_events, stack_categories
 from memgate.timeline import (
     Alloc,

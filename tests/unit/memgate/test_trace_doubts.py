@@ -17,9 +17,9 @@ from memgate.errors import TraceFormatError
 from memgate.links import link_blocks
 from memgate.phases import find_optimizer
 from memgate.pipeline import analyze
+from memgate.plan import DeviceTraits
 from memgate.repetition import Repeated
 from memgate.residents import Residents
-from memgate.rules import DeviceTraits
 from memgate.trace import Annotation, MemoryEvent, OpEvent, Trace, read_trace
 from memgate.trace_doubts import find_trace_doubts
 from memgate.weights import Frozen
@@ -163,18 +163,28 @@ def test_an_optimizer_that_wraps_another_is_seen_through() -> None:
 
 def test_what_was_added_is_said() -> None:
     """In a note: nothing was wrong."""
-    (note, flags) = analyze(_read(), AMPERE).notes
+    (note, evaluation, flags) = analyze(_read(), AMPERE).notes
 
     assert note.code == "OLDER_ADDED"
     assert "parameters and buffers (16.05 MiB), optimizer state (32.09 MiB)" in note.message
+    assert evaluation.code == "EVALUATION_UNSEEN"
     assert flags.code == "TRACE_FLAGS_MISSING"
 
 
 def test_a_trace_that_tells_everything_needs_no_note() -> None:
-    """The model was made inside."""
+    """The model was made inside, or is written down; and there is an evaluation, or none at all."""
+    trace = replace(_read("evaluation.epoch"), missing_flags=())
+    ours = replace(_read("mlp.inside"), missing_flags=(), notes={"model_bytes": []})
+
+    assert "EVALUATION_UNSEEN" not in [note.code for note in analyze(trace, AMPERE).notes]
+    assert analyze(ours, AMPERE).notes == ()
+
+
+def test_a_trace_of_training_alone_says_so() -> None:
+    """Nothing else needs a note where the model was made inside."""
     trace = replace(_read("mlp.inside"), missing_flags=())
 
-    assert analyze(trace, AMPERE).notes == ()
+    assert [note.code for note in analyze(trace, AMPERE).notes] == ["EVALUATION_UNSEEN"]
 
 
 def test_a_trace_that_begins_in_the_middle_of_an_iteration_is_completed() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from memgate.errors import InputError
 from memgate.pipeline import analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.timeline import Timeline
 from memgate.trace import read_trace
 from tests.builders import TINY_TRACES

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import OnOom, replay
 from memgate.pipeline import analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.timeline import Alloc, Category, EmptyCache, Free, Label, Timeline
 from memgate.views import thin_view, view_timeline
 from tests.builders import AMPLE, TINY_TRACES, mib, read_tiny_trace

@@ -77,3 +77,29 @@ def test_an_input_that_the_trace_does_not_tell_has_no_size() -> None:
     op = OpEvent(0, 1, 1, "aten::add", None, None, ((2, 2),), ("mystery",))
 
     assert (input_bytes(op, 0), input_bytes(op, 1)) == (0, 0)
+
+
+def _pass(*, ties: tuple[int, ...], node: str = "AddmmBackward0") -> list[Call]:
+    """Read two weights without shapes, and go back to some of them."""
+    reads = [_call(at, "aten::linear") for at in (1, 2)]
+    back = [
+        _call(3, "aten::mm", phase=Phase.BACKWARD)._replace(node=node, forward_call=tie)
+        for tie in ties
+    ]
+    return [*reads, *back]
+
+
+def test_weights_that_get_no_gradient_in_any_pass_are_not_seen() -> None:
+    """A teacher, or a target: it has the model's own size, so its layers are not too many."""
+    trained = (256, 32, 256, 32)
+
+    assert find_frozen(_linked(*_pass(ties=(1,))), trained).is_unseen
+    assert not find_frozen(_linked(*_pass(ties=(0, 1))), trained).is_unseen
+    assert not find_frozen(_linked(*_pass(ties=())), trained).is_unseen
+
+
+def test_what_a_checkpoint_works_out_again_is_trained() -> None:
+    """Its first time has no gradient."""
+    calls = _pass(ties=(1,), node="CheckpointFunctionBackward")
+
+    assert not find_frozen(_linked(*calls), (256, 32, 256, 32)).is_unseen

@@ -10,7 +10,7 @@ from memgate.errors import InputError
 from memgate.gpus import GpuSpec
 from memgate.measured import MEASURED, Measurement, measure
 from memgate.pipeline import AnalyzedTrace, analyze
-from memgate.rules import DeviceTraits
+from memgate.plan import DeviceTraits
 from memgate.trace import MAX_TRACE_BYTES, Trace, read_trace
 from memgate.whole_steps import settle_inference
 from memgate_worker.engines.traced import TracedJob
@@ -57,7 +57,9 @@ def _analyze(
 ) -> AnalyzedTrace:
     if device is not None:
         raise InputError(f"device is {device}: a trace of a CPU has none; leave it out")
-    traits = DeviceTraits(compute_capability=gpu.compute_capability)
+    traits = DeviceTraits(
+        compute_capability=gpu.compute_capability, multiprocessors=gpu.multiprocessors
+    )
     return analyze(trace, traits, without=without)
 
 

@@ -22,8 +22,8 @@ from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
+from memgate.plan import DeviceTraits
 from memgate.residents import Residents, find_residents
-from memgate.rules import DeviceTraits
 from memgate.run_key import RunKey
 from memgate.trace import read_trace
 from memgate_worker.engines.host_client import Host
@@ -109,7 +109,9 @@ class ProfileEngine:
         linked = extrapolate(first.linked, second.linked, _BATCHES, spec.batch_size)
         major, minor, *_ = first.told.versions["torch"].split(".")
         device = DeviceTraits(
-            compute_capability=gpu.compute_capability, torch_version=(int(major), int(minor))
+            compute_capability=gpu.compute_capability,
+            multiprocessors=gpu.multiprocessors,
+            torch_version=(int(major), int(minor)),
         )
         return TracedJob(
             timeline=orchestrate(linked, first.residents, device, without=without),
