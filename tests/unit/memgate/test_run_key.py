@@ -80,11 +80,14 @@ def test_memory_counts_where_cudnn_tries_plans() -> None:
     assert _key(cudnn_benchmark=True, gpu=larger) != _key(cudnn_benchmark=True)
 
 
-def test_the_profile_engine_looks_at_the_compute_capability_only() -> None:
-    """It runs on the CPU, whatever the number of multiprocessors."""
-    larger = replace(CATALOGUE["rtx-3060"], memory_bytes=1 << 40, multiprocessors=99)
+def test_memory_never_counts_for_the_profile_engine() -> None:
+    """It runs on the CPU; multiprocessors decide how column sums are made, and so scratch memory."""
+    larger = replace(CATALOGUE["rtx-3060"], memory_bytes=1 << 40)
+    wider = replace(CATALOGUE["rtx-3060"], multiprocessors=99)
 
-    assert _key(engine="profile", gpu=larger) == _key(engine="profile")
+    usual = _key(engine="profile", cudnn_benchmark=True)
+    assert _key(engine="profile", cudnn_benchmark=True, gpu=larger) == usual
+    assert _key(engine="profile", cudnn_benchmark=True, gpu=wider) != usual
 
 
 def test_an_identity_is_named_by_its_digest() -> None:
@@ -100,7 +103,7 @@ def test_how_many_runs_the_catalogue_takes() -> None:
     def num_runs(engine: str) -> int:
         return len({GpuTraits.of(gpu, job, engine) for gpu in CATALOGUE.values()})
 
-    assert (len(CATALOGUE), num_runs("phantom"), num_runs("profile")) == (32, 25, 8)
+    assert (len(CATALOGUE), num_runs("phantom"), num_runs("profile")) == (32, 25, 25)
     assert GpuTraits.of(find_gpu("a100-40"), job, "phantom") == GpuTraits.of(
         find_gpu("a100-80"), job, "phantom"
     )

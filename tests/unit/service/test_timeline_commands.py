@@ -65,7 +65,7 @@ def test_a_timeline_file_comes_from_standard_input(
 ) -> None:
     """As a spec does."""
     given = io.BufferedReader(io.BytesIO(FILE.read_bytes()))
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=given))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=given, isatty=lambda: False))
 
     assert run("estimate", "-", "--gpu", "rtx-3060", "--json").status == 0
 

@@ -40,7 +40,7 @@ def _traced(engine: str = "phantom", *, cudnn_benchmark: bool = False) -> Traced
     [
         (_traced(), (108, None)),
         (_traced(cudnn_benchmark=True), (108, A100.memory_bytes)),
-        (_traced("profile"), (None, None)),
+        (_traced("profile"), (108, None)),
     ],
     ids=["phantom", "benchmark", "profile"],
 )

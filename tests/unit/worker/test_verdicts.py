@@ -154,7 +154,7 @@ def _counting(run: Callable[..., TracedJob]) -> tuple[list[str], Callable[..., T
     return asked, trace
 
 
-@pytest.mark.parametrize(("engine", "want_runs"), [("phantom", 25), ("profile", 8)])
+@pytest.mark.parametrize(("engine", "want_runs"), [("phantom", 25), ("profile", 25)])
 def test_gpus_share_a_run_only_if_it_is_the_same(engine: str, want_runs: int) -> None:
     """Every GPU is answered for as an estimate of its own would be."""
     asked, trace = _counting(_run)
