@@ -243,3 +243,74 @@ def test_a_job_is_told_when_the_time_is_up(record: Any) -> None:
 
     assert (run.why, run.num_steps) == ("time", 6)
     assert "EVALUATION_NOT_REACHED" in doubts(run)
+
+
+ROTATES = """
+import shutil
+from pathlib import Path
+for i in range(6):
+    step()
+    here = Path("out") / f"checkpoint-{100 + i}"
+    here.mkdir(parents=True)
+    torch.save(model.state_dict(), here / "model.pt")
+    kept = sorted(Path("out").glob("checkpoint-*"), key=lambda path: int(path.name[11:]))
+    for old in kept[:-2]: shutil.rmtree(old)
+    torch.save(i, "last.pt")
+assert [path.name for path in kept[-2:]] == ["checkpoint-104", "checkpoint-105"]
+assert torch.load("last.pt") == 5
+"""
+
+
+def test_no_file_of_a_person_is_changed(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job rotates checkpoints in a folder of real ones: every byte and name stays."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text(TRAIN + ROTATES)
+    (work / "last.pt").write_bytes(b"mine")
+    for step in (7, 8, 9):
+        (work / "out" / f"checkpoint-{step}").mkdir(parents=True)
+        (work / "out" / f"checkpoint-{step}" / "model.pt").write_bytes(bytes([step]) * 9999)
+
+    def look() -> dict[str, tuple[bytes, int]]:
+        files = (path for path in work.rglob("*") if path.is_file())
+        return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+    before = look()
+    monkeypatch.chdir(work)
+
+    ran = run(
+        *("run", "--gpu", "t4", "--json", "--keep", tmp_path / "kept"),
+        *("--", RUNTIME.python, "train.py"),
+    )
+
+    assert ran.status == 0, ran.err
+    assert look() == before
+    assert (tmp_path / "kept" / "files").is_dir()
+
+
+def test_a_process_that_ignores_its_environment_is_stopped(run: Any, tmp_path: Path) -> None:
+    """Nothing is known about what it would do; that is not the job's fault."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN + "for _ in range(5): step()\n")
+
+    ran = run("run", "--gpu", "t4", "--", RUNTIME.python, "-I", path)
+
+    assert ran.status == 1
+    assert "this process loads torch and cannot be watched" in ran.err
+
+
+def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:
+    """The same answer for the GPU that it was made for, without running anything."""
+    path, kept = tmp_path / "train.py", tmp_path / "job.memgate"
+    path.write_text(TRAIN + "for _ in range(5): step()\nevaluate(99)\n")
+
+    ran = run("run", "--gpu", "t4", "--json", "-o", kept, "--", RUNTIME.python, path)
+    asked = run("estimate", kept, "--gpu", "t4", "--json")
+    other = run("estimate", kept, "--gpu", "a100-80", "--json")
+
+    now, later = json.loads(ran.out), json.loads(asked.out)
+    assert (now["decision"], now["needs_bytes"]) == (later["decision"], later["needs_bytes"])
+    assert json.loads(other.out)["decision"] == "uncertain"
+    assert "RECORDED_FOR_ANOTHER_GPU" in other.out

@@ -30,6 +30,7 @@ def describe(**fields: Any) -> Description:
         "seconds": 1.0,
         "num_parameters": 1,
         "num_data_sized_results": 0,
+        "cudnn_benchmark": False,
         "num_steps": 5,
         "steps": [[position, 100] for position in range(5)],
         "shapes": [SAME],
