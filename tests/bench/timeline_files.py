@@ -2,7 +2,7 @@
 
 ``make bench-timeline`` runs it, on a file of yours with ``TIMELINE=job.memgate``; without one, the
 last training step of a small real one is repeated. It starts a queue, a worker and a service of its
-own, and fails if a bound is exceeded:
+own, and fails if a bound is exceeded (so run it on a machine that does nothing else):
 
 - uploaded, checked and stored in half a second;
 - everything outside of replays in half a second;
