@@ -8,8 +8,10 @@ from __future__ import annotations
 from enum import StrEnum
 
 from memgate.gunzip import GZIP_MAGIC, peek_unpacked
-from memgate.spec_text import MAX_SPEC_LENGTH
 from memgate.timeline_file.document import MAGIC
+
+#: a spec is a few hundred bytes, a model's configuration a few thousand
+MAX_SPEC_LENGTH = 1 << 18
 
 #: how much of a file ``find_file_kind`` looks at: a UTF-8 character has at most four bytes
 HEAD_BYTES = 4 * MAX_SPEC_LENGTH + 1

@@ -10,10 +10,8 @@ import msgspec
 import yaml
 
 from memgate.errors import InputError
+from memgate.file_kinds import MAX_SPEC_LENGTH
 from memgate.jobspec import JobSpec, parse_job_spec
-
-#: a spec is a few hundred bytes, a model's configuration a few thousand
-MAX_SPEC_LENGTH = 1 << 18
 
 #: YAML takes a second for 50,000 characters, which blocks everybody else; JSON a millisecond
 _MAX_YAML = 1 << 14

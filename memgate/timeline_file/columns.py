@@ -13,6 +13,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import assert_never
 
 from memgate.errors import TimelineFileError
 from memgate.timeline import (
@@ -109,6 +110,8 @@ def pack_events(events: Sequence[TimelineEvent]) -> EventsPart:
                 stream_indices.append(streams.setdefault(stream, len(streams)))
             case EventsPending(value) | EmptyCache(value) | SetFraction(value):
                 values.append(value)
+            case _:  # pragma: no cover
+                assert_never(event)
     deltas = [after - before for before, after in pairwise([0, *blocks])]
     return EventsPart(
         actions=bytes(numbers[type(event)] for event in events),

@@ -2,7 +2,7 @@
 
 ``make bench-timeline`` runs it, on a file of yours with ``TIMELINE=job.memgate``; without one, the
 last training step of a small real one is repeated. It starts a queue, a worker and a service of its
-own, and fails if a bound is exceeded:
+own, and fails if a bound is exceeded (so run it on a machine that does nothing else):
 
 - uploaded, checked and stored in half a second;
 - everything outside of replays in half a second;
@@ -113,7 +113,7 @@ def measure(file: bytes, gpu: str) -> Figures:
     """Ask a server of our own about a file, several times; each time the file is another one."""
     recorded = read_timeline(file)
     config = parse_alloc_conf(recorded.alloc_conf)
-    uploads, answers, others, agains = [], [], [], []
+    uploads, answers, others, repeats = [], [], [], []
     replays = [_time(lambda: replay(recorded.timeline, config, AMPLE_BYTES)) for _ in range(3)]
     with _server() as client:
         client.estimate(write_timeline(replace(recorded, command=("warm", "up"))), gpu)
@@ -127,7 +127,7 @@ def measure(file: bytes, gpu: str) -> Figures:
             assert said.id == job
             answers.append(seconds)
             others.append(seconds - said.timings_ms["replay"] / 1000)
-            agains.append(_time(lambda: client.estimate(other, gpu)))  # noqa: B023  # at once
+            repeats.append(_time(lambda: client.estimate(other, gpu)))  # noqa: B023  # at once
     replays += [_time(lambda: replay(recorded.timeline, config, AMPLE_BYTES)) for _ in range(3)]
     return Figures(
         num_events=len(recorded.timeline.events),
@@ -137,7 +137,7 @@ def measure(file: bytes, gpu: str) -> Figures:
         replay=statistics.median(replays),
         answer=statistics.median(answers),
         other=statistics.median(others),
-        again=statistics.median(agains),
+        again=statistics.median(repeats),
     )
 
 

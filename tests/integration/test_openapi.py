@@ -20,11 +20,13 @@ from memgate.max_batch import find_max_batch
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
+from memgate.timeline_file.writing import write_timeline
 from memgate.views import view_timeline
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
 from tests.builders import mib
+from tests.timeline_files import make_plain
 from tests.valkey import running_valkey
 
 _TIMELINE = Timeline(
@@ -117,7 +119,8 @@ def _answer(record: JobRecord) -> str:
 def _send(client: TestClient, path: str, kind: str, example: Any) -> Any:
     if kind == "multipart/form-data":
         asked = (None, json.dumps(example), "application/json")
-        return client.post(path, files={"request": asked, "trace": ("trace.json", b"{}")})
+        file = write_timeline(make_plain())  # the one kind that both routes take
+        return client.post(path, files={"request": asked, "timeline": ("job.memgate", file)})
     return client.post(path, json=example)
 
 
@@ -170,7 +173,7 @@ def test_there_are_examples_of_every_body() -> None:
     }
 
     assert set(asked) == wanted
-    assert len(wanted) == 7
+    assert len(wanted) == 8
 
 
 def test_what_is_read_has_the_documented_schema(client: TestClient) -> None:

@@ -12,7 +12,7 @@ from memgate.explanation import Sizes, explain
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.layers import Layer
 from memgate.measured import MEASURED
-from memgate.report import Estimate, Fit
+from memgate.report import ESTIMATE_CODES, Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
 from memgate_service.dashboard.rendering import CATEGORIES
@@ -200,7 +200,7 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
         sizes = Sizes(said.needs_bytes, said.least_bytes, gpu.memory_bytes)
         decision, doubts = decide_by_sizes(sizes), []
         if decision is Decision.ADMIT and _is_doubted(said, gpu):
-            decision, doubts = Decision.UNCERTAIN, _tell_doubts(said)
+            decision, doubts = Decision.UNCERTAIN, _tell_doubts(said, gpu)
         why = explain(decision, gpu.name, sizes, why=doubts).text
     return GpuCell(
         name=gpu.name,
@@ -212,11 +212,15 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
     )
 
 
-def _tell_doubts(said: Estimate) -> list[str]:
+def _tell_doubts(said: Estimate, gpu: GpuSpec) -> list[str]:
+    """Return why a job is not admitted on a GPU where it would fit by its size."""
     recording = said.recording
-    if recording is None or said.decision is Decision.UNCERTAIN:
+    if recording is None:
         return said.explanation.why
-    return [f"recorded for {recording.gpu}, a GPU of another kind: what-if says how to record it"]
+    own = [reason.message for reason in said.reasons if reason.code not in ESTIMATE_CODES]
+    if gpu.name == recording.gpu:
+        return own
+    return [f"recorded for {recording.gpu}; ask about {gpu.name} to see how they differ", *own]
 
 
 def _is_doubted(said: Estimate, gpu: GpuSpec) -> bool:

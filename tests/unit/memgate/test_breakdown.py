@@ -75,3 +75,17 @@ def test_blocks_without_labels_are_other() -> None:
     timeline = Timeline(events=(Alloc(0, mib(20)),))
 
     assert break_down(timeline, replay(timeline, AllocatorConfig(), AMPLE))["other"] == mib(20)
+
+
+def test_of_two_times_with_the_most_reserved_the_one_with_more_allocated_counts() -> None:
+    """The cache was given back in between."""
+    events = (
+        *(Alloc(0, mib(30)), Free(0), EmptyCache()),
+        *(Alloc(1, mib(20)), Alloc(0, mib(10)), Free(0), Free(1), EmptyCache()),
+        *(Alloc(1, mib(29) + 1),),
+    )
+    timeline = Timeline(events=events)
+    run = replay(timeline, AllocatorConfig(), AMPLE)
+
+    assert run.peak_reserved_bytes == mib(30)
+    assert find_peak(run) == 0

@@ -20,6 +20,8 @@ from memgate.client import calls
 from memgate.client.errors import AnswerError, NotDoneError, RefusedError, UnreachableError
 from memgate.errors import Fault, InputError
 from memgate.jobspec import parse_job_spec
+from memgate.timeline_file.writing import write_timeline
+from tests.timeline_files import make_plain
 from tests.unit.service.canned_server import ESTIMATE, JOB, JOB_ID, Answer, Server, problem, record
 
 
@@ -371,3 +373,19 @@ def test_a_decision_stands_without_its_advice(call: Any, wait: float, then: list
     assert said.is_advice_pending
     assert "is_advice_pending" not in said.model_dump()
     assert server.is_done
+
+
+def test_a_timeline_file_is_uploaded_as_one(tmp_path: Path) -> None:
+    """From a path or as bytes, for one GPU or for all; settings replace its own."""
+    file = write_timeline(make_plain())
+    path = tmp_path / "job.memgate"
+    path.write_bytes(file)
+
+    one = calls.ask_estimate(path, "t4", engine="auto", allocator="")
+    every = calls.ask_fit(file, engine="auto", allocator="max_split_size_mb:50")
+
+    assert (one.path, one.files) == ("/estimate", {"timeline": ("job.memgate", file)})
+    assert (every.path, every.files) == ("/fit", {"timeline": ("upload", file)})
+    assert every.data == {"request": '{"allocator": "max_split_size_mb:50"}'}
+    with pytest.raises(InputError, match="allocator is for uploads"):
+        calls.ask_fit({"model": {}}, engine="auto", allocator="x")

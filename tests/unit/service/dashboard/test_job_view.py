@@ -12,11 +12,12 @@ from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.layers import Layer
-from memgate.report import Estimate, Fit, Reason
+from memgate.report import Estimate, Fit, Reason, RecordingSummary
 from memgate.units import GIB
 from memgate.views import PhaseSpan, TimelineView
 from memgate_service.dashboard.advice import describe_run, propose
 from memgate_service.dashboard.job_view import (
+    describe_job,
     list_layers,
     list_phases,
     prune_layers,
@@ -170,6 +171,60 @@ def test_what_was_measured_is_admitted_where_it_fits_as_it_was() -> None:
 
     assert (decisions["t4"], decisions["l4"]) == (Decision.ADMIT, Decision.ADMIT)
     assert decisions["rtx-4060"] is Decision.UNCERTAIN
+
+
+RECORDING = RecordingSummary(
+    command="python train.py", gpu="rtx-3060", num_steps=4, batches=[], memgate="1.0"
+)
+TIMELINE = Work(kind=WorkKind.ESTIMATE, trace="0" * 64, gpu=GpuRequest(name="rtx-3060"))
+
+
+def test_what_was_recorded_is_admitted_on_gpus_of_its_kind() -> None:
+    """Elsewhere it is in doubt, or rejected; the asked one has its own answer."""
+    record = _record(TIMELINE, 10 * GIB, recording=RECORDING, fits_on=["rtx-3060"])
+
+    cells = {cell.name: cell for cell in strip_of(record, None)}
+
+    assert cells["rtx-3060"].decision is Decision.ADMIT
+    assert cells["a100-80"].decision is Decision.UNCERTAIN
+    assert "recorded for rtx-3060; ask about a100-80 to see" in cells["a100-80"].why
+    assert cells["rtx-4060"].decision is Decision.REJECT
+
+
+def test_a_recording_in_doubt_is_admitted_nowhere() -> None:
+    """Not even on the GPU that it was recorded for, asked about another."""
+    work = TIMELINE.model_copy(update={"gpu": GpuRequest(name="a100-80")})
+    doubt = Reason(code="EVALUATION_NOT_REACHED", message="no evaluation was seen")
+    record = _record(work, doubts=(doubt,), recording=RECORDING, fits_on=[])
+
+    (own,) = [cell for cell in strip_of(record, None) if cell.name == "rtx-3060"]
+
+    assert own.decision is Decision.UNCERTAIN
+    assert own.why.endswith("but the estimate is in doubt; no evaluation was seen")
+
+
+def test_a_recording_is_named_by_its_command() -> None:
+    """A long one is cut; without one, and before the answer, by the digest of the file."""
+    unanswered = _record(TIMELINE).model_copy(update={"result": None})
+    long = RECORDING.model_copy(update={"command": "x" * 100})
+    nameless = RECORDING.model_copy(update={"command": ""})
+
+    assert describe_job(_record(TIMELINE, recording=RECORDING)) == "python train.py"
+    assert describe_job(_record(TIMELINE, recording=long)) == "x" * 77 + "..."
+    assert describe_job(_record(TIMELINE, recording=nameless)) == "timeline 00000000"
+    assert describe_job(unanswered) == "trace 00000000"
+
+
+def test_a_recording_is_proposed_every_gpu() -> None:
+    """And what any upload is; both are replays."""
+    record = _record(TIMELINE, recording=RECORDING, timings_ms={"total": 1000})
+    assert record.estimate is not None
+
+    proposals = propose(record)
+
+    assert [proposal.name for proposal in proposals] == ["allocator", "gpu"]
+    assert (proposals[1].work.kind, proposals[1].work.trace) == (WorkKind.FIT, "0" * 64)
+    assert describe_run(record.estimate).startswith("a replay of the timeline, ")
 
 
 def test_what_is_in_doubt_is_admitted_nowhere() -> None:
