@@ -148,8 +148,6 @@ def make_place(way: Way, files: GuardFiles) -> Iterator[Place]:
                 os.chown(path, OTHER_USER, OTHER_USER)
             (scratch / "files").chmod(0o5700)  # which a change of owner clears
         try:
-            yield Place(
-                way=way, files=files, directory=directory, scratch=scratch, run_dir=run_dir
-            )
+            yield Place(way=way, files=files, directory=directory, scratch=scratch, run_dir=run_dir)
         finally:
             remove_scratch(scratch)

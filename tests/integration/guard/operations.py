@@ -95,7 +95,11 @@ class Operations:
         """Ask about a path in several ways."""
         path = self.path()
         seen = [os.path.exists(path), os.path.islink(path), os.access(path, os.W_OK)]
-        return [*seen, os.path.realpath(path).removeprefix(BASE), stat.S_IFMT(os.stat(path).st_mode)]
+        return [
+            *seen,
+            os.path.realpath(path).removeprefix(BASE),
+            stat.S_IFMT(os.stat(path).st_mode),
+        ]
 
     def list(self) -> object:
         """List a directory."""

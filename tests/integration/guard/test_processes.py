@@ -22,7 +22,10 @@ def _compile(place: Place, name: str, source: str, *options: str) -> Path:
     """Compile a C program or library next to the test's directory."""
     target = place.directory.parent / name
     subprocess.run(
-        ["cc", "-x", "c", "-", "-x", "none", "-o", str(target), *options], input=source, text=True, check=True
+        ["cc", "-x", "c", "-", "-x", "none", "-o", str(target), *options],
+        input=source,
+        text=True,
+        check=True,
     )
     return target
 
@@ -54,7 +57,7 @@ def test_a_users_own_lists_stay(place: Place) -> None:
     hook_dir = place.directory.parent / "hook"
     hook_dir.mkdir()
     show = "import os; print(os.environ['LD_PRELOAD'], os.environ['PYTHONPATH'])"
-    inner = f"env LD_PRELOAD={library} PYTHONPATH=/b {PYTHON} -c \"{show}\""
+    inner = f'env LD_PRELOAD={library} PYTHONPATH=/b {PYTHON} -c "{show}"'
     result = place.run(
         ["/bin/sh", "-c", f'{PYTHON} -c "{show}"; {inner}'],
         environment={"LD_PRELOAD": str(library), "PYTHONPATH": "/a"},
@@ -134,7 +137,7 @@ def test_libraries_are_found_by_the_search_path_of_their_caller(place: Place) ->
     """dlopen by bare name still uses the RUNPATH of the library that calls it."""
     base = place.directory.parent
     _compile(place, "libfound.so", "int found = 1;", "-shared", "-fPIC")
-    source = "#include <dlfcn.h>\nint ask(void) { return !!dlopen(\"libfound.so\", RTLD_NOW); }"
+    source = '#include <dlfcn.h>\nint ask(void) { return !!dlopen("libfound.so", RTLD_NOW); }'
     options = ("-shared", "-fPIC", "-Wl,--enable-new-dtags,-rpath,$ORIGIN")
     caller = _compile(place, "libcaller.so", source, *options)
     assert caller.parent == base
@@ -279,7 +282,9 @@ def test_shared_memory_of_others_stays(place: Place) -> None:
     file.write_text("theirs")
     file.chmod(0o666)
     try:
-        place.run(["/bin/sh", "-c", f"echo x > {file}; rm {file}; echo y > {file}-new; cat {file}-new"])
+        place.run(
+            ["/bin/sh", "-c", f"echo x > {file}; rm {file}; echo y > {file}-new; cat {file}-new"]
+        )
         assert file.read_text() == "theirs"
     finally:
         file.unlink()
