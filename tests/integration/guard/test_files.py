@@ -55,7 +55,7 @@ def test_a_link_is_followed_and_what_it_points_to_is_made(place: Place) -> None:
         ("for f in *.txt; do echo $f; done; rm notes.txt; for f in *.txt; do echo $f; done",
          "notes.txt\n*.txt\n"),
     ],
-    ids="sed tar cp chmod touch truncate ln symlink find rmdir dd mv glob".split(),
+    ids=["sed", "tar", "cp", "chmod", "touch", "truncate", "ln", "symlink", "find", "rmdir", "dd", "mv", "glob"],
 )  # fmt: skip
 def test_common_programs(place: Place, program: str, want: str) -> None:
     """Programs of every day do what they do without the guard."""
@@ -76,7 +76,7 @@ def test_a_database_is_written_and_read_back(place: Place) -> None:
 
 
 def test_python_reads_back_what_it_changed(place: Place) -> None:
-    """Python's own ways to change files: modes of open, replace, rmtree, memory maps, descriptors."""
+    """Python's own ways to change files: open, replace, rmtree, memory maps, descriptors."""
     out = place.python(
         textwrap.dedent(
             """
