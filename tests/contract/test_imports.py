@@ -116,6 +116,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "limits": set(),
     "logs": set(),
     "jobs": set(),
+    "guard": set(),
     "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
     "engines.phantom.symbols": set(),
