@@ -121,6 +121,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "limits": set(),
     "logs": set(),
     "jobs": set(),
+    "guard": set(),
     "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
     "hook": set(),

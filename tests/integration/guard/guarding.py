@@ -29,6 +29,11 @@ class Way:
     as_other_user: bool = False
     use_landlock: bool = True
 
+    @property
+    def user(self) -> int | None:
+        """The user that programs are run as; None: the test's own."""
+        return OTHER_USER if self.as_other_user else None
+
 
 #: by the names that tests have them in their ids
 WAYS = {
@@ -105,7 +110,9 @@ class Place:
             text=True,
             timeout=TIMEOUT_S,
             check=False,
-            **_user(self.way),
+            user=self.way.user,
+            group=self.way.user,
+            extra_groups=None if self.way.user is None else [],
         )
 
     def own(self) -> None:
@@ -125,12 +132,6 @@ class Place:
         result = self.run(["/bin/sh", "-euc", program])
         assert result.returncode == 0, result.stderr
         return result.stdout
-
-
-def _user(way: Way) -> dict[str, object]:
-    if not way.as_other_user:
-        return {}
-    return {"user": OTHER_USER, "group": OTHER_USER, "extra_groups": []}
 
 
 @contextmanager

@@ -47,49 +47,49 @@ class Operations:
         with open(self.path(), "rb") as file:
             return file.read()
 
-    def unlink(self) -> object:
+    def unlink(self) -> None:
         """Remove a name."""
-        return os.unlink(self.path())
+        os.unlink(self.path())
 
-    def mkdir(self) -> object:
+    def mkdir(self) -> None:
         """Make a directory."""
-        return os.mkdir(self.path(), self.random.choice((0o755, 0o700)))
+        os.mkdir(self.path(), self.random.choice((0o755, 0o700)))
 
-    def makedirs(self) -> object:
+    def makedirs(self) -> None:
         """Make directories."""
-        return os.makedirs(self.path(), exist_ok=True)
+        os.makedirs(self.path(), exist_ok=True)
 
-    def rmdir(self) -> object:
+    def rmdir(self) -> None:
         """Remove an empty directory."""
-        return os.rmdir(self.path())
+        os.rmdir(self.path())
 
-    def rmtree(self) -> object:
+    def rmtree(self) -> None:
         """Remove a directory with all that is in it."""
-        return shutil.rmtree(self.path(), ignore_errors=True)
+        shutil.rmtree(self.path(), ignore_errors=True)
 
-    def rename(self) -> object:
+    def rename(self) -> None:
         """Rename, over whatever is there."""
-        return os.rename(self.path(), self.path())
+        os.rename(self.path(), self.path())
 
-    def symlink(self) -> object:
+    def symlink(self) -> None:
         """Make a symbolic link."""
-        return os.symlink(self.path(), self.path())
+        os.symlink(self.path(), self.path())
 
-    def link(self) -> object:
+    def link(self) -> None:
         """Make a hard link."""
-        return os.link(self.path(), self.path(), follow_symlinks=False)
+        os.link(self.path(), self.path(), follow_symlinks=False)
 
-    def chmod(self) -> object:
+    def chmod(self) -> None:
         """Change a mode."""
-        return os.chmod(self.path(), self.random.choice((0o644, 0o755, 0o600)))
+        os.chmod(self.path(), self.random.choice((0o644, 0o755, 0o600)))
 
-    def utime(self) -> object:
+    def utime(self) -> None:
         """Change the times."""
-        return os.utime(self.path(), (5, self.random.randrange(10**9)))
+        os.utime(self.path(), (5, self.random.randrange(10**9)))
 
-    def truncate(self) -> object:
+    def truncate(self) -> None:
         """Change a size."""
-        return os.truncate(self.path(), self.random.randrange(20))
+        os.truncate(self.path(), self.random.randrange(20))
 
     def look(self) -> object:
         """Ask about a path in several ways."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.guard.guarding import OTHER_USER, PYTHON, Place
+from tests.integration.guard.guarding import PYTHON, Place
 
 PROGRAM = (Path(__file__).parent / "operations.py").read_text()
 NUM_OPERATIONS = 300
@@ -19,13 +19,17 @@ def _compare(place: Place, seed: int) -> None:
     arguments = [PYTHON, "-c", PROGRAM, str(seed), str(NUM_OPERATIONS)]
     twin = place.directory.parent / "twin"
     shutil.copytree(place.directory, twin, symlinks=True)
-    user = {}
-    if place.way.as_other_user:
+    if place.way.user is not None:
         for path in [twin, *twin.rglob("*")]:
-            os.chown(path, OTHER_USER, OTHER_USER, follow_symlinks=False)
-        user = {"user": OTHER_USER, "group": OTHER_USER}
-    plain = subprocess.run(  # type: ignore[call-overload]
-        arguments, cwd=twin, capture_output=True, text=True, check=True, **user
+            os.chown(path, place.way.user, place.way.user, follow_symlinks=False)
+    plain = subprocess.run(
+        arguments,
+        cwd=twin,
+        capture_output=True,
+        text=True,
+        check=True,
+        user=place.way.user,
+        group=place.way.user,
     )
     guarded = place.run(arguments)
     assert guarded.returncode == 0, guarded.stderr

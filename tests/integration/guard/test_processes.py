@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,10 @@ def _compile(place: Place, name: str, source: str, *options: str) -> Path:
         "import subprocess, sys; subprocess.run([sys.executable, '-c', {show!r}], env={{}})",
         "import os, sys; os.execve(sys.executable, ['python', '-c', {show!r}], {{}})",
         "import os, sys; os.execle(sys.executable, 'python', '-c', {show!r}, {{}})",
-        "import os, sys; os.waitpid(os.posix_spawn(sys.executable, ['p', '-c', {show!r}], {{}}), 0)",
-        "import os, shlex, sys; os.system(shlex.join(['env', '-i', sys.executable, '-c', {show!r}]))",
+        "import os, sys; "
+        "os.waitpid(os.posix_spawn(sys.executable, ['p', '-c', {show!r}], {{}}), 0)",
+        "import os, shlex, sys; "
+        "os.system(shlex.join(['env', '-i', sys.executable, '-c', {show!r}]))",
         "import os, shlex, sys; os.environ.clear(); "
         "os.system(shlex.join([sys.executable, '-c', {show!r}]))",
         "import os, sys; fd = os.open(sys.executable, os.O_RDONLY); "
@@ -73,11 +76,11 @@ def test_no_new_rights(place: Place) -> None:
     assert "NoNewPrivs:\t1" in place.shell("cat /proc/self/status")
 
 
-# --- GPUs ------------------------------------------------------------------------------------------
+# --- GPUs --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def fake_gpu() -> object:
+def fake_gpu() -> Iterator[Path]:
     """A device file named as NVIDIA's are."""
     path = Path("/dev/nvidia-memgate-test")
     try:
@@ -95,7 +98,7 @@ def test_gpus_are_not_there(place: Place, fake_gpu: Path) -> None:
         textwrap.dedent(
             f"""
             import os
-            for ask in (os.stat, lambda p: os.open(p, os.O_RDWR), lambda p: os.open(p, os.O_RDONLY)):
+            for ask in (os.stat, lambda p: os.open(p, os.O_RDWR), lambda p: os.open(p, 0)):
                 try:
                     print(ask({str(fake_gpu)!r}))
                 except OSError as error:
@@ -107,7 +110,7 @@ def test_gpus_are_not_there(place: Place, fake_gpu: Path) -> None:
 
 
 def test_only_our_driver_is_loaded(place: Place) -> None:
-    """libcuda is loaded from the stand-ins' directory, by name and by path, and from nowhere else."""
+    """libcuda is loaded from the stand-ins' directory, by name or path, and nowhere else."""
     standins = place.directory.parent / "standins"
     standins.mkdir()
     _compile(place, "standins/libcuda.so.1", "int ours = 1;", "-shared", "-fPIC")
@@ -144,7 +147,7 @@ def test_libraries_are_found_by_the_search_path_of_their_caller(place: Place) ->
     assert place.python(f"import ctypes; print(ctypes.CDLL({str(caller)!r}).ask())") == "1\n"
 
 
-# --- the hook --------------------------------------------------------------------------------------
+# --- the hook ----------------------------------------------------------------------------------
 
 LOAD_TORCH = "import ctypes; ctypes.CDLL({path!r}); print('loaded')"
 
@@ -193,7 +196,7 @@ def test_a_program_linked_with_torch_is_stopped(place: Place, torch_library: Pat
     assert [problem["code"] for problem in _problems(place)] == ["HOOK_MISSING"]
 
 
-# --- around the library ----------------------------------------------------------------------------
+# --- around the library ------------------------------------------------------------------------
 
 RAW = r"""
 #include <errno.h>

@@ -1,1 +1,1 @@
-"""Keeps a command from changing files, using a GPU or losing our libraries; `guard.py` is the door."""
+"""Keeps a command from changing files, using a GPU or losing us; `guard.py` is the door."""

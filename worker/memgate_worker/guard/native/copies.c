@@ -28,7 +28,11 @@ int guard_lock(void) {
     return fd;
 }
 
-void guard_unlock(int lock) { k_close(lock); }
+void guard_unlock(int lock) {
+    /* a process that another thread forked meanwhile has the descriptor too, and would keep it */
+    CALL2(SYS_flock, lock, LOCK_UN);
+    k_close(lock);
+}
 
 static int make_link(const char *from, const char *to, const struct stat *info) {
     char target[PATH_MAX];
