@@ -124,9 +124,7 @@ def test_nothing_of_the_cxx_library_is_shown_to_others(standins: Standins) -> No
     """A process has one of its own, which ours must not mix with."""
     for path in _files(standins):
         shown = {symbol.name for symbol in read_elf(path).defined}
-        leaked = [
-            name for name in shown if name.startswith(("_ZNSt", "_ZSt", "_Zn", "_Zd", "__cxa"))
-        ]
+        leaked = [name for name in shown if name.startswith(_OF_THE_CXX_LIBRARY)]
         assert leaked == [], path.name
 
 

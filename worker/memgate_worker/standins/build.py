@@ -51,6 +51,7 @@ LINK = (
 WITH_LIBDL = ("-Wl,--no-as-needed", "-l:libdl.so.2")
 NUM_COMPILERS = 2
 
+_LISTENER_SCRIPT = "{ global: memgate_*; local: *; };\n"
 _CORE_SCRIPT = """\
 { global: memgate_phantom_*; extern "C++" { memgate::phantom::*; }; local: *; };
 """
@@ -229,15 +230,17 @@ def _build_for_torch(tools: _Tools, name: str, sources: Iterable[str]) -> None:
     It shares classes with torch, and so torch's libstdc++: whichever the process has loaded.
     """
     torch_dir = tools.torch.directory
+    script = tools.objects_dir / f"{name}.map"
+    script.write_text(_LISTENER_SCRIPT)
     options = [
         # torch 2.14's headers want C++20; older ones do not mind
-        *("-std=c++20", "-O2", "-fPIC", "-w", "-shared", "-fvisibility=hidden"),
+        *("-std=c++20", "-O2", "-fPIC", "-w", "-shared"),
         "-DNDEBUG",  # some of its classes have other members where assertions are on
         f"-D_GLIBCXX_USE_CXX11_ABI={int(tools.torch.uses_new_strings)}",
         *tools.macros,
         *("-isystem", str(NATIVE_DIR / "for_torch"), "-isystem", str(torch_dir / "include")),
         *(str(NATIVE_DIR / source) for source in sources),
         *(f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-lc10", "-Wl,--allow-shlib-undefined"),
-        f"-Wl,-soname,{name}",
+        f"-Wl,-soname,{name},--version-script,{script}",
     ]
     compile_cxx(tools.compiler, *options, "-o", str(tools.out_dir / name))

@@ -45,8 +45,12 @@ void make_room() {
 
 extern "C" {
 
+// PyTorch's headers include <iostream>; from GCC 13 on that asks the C++ library for this, which older ones lack. They
+// do it by themselves.
+void _ZSt21ios_base_library_initv() {}
+
 // Starts listening. The allocator must exist: call torch.cuda.init() first.
-__attribute__((visibility("default"))) void memgate_tracker_attach() {
+void memgate_tracker_attach() {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const Entry& entry) {
     const Guard guard;
@@ -57,15 +61,15 @@ __attribute__((visibility("default"))) void memgate_tracker_attach() {
 }
 
 // How many rows there are: the position that the next event will have.
-__attribute__((visibility("default"))) std::int64_t memgate_tracker_position() {
+std::int64_t memgate_tracker_position() {
   const Guard guard;
   return num_rows;
 }
 
 // The rows so far; valid until the next event.
-__attribute__((visibility("default"))) const void* memgate_tracker_rows() { return rows; }
+const void* memgate_tracker_rows() { return rows; }
 
-__attribute__((visibility("default"))) void memgate_tracker_clear() {
+void memgate_tracker_clear() {
   const Guard guard;
   num_rows = 0;
 }
