@@ -116,7 +116,8 @@ _HOST_DEFINES = """
 #define __device__
 #define __device_builtin__
 #define __cudart_builtin__
-#define __builtin_align__(n) __attribute__((aligned(n)))
+#define __align__(n) __attribute__((aligned(n)))
+#define __builtin_align__(n) __align__(n)
 #define __device_builtin_texture_type__
 #define __device_builtin_surface_type__
 #define CUDARTAPI
