@@ -28,7 +28,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -83,6 +83,10 @@ test-slow: install runtime parts ## run the exhaustive tests as well
 
 test-kubernetes: install kube-apiserver ## run the tests that need a real Kubernetes API server
 	$(BIN)/python -m pytest -m kubernetes tests/integration
+
+test-environments: install runtime ## run jobs in plain environments: torch 2.4 to 2.14 from PyPI with NVIDIA's packages (25 GB)
+	$(BIN)/python -m tests.make_environments
+	$(BIN)/python -m pytest -m environments tests/integration/test_environments.py
 
 test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot, which it installs (5 min, 0.8 GB)
 	$(PYTHON) -m venv build/recipes

@@ -22,6 +22,7 @@ _PATTERNS = (
     f"{_WORKER}/engines/traced.py",
     f"{_WORKER}/engines/phantom/**/*",
     f"{_WORKER}/engines/profile/**/*",
+    f"{_WORKER}/standins/**/*",
     f"{_WORKER}/jobs/**/*",
     *(f"memgate/{stage}.py" for stage in ("trace", "blocks", "links", "residents", "rules")),
     *(f"memgate/{stage}.py" for stage in ("orchestration", "extrapolation", "timeline")),
@@ -29,7 +30,7 @@ _PATTERNS = (
 )
 #: whose fault an error is, and how it is put: no event depends on it
 _IGNORED = {"failures.py"}
-_SUFFIXES = {".py", ".cpp", ".h", ".json"}
+_SUFFIXES = {".py", ".cpp", ".h", ".json", ".txt"}
 
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 

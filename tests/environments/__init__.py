@@ -1,1 +1,1 @@
-"""Programs that run in other environments; see `tests/integration/test_environments.py`."""
+"""Programs that run in other environments than ours, for `test_environments.py`."""

@@ -35,7 +35,7 @@ from memgate_worker.standins.torch_build import TorchBuild
 __all__ = ["CORE_NAME", "STAMP_NAME", "TRACKER_NAME", "BuildError", "build", "sources_digest"]
 
 NATIVE_DIR = Path(memgate_worker.__file__).parent / "engines" / "phantom" / "native"
-TRACKER_NAME = "libmemgate_tracker.so"
+TRACKER_NAME = symbols.TRACKER_NAME
 STAMP_NAME = "build.sha256"
 #: without exceptions and type information: not every machine has what those need of the C++ library
 COMPILE = (
@@ -51,6 +51,7 @@ LINK = (
 WITH_LIBDL = ("-Wl,--no-as-needed", "-l:libdl.so.2")
 NUM_COMPILERS = 2
 
+_LISTENER_SCRIPT = "{ global: memgate_*; local: *; };\n"
 _CORE_SCRIPT = """\
 { global: memgate_phantom_*; extern "C++" { memgate::phantom::*; }; local: *; };
 """
@@ -84,8 +85,9 @@ def build(torch: TorchBuild, out_dir: Path) -> None:
             job.result()
     _link_aliases(tools)
 
-    # 3. The tracker is another matter: it is part of torch. The stamp comes last.
-    _build_tracker(tools)
+    # 3. What listens to torch is another matter: it is part of torch. The stamp comes last.
+    for name, sources in symbols.LISTENERS.items():
+        _build_for_torch(tools, name, sources)
     shutil.rmtree(tools.objects_dir)
     (out_dir / STAMP_NAME).write_text(standins_digest(torch))
 
@@ -183,8 +185,10 @@ def _build_stub(tools: _Tools, soname: str, wanted: set[Symbol], objects: dict[s
     own_objects = [objects[name] for name in symbols.SOURCES.get(library, ())]
     defined = {symbol.name for file in own_objects for symbol in read_elf(file).defined}
     modelled = {name for name in defined if symbols.library_of(name) == library}
-    generated = [symbol for symbol in sorted(wanted) if symbol.name not in modelled]
+    same = _per_thread_names(modelled, wanted)
+    done = modelled | same.keys()
     source = tools.objects_dir / f"{soname}.cpp"
+    generated = [symbol for symbol in sorted(wanted) if symbol.name not in done]
     source.write_text(generate_source(library, generated))
     script = tools.objects_dir / f"{soname}.map"
     script.write_text(version_script(modelled, wanted))
@@ -193,6 +197,7 @@ def _build_stub(tools: _Tools, soname: str, wanted: set[Symbol], objects: dict[s
     files = [*own_objects, objects[symbols.RUNTIME_SOURCE], generated_object]
     options = [f"-Wl,--version-script,{script}", f"-L{tools.out_dir}", "-lmemgate_phantom"]
     options += ["-Wl,-rpath,$ORIGIN", *WITH_LIBDL]
+    options += [f"-Wl,--defsym,{name}={of}" for name, of in sorted(same.items())]
     tools.link(tools.out_dir / soname, files, *options)
     if library in symbols.INSTEAD_OF:
         (tools.out_dir / symbols.INSTEAD_DIR).mkdir(exist_ok=True)
@@ -200,32 +205,42 @@ def _build_stub(tools: _Tools, soname: str, wanted: set[Symbol], objects: dict[s
         tools.link(instead, [objects[symbols.INSTEAD_SOURCE]])
 
 
+def _per_thread_names(modelled: set[str], wanted: Iterable[Symbol]) -> dict[str, str]:
+    """Return other names of our calls: work is done at once here, whatever the stream."""
+    found = ((symbol.name, symbols.PER_THREAD.fullmatch(symbol.name)) for symbol in wanted)
+    return {name: match[1] for name, match in found if match and match[1] in modelled}
+
+
 def _link_aliases(tools: _Tools) -> None:
-    """Give the driver its second name: for programs that open it, and for those that link it."""
+    """Give libraries their other names: for programs that open them, and for those that link."""
+    for library, file_name in symbols.FILE_NAMES.items():
+        for file in tools.out_dir.glob(f"{file_name}.so.*"):
+            (tools.out_dir / file.name.replace(file_name, library, 1)).symlink_to(file.name)
     target = tools.out_dir / "libcuda.so.1"
     aliases = tools.out_dir / symbols.ALIASES_DIR
     aliases.mkdir(exist_ok=True)
     options = ("-Wl,--no-as-needed", str(target), "-Wl,-rpath,$ORIGIN/..")
     tools.link(aliases / "libcuda.so", [], *options)
-    link = tools.out_dir / "libcuda.so"
-    link.unlink(missing_ok=True)
-    link.symlink_to(target.name)
+    (tools.out_dir / "libcuda.so").symlink_to(target.name)
 
 
-def _build_tracker(tools: _Tools) -> None:
-    """Build the library that listens to the caching allocator, against torch's own headers.
+def _build_for_torch(tools: _Tools, name: str, sources: Iterable[str]) -> None:
+    """Build a library that listens to torch itself, against torch's own headers.
 
     It shares classes with torch, and so torch's libstdc++: whichever the process has loaded.
     """
     torch_dir = tools.torch.directory
+    script = tools.objects_dir / f"{name}.map"
+    script.write_text(_LISTENER_SCRIPT)
     options = [
         # torch 2.14's headers want C++20; older ones do not mind
-        *("-std=c++20", "-O2", "-fPIC", "-w", "-shared", "-fvisibility=hidden"),
+        *("-std=c++20", "-O2", "-fPIC", "-w", "-shared"),
+        "-DNDEBUG",  # some of its classes have other members where assertions are on
         f"-D_GLIBCXX_USE_CXX11_ABI={int(tools.torch.uses_new_strings)}",
         *tools.macros,
         *("-isystem", str(NATIVE_DIR / "for_torch"), "-isystem", str(torch_dir / "include")),
-        str(NATIVE_DIR / "tracker.cpp"),
+        *(str(NATIVE_DIR / source) for source in sources),
         *(f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-lc10", "-Wl,--allow-shlib-undefined"),
-        f"-Wl,-soname,{TRACKER_NAME}",
+        f"-Wl,-soname,{name},--version-script,{script}",
     ]
-    compile_cxx(tools.compiler, *options, "-o", str(tools.out_dir / TRACKER_NAME))
+    compile_cxx(tools.compiler, *options, "-o", str(tools.out_dir / name))

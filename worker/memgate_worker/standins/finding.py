@@ -90,7 +90,7 @@ def _standins(torch: TorchBuild, directory: Path, cudnn: RealCudnn | None) -> St
         torch_version=torch.version,
         libraries=(
             directory / CORE_NAME,
-            *sorted(directory.glob("lib*.so.*")),
+            *sorted(path for path in directory.glob("lib*.so.*") if not path.is_symlink()),
             *sorted((directory / ALIASES_DIR).glob("lib*")),
         ),
         tracker=directory / TRACKER_NAME,

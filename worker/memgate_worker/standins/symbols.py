@@ -21,7 +21,6 @@ import re
 #: share of our definitions.
 LIBRARY_OF_PREFIX = {
     "__cuda": "libcudart",
-    "__nvJitLink": "libnvJitLink",
     "cu": "libcuda",
     "cuFile": "libcufile",
     "cublas": "libcublas",
@@ -55,12 +54,14 @@ SOURCES = {
         "cudart_stream.cpp",
         "cudart_launch.cpp",
     ),
-    "libcuda": ("driver.cpp",),
+    "libcuda": ("driver.cpp", "driver_memory.cpp", "driver_work.cpp"),
     "libnvidia-ml": ("nvml.cpp",),
     "libcublas": ("cublas.cpp",),
     "libcublasLt": ("cublas.cpp",),
     "libcudnn": ("cudnn.cpp", "cudnn_graph.cpp", "cudnn_counterpart.cpp"),
     "libcupti": ("cupti.cpp",),
+    "libcusolver": ("cusolver.cpp",),
+    "libcusparse": ("cusparse.cpp",),
     "libnccl": ("nccl.cpp",),
     "libnvrtc": ("nvrtc.cpp",),
 }
@@ -72,11 +73,17 @@ CORE_SOURCES = (
     "contents.cpp",
     "cudnn_real.cpp",
     "device.cpp",
+    "driver_calls.cpp",
     "kernels.cpp",
     "refusals.cpp",
     "streams.cpp",
+    "transfers.cpp",
     "workspaces.cpp",
 )
+
+#: Libraries that are built against torch's own headers, and their sources.
+TRACKER_NAME = "libmemgate_tracker.so"
+LISTENERS = {TRACKER_NAME: ("tracker.cpp",)}
 
 #: What every library has of the C++ runtime.
 RUNTIME_SOURCE = "cxx_runtime.cpp"
@@ -150,11 +157,22 @@ HARMLESS = re.compile(
             r"cudnnSetDropoutDescriptor",
             r"cudnnSet(Pooling2dDescriptor|SpatialTransformerNdDescriptor)",
             # Describes a tensor for a kernel's own loads; the kernel never runs.
-            r"cuTensorMapEncodeTiled",
+            r"cuTensorMapEncode(Tiled|Im2col)",
+            # Hints about where pages and caches should be, and limits of what kernels may use.
+            r"(cuda|cu)Mem(PrefetchAsync|Advise)(_v2)?",
+            r"cuda(Device|Func)Set(CacheConfig|SharedMemConfig)|cu(Ctx|Func)Set(Cache|SharedMem)Config",
+            r"cuda(DeviceSetLimit|SetDeviceFlags|InitDevice|CtxResetPersistingL2Cache)|cuCtxSetLimit",
+            # Variables of a module live outside the books, and nothing reads them back.
+            r"__cudaRegister(ManagedVar|ManagedVariable|HostVar|Texture|Surface|Shared|SharedVar)",
+            r"cudaMemcpyToSymbolAsync",
+            r"cuProfiler(Start|Stop)",
             r"nvtx\w+",
         )
     )
 )
+
+#: Names of the same call for programs in which every thread has a default stream of its own.
+PER_THREAD = re.compile(r"(\w+)_pt[ds][sz]")
 
 #: Files in which names of driver and NVML calls stand as text, to be looked up while running.
 FILES_WITH_LOOKUPS = ("libc10_cuda.so",)

@@ -16,6 +16,9 @@ from memgate_worker.standins.elf import read_elf
 _VERSION = re.compile(r"^__version__ = '([^']+)'", re.MULTILINE)
 _CUDA = re.compile(r"^cuda(?:: [^=]+)? = '(\d+)\.(\d+)'", re.MULTILINE)
 
+#: a constructor of c10::Error
+_ERROR_WITH_NEW_STRING = re.compile(r"_ZN3c105ErrorC\dE\w*__cxx11")
+
 #: sub-versions, when torch's own package does not pin NVIDIA's
 _DEFAULT_CUDNN = (9, 1, 0)
 _DEFAULT_NCCL = (2, 21, 5)
@@ -40,9 +43,12 @@ class TorchBuild:
 
     @property
     def uses_new_strings(self) -> bool:
-        """Which of the two layouts of std::string it was built with."""
+        """Which of the two layouts of std::string it was built with.
+
+        Asked of a function of its own: parts of the C++ library in the same file have either.
+        """
         symbols = read_elf(self.directory / "lib" / "libc10.so").defined
-        return any("__cxx11" in symbol.name for symbol in symbols)
+        return any(_ERROR_WITH_NEW_STRING.match(symbol.name) for symbol in symbols)
 
     def digest(self) -> str:
         """Identify the build, wherever it is installed."""

@@ -102,7 +102,7 @@ def install_runtime_command(
     """Install a runtime, or bring it up to date; does nothing if it already is.
 
     It goes to MEMGATE_RUNTIMES_DIR, or the data folder of this user. The first time it downloads
-    torch, without NVIDIA's packages. Needs g++ and binutils.
+    torch, without NVIDIA's packages. Needs g++.
 
     Example: memgate runtimes install torch-2.14
     """

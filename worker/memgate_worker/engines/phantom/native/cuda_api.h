@@ -3,7 +3,7 @@
 // NVIDIA's own headers are not used: they would have to be downloaded for each version, and refuse compilers that are
 // newer than they are. Only what crosses the boundary is here, as the documentation of the interface gives it; gaps in a
 // struct are fields that stay zero. Where versions differ, MEMGATE_CUDA_VERSION (12080 is CUDA 12.8) decides. Checked
-// against the real headers by tests/integration/test_cuda_api.py, where a machine has them.
+// against the real headers by tests/integration/test_environments.py, where a machine has them.
 #pragma once
 
 #include <cstddef>

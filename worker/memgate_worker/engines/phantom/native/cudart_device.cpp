@@ -10,7 +10,7 @@
 #include "attributes.h"
 #include "cudart.h"
 #include "device.h"
-#include "old_glibc.h"
+#include "driver_calls.h"
 #include "refusals.h"
 
 using namespace memgate::phantom;
@@ -172,8 +172,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
 
 // The entry points are whatever our libcuda exports: the modelled ones and those that refuse.
 static cudaError_t driver_entry_point(const char* symbol, void** function, cudaDriverEntryPointQueryResult* result) {
-  static void* const driver = dlopen("libcuda.so.1", RTLD_NOW);
-  *function = driver == nullptr ? nullptr : dlsym(driver, symbol);
+  *function = find_driver_call(symbol);
   if (result != nullptr) *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }

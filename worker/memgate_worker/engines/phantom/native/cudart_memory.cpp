@@ -1,90 +1,54 @@
-// libcudart, memory: allocation by the books, pinned host memory, copies and sets.
+// libcudart, memory: allocation by the books, pinned and managed host memory, copies and sets.
 //
-// Copies between host and device go to contents.h; sets leave the range unknown. Peer copies, pools and inter-process
-// handles are not here: they are refused by name (see standins/symbols.py).
-#include <cstdlib>
-#include <cstring>
+// The work is in transfers.h, which the driver shares. Pools that are asked for by handle, and inter-process handles,
+// are not here: they are refused by name (see standins/symbols.py).
 #include <map>
 #include <mutex>
 
-#include "contents.h"
 #include "cudart.h"
 #include "device.h"
-#include "streams.h"
+#include "transfers.h"
 
 using namespace memgate::phantom;
 
 namespace {
 
-uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
-
-// Pinned ranges by first address, to answer "is this pinned?".
-std::mutex pinned_mutex;
-std::map<uint64_t, size_t> pinned;
-
-bool is_pinned(const void* pointer) {
-  const std::lock_guard<std::mutex> lock(pinned_mutex);
-  auto found = pinned.upper_bound(address_of(pointer));
-  if (found == pinned.begin()) return false;
-  --found;
-  return address_of(pointer) < found->first + found->second;
-}
-
-void pin(const void* pointer, size_t bytes) {
-  const std::lock_guard<std::mutex> lock(pinned_mutex);
-  pinned[address_of(pointer)] = bytes;
-}
-
-bool unpin(const void* pointer) {
-  const std::lock_guard<std::mutex> lock(pinned_mutex);
-  return pinned.erase(address_of(pointer)) != 0;
-}
-
-// The kind a caller names adds nothing: the addresses tell which side is the device.
-void copy(void* destination, const void* source, size_t bytes) {
-  const bool to_device = is_device_address(destination);
-  const bool from_device = is_device_address(source);
-  if (to_device && from_device) copy_within_device(address_of(destination), address_of(source), bytes);
-  if (to_device && !from_device) remember_upload(address_of(destination), source, bytes);
-  if (!to_device && from_device) read_back(destination, address_of(source), bytes);
-  if (!to_device && !from_device) std::memmove(destination, source, bytes);
-}
-
-void copy_rows(void* destination, size_t destination_pitch, const void* source, size_t source_pitch, size_t width,
-               size_t height) {
-  for (size_t row = 0; row < height; ++row) {
-    copy(reinterpret_cast<void*>(address_of(destination) + row * destination_pitch),
-         reinterpret_cast<const void*>(address_of(source) + row * source_pitch), width);
-  }
-}
-
-cudaError_t set(void* pointer, size_t bytes, int value) {
-  if (is_device_address(pointer)) {
-    forget(address_of(pointer), bytes);
-  } else {
-    std::memset(pointer, value, bytes);
-  }
+cudaError_t set_bytes(void* pointer, size_t bytes, int value) {
+  const auto byte = static_cast<unsigned char>(value);
+  set(pointer, &byte, 1, bytes);
   return cudaSuccess;
+}
+
+cudaError_t given(void** pointer, void* memory, size_t bytes) {
+  *pointer = memory;
+  return memory == nullptr && bytes != 0 ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
 }  // namespace
 
 extern "C" {
 
-cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  *pointer = nullptr;
-  if (bytes == 0) return cudaSuccess;
-  const auto address = books().allocate(bytes);
-  if (!address) return failed(cudaErrorMemoryAllocation);
-  *pointer = reinterpret_cast<void*>(*address);
-  return cudaSuccess;
+cudaError_t cudaMalloc(void** pointer, size_t bytes) { return given(pointer, allocate_on_device(bytes), bytes); }
+
+// Of a pool, in the order of a stream: nothing here waits, so it is the same.
+cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) { return cudaMalloc(pointer, bytes); }
+
+cudaError_t cudaMallocManaged(void** pointer, size_t bytes, unsigned int) {
+  return given(pointer, bytes == 0 ? nullptr : allocate_managed(bytes), bytes);
+}
+
+// Rows are aligned as on a GPU.
+cudaError_t cudaMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height) {
+  constexpr size_t kRowBytes = 512;
+  *pitch = (width + kRowBytes - 1) / kRowBytes * kRowBytes;
+  return cudaMalloc(pointer, *pitch * height);
 }
 
 cudaError_t cudaFree(void* pointer) {
-  if (pointer == nullptr) return cudaSuccess;
-  forget(address_of(pointer), books().allocation_bytes(address_of(pointer)));
-  return books().free(address_of(pointer)) ? cudaSuccess : failed(cudaErrorInvalidValue);
+  return pointer == nullptr || release(pointer) ? cudaSuccess : failed(cudaErrorInvalidValue);
 }
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   *free_bytes = books().free_bytes();
@@ -93,16 +57,14 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
 }
 
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned int) {
-  if (posix_memalign(pointer, 4096, bytes) != 0) return failed(cudaErrorMemoryAllocation);
-  pin(*pointer, bytes);
-  return cudaSuccess;
+  *pointer = allocate_pinned(bytes);
+  return *pointer == nullptr ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
+cudaError_t cudaMallocHost(void** pointer, size_t bytes) { return cudaHostAlloc(pointer, bytes, 0); }
+
 cudaError_t cudaFreeHost(void* pointer) {
-  if (pointer == nullptr) return cudaSuccess;
-  if (!unpin(pointer)) return failed(cudaErrorInvalidValue);
-  std::free(pointer);
-  return cudaSuccess;
+  return pointer == nullptr || free_pinned(pointer) ? cudaSuccess : failed(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostRegister(void* pointer, size_t bytes, unsigned int) {
@@ -125,8 +87,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   if (is_device_address(pointer)) {
     attributes->type = cudaMemoryTypeDevice;
     attributes->devicePointer = const_cast<void*>(pointer);
-  } else if (is_pinned(pointer)) {
-    attributes->type = cudaMemoryTypeHost;
+  } else if (is_pinned(pointer) || is_managed(pointer)) {
+    attributes->type = is_managed(pointer) ? cudaMemoryTypeManaged : cudaMemoryTypeHost;
     attributes->devicePointer = const_cast<void*>(pointer);
     attributes->hostPointer = const_cast<void*>(pointer);
   } else {
@@ -147,6 +109,12 @@ cudaError_t cudaMemcpyAsync(void* destination, const void* source, size_t bytes,
   return cudaSuccess;
 }
 
+cudaError_t cudaMemcpy2D(void* destination, size_t destination_pitch, const void* source, size_t source_pitch,
+                         size_t width, size_t height, cudaMemcpyKind) {
+  copy_rows(destination, destination_pitch, source, source_pitch, width, height);
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy2DAsync(void* destination, size_t destination_pitch, const void* source, size_t source_pitch,
                               size_t width, size_t height, cudaMemcpyKind, cudaStream_t) {
   copy_rows(destination, destination_pitch, source, source_pitch, width, height);
@@ -158,9 +126,11 @@ cudaError_t cudaMemcpyPeerAsync(void* destination, int, const void* source, int,
   return cudaSuccess;
 }
 
-cudaError_t cudaMemset(void* pointer, int value, size_t bytes) { return set(pointer, bytes, value); }
+cudaError_t cudaMemset(void* pointer, int value, size_t bytes) { return set_bytes(pointer, bytes, value); }
 
-cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t) { return set(pointer, bytes, value); }
+cudaError_t cudaMemsetAsync(void* pointer, int value, size_t bytes, cudaStream_t) {
+  return set_bytes(pointer, bytes, value);
+}
 
 // Variables of a module live outside the books, and nothing reads them back.
 cudaError_t cudaMemcpyToSymbol(const void*, const void*, size_t, size_t, cudaMemcpyKind) { return cudaSuccess; }

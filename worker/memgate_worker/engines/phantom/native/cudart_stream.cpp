@@ -45,6 +45,11 @@ cudaError_t cudaStreamGetPriority(cudaStream_t, int* priority) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamGetFlags(cudaStream_t, unsigned int* flags) {
+  *flags = 0;
+  return cudaSuccess;
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   *least = kLeastPriority;
   *greatest = kGreatestPriority;

@@ -1,13 +1,15 @@
-// libcuda.so.1: virtual memory for expandable segments, and the few questions PyTorch asks the driver directly.
+// libcuda.so.1: the device, its context, and virtual memory for expandable segments.
 //
 // torch 2.6 finds these by dlsym, torch 2.14 through cudaGetDriverEntryPointByVersion. Linking, multicast, green
 // contexts and shared handles are not modelled: worker/memgate_worker/standins generates a refusal for each.
+#include <cstdio>
 #include <string>
 
 #include "attributes.h"
 #include "contents.h"
 #include "cuda_api.h"
 #include "device.h"
+#include "driver_calls.h"
 #include "refusals.h"
 #include "streams.h"
 
@@ -16,7 +18,10 @@ using namespace memgate::phantom;
 namespace {
 
 // The one context: callers only compare it with null and pass it back.
-CUcontext the_context() { return reinterpret_cast<CUcontext>(0x10); }
+CUresult give_context(CUcontext* context) {
+  *context = reinterpret_cast<CUcontext>(0x10);
+  return CUDA_SUCCESS;
+}
 
 bool is_whole_pages(size_t bytes) { return bytes != 0 && bytes % kPageBytes == 0; }
 
@@ -47,23 +52,68 @@ CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
   return static_cast<CUresult>(refuse(call.c_str(), CUDA_ERROR_NOT_SUPPORTED));
 }
 
+CUresult cuDeviceGetName(char* text, int length, CUdevice) {
+  std::snprintf(text, static_cast<size_t>(length), "%s", resolved_spec().name.c_str());
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) {
+  *bytes = resolved_spec().shown_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
+  *major = resolved_spec().compute_major;
+  *minor = resolved_spec().compute_minor;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice, CUdevice) {
+  *can_access = 0;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
   *flags = 0;
   *active = 1;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  *context = the_context();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetCurrent(CUcontext* context) {
-  *context = the_context();
-  return CUDA_SUCCESS;
-}
-
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return give_context(context); }
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned int) { return CUDA_SUCCESS; }
+CUresult cuCtxGetCurrent(CUcontext* context) { return give_context(context); }
 CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
+CUresult cuCtxPopCurrent_v2(CUcontext* context) { return context == nullptr ? CUDA_SUCCESS : give_context(context); }
+CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetApiVersion(CUcontext, unsigned int* version) {
+  *version = MEMGATE_CUDA_VERSION;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char* symbol, void** function, int, unsigned long long) {
+  *function = find_driver_call(symbol);
+  return *function == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress_v2(const char* symbol, void** function, int, unsigned long long, int* result) {
+  *function = find_driver_call(symbol);
+  if (result != nullptr) *result = *function == nullptr ? 1 : 0;
+  return *function == nullptr ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
 
 CUresult cuGetErrorString(CUresult error, const char** text) {
   switch (error) {
@@ -77,27 +127,6 @@ CUresult cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult cuGetErrorName(CUresult error, const char** text) { return cuGetErrorString(error, text); }
-
-// Kernels compiled while running (nvrtc.cpp): nothing is in the module, and a launch is only counted.
-CUresult cuModuleLoadData(CUmodule* module, const void*) {
-  *module = reinterpret_cast<CUmodule>(next_handle());
-  return CUDA_SUCCESS;
-}
-
-CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
-
-CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
-  *function = reinterpret_cast<CUfunction>(next_handle());
-  return CUDA_SUCCESS;
-}
-
-CUresult cuFuncSetAttribute(CUfunction, int, int) { return CUDA_SUCCESS; }
-
-CUresult cuLaunchKernel(CUfunction, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int, unsigned int,
-                        unsigned int, CUstream, void**, void**) {
-  count_launch();
-  return CUDA_SUCCESS;
-}
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
   *bytes = kPageBytes;

@@ -60,8 +60,12 @@ void count(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
 
 extern "C" {
 
+// PyTorch's headers include <iostream>; from GCC 13 on that asks the C++ library for this, which older ones lack. They
+// do it by themselves.
+void _ZSt21ios_base_library_initv() {}
+
 // Starts listening. The allocator must exist: call torch.cuda.init() first.
-__attribute__((visibility("default"))) void memgate_tracker_attach() {
+void memgate_tracker_attach() {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker([](const Entry& entry) {
     const Guard guard;
@@ -73,16 +77,16 @@ __attribute__((visibility("default"))) void memgate_tracker_attach() {
 }
 
 // How many rows there are: the position that the next event will have.
-__attribute__((visibility("default"))) std::int64_t memgate_tracker_position() {
+std::int64_t memgate_tracker_position() {
   const Guard guard;
   return num_rows;
 }
 
 // The rows so far; valid until the next event.
-__attribute__((visibility("default"))) const void* memgate_tracker_rows() { return rows; }
+const void* memgate_tracker_rows() { return rows; }
 
 // The most bytes that were allocated at once since the last call.
-__attribute__((visibility("default"))) std::int64_t memgate_tracker_take_peak() {
+std::int64_t memgate_tracker_take_peak() {
   const Guard guard;
   const std::int64_t taken = peak_bytes;
   peak_bytes = allocated_bytes;
