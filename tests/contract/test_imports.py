@@ -137,7 +137,6 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "uploads": {
         *("devices", "engines", "lifeline", "recordings", "snapshots", "timelines", "timings"),
     },
-    "guard": set(),
     "recorder": {"engines", "guard", "hook", "jobs", "limits", "runtimes", "standins"},
     "local": {
         *("engines", "hook", "limits", "recorder", "recordings", "runtimes", "timings", "uploads"),

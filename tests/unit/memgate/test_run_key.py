@@ -81,7 +81,7 @@ def test_memory_counts_where_cudnn_tries_plans() -> None:
 
 
 def test_memory_never_counts_for_the_profile_engine() -> None:
-    """It runs on the CPU; multiprocessors decide how column sums are made, and so scratch memory."""
+    """It runs on the CPU; multiprocessors decide how column sums are made."""
     larger = replace(CATALOGUE["rtx-3060"], memory_bytes=1 << 40)
     wider = replace(CATALOGUE["rtx-3060"], multiprocessors=99)
 

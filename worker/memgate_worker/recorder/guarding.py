@@ -9,6 +9,7 @@ from pathlib import Path
 
 from memgate.errors import InputError, NotProtectedError
 from memgate_worker.guard.build import GuardBuildError, GuardFiles, guard_files
+from memgate_worker.guard.changes import keep_changes
 from memgate_worker.guard.guard import (
     PROBLEMS_NAME,
     Guard,
@@ -47,6 +48,8 @@ def guarded(question: CommandQuestion, run_dir: Path) -> Iterator[Guard]:
     finally:
         if question.keep is None:
             remove_scratch(scratch)
+        else:
+            keep_changes(scratch)
 
 
 def read_problems(run_dir: Path) -> list[str]:
