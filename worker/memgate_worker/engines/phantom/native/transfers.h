@@ -27,7 +27,7 @@ void pin(const void* pointer, size_t bytes);
 bool unpin(const void* pointer);
 bool is_pinned(const void* pointer);
 
-// Managed memory: on a GPU its pages go to and fro, and leave the device when it has no room. So it is host memory here,
+// Managed memory: on a GPU its pages move as needed, and leave the device when it has no room. So it is host memory here,
 // which a program may really read and write, and takes nothing of the device. Pages that are not touched cost nothing.
 void* allocate_managed(size_t bytes);
 bool is_managed(const void* pointer);
