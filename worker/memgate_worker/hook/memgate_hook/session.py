@@ -58,6 +58,8 @@ class Session:
         if "libraries" not in answer:
             _stop(f"memgate: {answer.get('problem', 'the run has ended')}")
         cudnn = answer.get("cudnn")
+        # Triton looks for the driver's library by itself
+        os.environ["TRITON_LIBCUDA_PATH"] = answer["libraries"]
         try:
             phantom = Phantom(Path(answer["libraries"]), Path(cudnn) if cudnn else None)
         except OSError as error:
