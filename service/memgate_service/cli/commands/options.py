@@ -47,3 +47,20 @@ ApiKey = Annotated[
     str | None,
     typer.Option(metavar="KEY", envvar="MEMGATE_API_KEY", help="API key for the server."),
 ]
+
+CommandSteps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop after so many training steps, whatever follows."),
+]
+NoEvaluation = Annotated[
+    bool, typer.Option("--no-evaluation", help="The job has none: do not wait for one.")
+]
+IgnoreCompile = Annotated[
+    bool, typer.Option("--ignore-compile", help="Answer for the job without torch.compile.")
+]
+Online = Annotated[
+    bool, typer.Option("--online", help="Let the job report, download and upload as usual.")
+]
+AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Run it even where its files cannot be kept apart.")
+]

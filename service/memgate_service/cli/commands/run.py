@@ -17,10 +17,15 @@ from memgate.timeline_file.recorded import RecordedTimeline
 from memgate.timeline_file.writing import write_timeline
 from memgate.units import GIB, format_size
 from memgate_service.cli.commands.options import (
+    AllowWrites,
     ApiKey,
     AsJson,
+    CommandSteps,
     CurveFile,
     HostMemory,
+    IgnoreCompile,
+    NoEvaluation,
+    Online,
     Picture,
     Server,
     Timeout,
@@ -64,10 +69,7 @@ def run_command(
             f" for {_DEFAULT_GPU}, and there is no verdict."
         ),
     ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop after so many training steps, whatever follows."),
-    ] = None,
+    steps: CommandSteps = None,
     until: Annotated[
         Until | None, typer.Option(help="Go on until there was an evaluation, or to the end.")
     ] = None,
@@ -79,23 +81,14 @@ def run_command(
             help="How long to wait for an evaluation after the first training steps.",
         ),
     ] = Watch().seconds,
-    no_evaluation: Annotated[
-        bool, typer.Option("--no-evaluation", help="The job has none: do not wait for one.")
-    ] = False,
-    ignore_compile: Annotated[
-        bool, typer.Option("--ignore-compile", help="Answer for the job without torch.compile.")
-    ] = False,
-    online: Annotated[
-        bool, typer.Option("--online", help="Let the job report, download and upload as usual.")
-    ] = False,
+    no_evaluation: NoEvaluation = False,
+    ignore_compile: IgnoreCompile = False,
+    online: Online = False,
     keep: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Keep what the job wrote, in a new folder."),
     ] = None,
-    allow_writes: Annotated[
-        bool,
-        typer.Option("--allow-writes", help="Run it even where its files cannot be kept apart."),
-    ] = False,
+    allow_writes: AllowWrites = False,
     show_output: Annotated[
         bool, typer.Option("--show-output", help="Show what the command prints, on stderr.")
     ] = False,
