@@ -89,6 +89,21 @@ def find_optimizer(annotations: Iterable[Annotation]) -> str:
     return first[-1].name.removeprefix(STEP_PREFIX).partition(".")[0]
 
 
+def find_optimizers(annotations: Iterable[Annotation]) -> set[str]:
+    """Return the classes of all optimizers; of one that wraps another, the wrapped one's."""
+    notes = sorted(note for note in annotations if note.name.startswith(STEP_PREFIX))
+    innermost: list[str] = []
+    end_us = float("-inf")
+    for note in notes:
+        name = note.name.removeprefix(STEP_PREFIX).partition(".")[0]
+        if note.begin_us >= end_us:
+            innermost.append(name)
+            end_us = note.end_us
+        else:
+            innermost[-1] = name
+    return set(innermost)
+
+
 class PhaseFinder:
     """Which phase and iteration a moment belongs to.
 
