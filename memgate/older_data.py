@@ -81,10 +81,9 @@ def _find_unseen_operands(linked: LinkedSet, residents: Residents) -> int:
     """Return that of what is computed with: larger than all that is there at the time.
 
     A tensor that was spread over more than it has (``expand``) is read as if it were that large; in
-    a job that does so, nothing is said.
+    a job that does so, nothing is said. Backward passes do so everywhere.
     """
-    names = {call.op.name for call in linked.calls}
-    if names & _SPREAD:
+    if any(c.op.name in _SPREAD for c in linked.calls if c.phase is not Phase.BACKWARD):
         return 0
     weights = max((*residents.model, *residents.trained), default=0)
     blocks = sorted((one.block for one in linked.blocks), key=lambda block: block.alloc_us)
