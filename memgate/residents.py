@@ -115,7 +115,7 @@ def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
 
 def _is_mixed(trace: Trace, kept: int | None) -> bool:
     """Say whether an optimizer is not known, or several are that do not keep equally much."""
-    optimizers = find_optimizers(trace.annotations)
+    optimizers = set(find_optimizers(trace.annotations))
     return kept is None or (len(optimizers) > 1 and not keep_alike(optimizers))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memgate.errors import JobFailedError
 from memgate.gpus import CATALOGUE
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
@@ -233,6 +234,59 @@ def test_a_job_that_fails_after_enough_steps_is_answered_with_a_doubt(record: An
     run = record("for _ in range(6): step()\nraise ValueError('later')")
 
     assert doubts(run) == ["FAILED_LATER"]
+
+
+def test_a_job_that_gives_up_was_not_seen_whole(record: Any) -> None:
+    """A guard of its own, say; after a few steps it is not answered for at all."""
+    late = record("for _ in range(6): step()\nsys.exit(3)")
+    with pytest.raises(JobFailedError, match="exit status 3"):
+        record("step()\nsys.exit(3)")
+
+    assert doubts(late) == ["FAILED_LATER"]
+
+
+def test_calls_that_were_refused_and_survived_are_told(record: Any) -> None:
+    """On a GPU the job would have gone another way."""
+    run = record("""
+try: torch.fft.fft(torch.zeros(8, device="cuda"))
+except RuntimeError: pass
+for _ in range(6): step()
+""")
+
+    assert doubts(run) == ["CALLS_REFUSED"]
+
+
+def test_calls_between_steps_are_no_evaluation_if_training_begins_with_them(record: Any) -> None:
+    """As reinforcement learning does: many calls, then a step, from the beginning."""
+    run = record(
+        """
+while True:
+    for _ in range(40): model(torch.zeros(8, 256, device="cuda"))
+    step()
+""",
+        watch=Watch(seconds=0.0),
+    )
+
+    assert (run.why, doubts(run)) == ("time", ["EVALUATION_NOT_REACHED"])
+
+
+def test_a_process_that_uses_a_gpu_beside_the_job_is_told(record: Any) -> None:
+    """It does not train, and may take more."""
+    run = record("""
+import subprocess
+subprocess.run([sys.executable, "-c", "import torch; torch.zeros(9, device='cuda')"], check=True)
+for _ in range(5): step()
+""")
+
+    assert (run.num_steps, doubts(run)) == (5, ["SEVERAL_PROCESSES"])
+
+
+def test_a_server_needs_a_gpu_to_answer_for(run: Any) -> None:
+    """Nothing is run, and nothing is uploaded."""
+    ran = run("run", "--server", "http://127.0.0.1:1", "--", RUNTIME.python, "train.py")
+
+    assert ran.status == 2
+    assert "--server gives a verdict, which needs a GPU" in ran.err
 
 
 def test_a_job_is_told_when_the_time_is_up(record: Any) -> None:

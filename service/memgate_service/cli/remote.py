@@ -65,17 +65,3 @@ def refuse(server: str, **given: bool) -> None:
                 f"{name} works on this machine only, but --server asks {server}; leave out"
                 " --server (with MEMGATE_URL set: --server '')"
             )
-
-
-def refuse_for_a_command(**given: str | None) -> None:
-    """Refuse options that make no sense for a command, which runs here with its own libraries.
-
-    Raises:
-        InputError: with the first that was given.
-    """
-    for option, value in given.items():
-        if value and (option, value) != ("engine", "auto"):
-            raise InputError(
-                f"--{option} {value}: a command runs on this machine, with the libraries of its own"
-                " environment; leave it out"
-            )

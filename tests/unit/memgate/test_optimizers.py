@@ -88,4 +88,4 @@ def test_all_optimizers_are_found_and_wrappers_are_not() -> None:
         Annotation(13, 14, "another"),
     ]
 
-    assert find_optimizers(notes) == {"Adam", "SGD"}
+    assert find_optimizers(notes) == ["Adam", "SGD"]

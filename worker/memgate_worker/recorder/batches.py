@@ -14,7 +14,7 @@ from memgate.batch_line import BatchLine, extrapolate_timeline
 from memgate.decision import Decision
 from memgate.errors import ExtrapolationError, InputError
 from memgate.gpus import GpuTarget
-from memgate.max_batch import MaxBatch, TriedBatch, find_max_batch
+from memgate.max_batch import MaxBatch, find_max_batch
 from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import Watch
@@ -114,19 +114,7 @@ class _Runs:
             found = find_max_batch(self._watch_all, max(1, size // 2))
             assert found is not None, "a search that nothing ends finds something"
             size = found.batch_size
-        smallest = min(self._said)
-        said = self._said[smallest if size is None else size]
-        largest = f"batch size {size:,} is the largest that"
-        words = largest if size else f"even batch size {smallest}"
-        tried = [_tried(one, self._said[one]) for one in sorted(self._said)]
-        needs = [one.needs_bytes for one in tried]
-        return MaxBatch(
-            batch_size=size,
-            headline=f"{words} {said.explanation.headline}",
-            is_monotone=needs == sorted(needs),
-            tried=tried,
-            estimate=None if size is None else said,
-        )
+        return MaxBatch.of(size or 0, self._said)
 
     def _watch_all(self, size: int) -> Estimate:
         return self._tell(size, record_command(self._at(size)).traced)
@@ -156,12 +144,3 @@ class _Runs:
         self._said[size] = estimate_run(traced, self._target)
         self._on_size(size, self._said[size])
         return self._said[size]
-
-
-def _tried(size: int, said: Estimate) -> TriedBatch:
-    return TriedBatch(
-        batch_size=size,
-        decision=said.decision,
-        needs_bytes=said.needs_bytes,
-        upper_bound_bytes=said.needs_bytes,
-    )

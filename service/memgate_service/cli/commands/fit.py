@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,6 +15,7 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
+from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
 from memgate_service.cli.commands.options import (
     AllocatorSettings,
     AllowWrites,
@@ -32,12 +32,10 @@ from memgate_service.cli.commands.options import (
 from memgate_service.cli.exit_status import REJECTED
 from memgate_service.cli.printing import print_fit
 from memgate_service.cli.reading import is_timeline, open_upload, read_spec
-from memgate_service.cli.remote import connect, engine_name, refuse_for_a_command, with_runtime
+from memgate_service.cli.remote import connect, engine_name, with_runtime
 from memgate_worker.local import (
     DEFAULT_LIMITS,
-    CommandQuestion,
     RunLimits,
-    Watch,
     fit_command_everywhere,
     fit_spec,
     fit_timeline,
@@ -78,17 +76,14 @@ def fit_command(
     named = engine_name(engine)
     if len(given) > 1:
         refuse_for_a_command(runtime=runtime, engine=engine, allocator=allocator)
-        question = CommandQuestion(
-            command=tuple(given),
-            directory=Path.cwd(),
-            environment=os.environ,
-            gpu=find_gpu("a100-80"),
-            watch=Watch(seconds=0.0) if no_evaluation else Watch(),
+        question = ask_about_command(
+            given,
+            find_gpu("a100-80"),
+            no_evaluation=no_evaluation,
             limits=RunLimits(seconds=timeout),
             ignores_compile=ignore_compile,
             is_online=online,
             allows_writes=allow_writes,
-            has_no_evaluation=no_evaluation,
         )
         _show(fit_command_everywhere(question, _showing(as_json)), "", as_json=as_json)
     job = Path(given[0])

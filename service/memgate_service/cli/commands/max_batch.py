@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,6 +15,7 @@ from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from memgate.units import format_size
+from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
 from memgate_service.cli.commands.options import (
     AllowWrites,
     ApiKey,
@@ -32,13 +32,11 @@ from memgate_service.cli.commands.options import (
 from memgate_service.cli.exit_status import EXIT_STATUS, REJECTED
 from memgate_service.cli.printing import print_max_batch
 from memgate_service.cli.reading import read_gpu, read_spec
-from memgate_service.cli.remote import connect, engine_name, refuse_for_a_command, with_runtime
+from memgate_service.cli.remote import connect, engine_name, with_runtime
 from memgate_worker.local import (
     DEFAULT_LIMITS,
     PLACE,
-    CommandQuestion,
     RunLimits,
-    Watch,
     find_largest_batch,
     find_largest_batch_of,
 )
@@ -79,17 +77,14 @@ def max_batch_command(
     if len(job) > 1 or PLACE in job[0]:
         refuse_for_a_command(runtime=runtime, engine=engine)
         target = parse_gpu(document)
-        question = CommandQuestion(
-            command=tuple(job),
-            directory=Path.cwd(),
-            environment=os.environ,
-            gpu=target.gpu,
-            watch=Watch(seconds=0.0) if no_evaluation else Watch(),
+        question = ask_about_command(
+            job,
+            target.gpu,
+            no_evaluation=no_evaluation,
             limits=RunLimits(seconds=timeout),
             ignores_compile=ignore_compile,
             is_online=online,
             allows_writes=allow_writes,
-            has_no_evaluation=no_evaluation,
         )
         found = find_largest_batch_of(question, target, start=start, on_size=_showing(as_json))
         _show(found, "", as_json=as_json)
