@@ -33,6 +33,7 @@ from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.reading import CommandRun, record_command
 from memgate_worker.recordings import record_run
+from memgate_worker.runtimes.locks import using
 from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
@@ -156,7 +157,8 @@ def estimate_script(
         limits=limits,
         runtime=found.name,
     )
-    return estimate_command(question, target, on_progress=on_progress)
+    with using(found):
+        return estimate_command(question, target, on_progress=on_progress)
 
 
 def estimate_command(
