@@ -21,6 +21,7 @@ from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
 from memgate_worker.runtimes import install as installing
 from memgate_worker.runtimes import runtime as runtimes
 from memgate_worker.runtimes.install import install, remove
+from memgate_worker.runtimes.pip import Pip
 from memgate_worker.runtimes.runtime import Runtime, RuntimeState, find_runtime, read_runtimes
 from memgate_worker.standins.build import STAMP_NAME, BuildError
 
@@ -56,18 +57,20 @@ class Programs:
         (home / "bin" / "python").touch()
         (home / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
 
-    def pip(self, runtime: Runtime, command: str, *arguments: str) -> None:
+    def pip(self, pip: Pip, command: str, *arguments: str | Path) -> None:
         """Install packages of which nothing but the name is there, or download cuDNN."""
         self._do(command)
+        home = pip.python.parents[2]
         if command == "download":
             wheel = Path(arguments[arguments.index("--dest") + 1]) / "cudnn.whl"
             with zipfile.ZipFile(wheel, "w") as archive:
                 archive.writestr("nvidia/cudnn/lib/libcudnn_graph.so.9", "")
             return
-        for name in runtimes.OWN_NEEDS:
-            info = runtime.site_packages / f"{name}-1.0.dist-info"
-            info.mkdir(exist_ok=True)
-            (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+        if "--target" in arguments:
+            for name in runtimes.OWN_NEEDS:
+                info = home / "own" / f"{name}-99.0.dist-info"
+                info.mkdir(parents=True)
+                (info / "METADATA").write_text(f"Name: {name}\nVersion: 99.0\n")
 
     def build(self, _: object, out_dir: Path) -> None:
         """Build the stand-ins."""
@@ -81,7 +84,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     """Put them in place."""
     made = Programs(tmp_path / "done")
     monkeypatch.setattr(venv, "create", made.create)
-    monkeypatch.setattr(installing, "_pip", made.pip)
+    monkeypatch.setattr(Pip, "__call__", lambda *arguments: made.pip(*arguments))
     monkeypatch.setattr(installing, "build", made.build)
     monkeypatch.setattr(installing, "read_torch_build", lambda directory: directory)
     return made
@@ -93,8 +96,8 @@ def runtime(tmp_path: Path) -> Runtime:
     return read_runtimes(tmp_path / "home")[NAME]
 
 
-#: the steps of an installation: pip twice, the stand-ins
-ALL = ["install", "install", "build"]
+#: the steps of an installation: pip three times, the stand-ins
+ALL = ["install", "install", "install", "build"]
 
 PIP_FAILED = subprocess.CalledProcessError(
     1, "pip", stderr="WARNING: a mirror is away\nERROR: no such version\n"
@@ -226,7 +229,7 @@ def test_the_stand_ins_of_an_older_version_stay(
 def test_libraries_that_memgate_needs_are_looked_for(programs: Programs, runtime: Runtime) -> None:
     """A newer memgate may need one more of them."""
     install(runtime)
-    shutil.rmtree(runtime.site_packages / "psutil-1.0.dist-info")
+    shutil.rmtree(runtime.own / "psutil-99.0.dist-info")
 
     assert runtime.state is RuntimeState.OUTDATED
 

@@ -11,7 +11,7 @@ from memgate_worker.runtimes.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class RuntimeContents:
     """What a runtime has; for one that is not installed, what it would have."""
 
     #: None if that is not known before it is installed
@@ -22,12 +22,12 @@ class Contents:
     disk_bytes: int
 
 
-def read_contents(runtime: Runtime) -> Contents:
+def read_contents(runtime: Runtime) -> RuntimeContents:
     """Read what is in a runtime; nothing of it is started."""
     places = [str(path) for path in (runtime.venv / "lib").glob("python3.*/site-packages")]
     versions = {package.name: package.version for package in distributions(path=places)}
     pinned = (name.partition("==")[2] for name in runtime.bare if name.startswith("torch=="))
-    return Contents(
+    return RuntimeContents(
         torch=versions.get("torch") or next(pinned, None),
         python=next((Path(place).parent.name.removeprefix("python") for place in places), None),
         num_packages=len(versions),

@@ -49,7 +49,7 @@ disk_bytes = {disk_bytes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class InstallPlace:
     """A runtime that this process alone works on."""
 
     runtime: Runtime
@@ -72,7 +72,7 @@ class Place:
         fresh.rename(stamp)
 
 
-def make_environment(place: Place, *, with_cudnn: bool) -> Runtime:
+def make_environment(place: InstallPlace, *, with_cudnn: bool) -> Runtime:
     """Install the libraries of a runtime; return it as it is then described.
 
     Raises:
@@ -94,7 +94,9 @@ def make_environment(place: Place, *, with_cudnn: bool) -> Runtime:
     return runtime
 
 
-def _make_from_requirements(place: Place, said: Requirements, *, with_cudnn: bool) -> Runtime:
+def _make_from_requirements(
+    place: InstallPlace, said: Requirements, *, with_cudnn: bool
+) -> Runtime:
     # 1. Which torch is it? Nothing that is there is touched before that is known.
     said = reading.read_requirements(said.path)
     runtime = replace(place.runtime, requirements=said)
@@ -132,7 +134,7 @@ def _make_from_requirements(place: Place, said: Requirements, *, with_cudnn: boo
     return runtime
 
 
-def _choose(place: Place, path: Path) -> Chosen:
+def _choose(place: InstallPlace, path: Path) -> Chosen:
     """Ask pip what a requirements file brings, in an environment that is thrown away."""
     parent = place.runtime.home.parent
     with tempfile.TemporaryDirectory(prefix=f".{place.runtime.name}.", dir=parent) as name:
@@ -154,7 +156,7 @@ def _choose(place: Place, path: Path) -> Chosen:
         return chosen
 
 
-def _install_chosen(place: Place, path: Path, chosen: Chosen) -> None:
+def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:
     left_out = chosen.left_out()
     site_packages = place.runtime.site_packages
     for need in left_out.values():
@@ -167,7 +169,7 @@ def _install_chosen(place: Place, path: Path, chosen: Chosen) -> None:
         place.pip(*_INSTALL, "--no-deps", f"{need.name}{need.versions}")
 
 
-def _install_own_needs(place: Place) -> None:
+def _install_own_needs(place: InstallPlace) -> None:
     """Install what memgate needs and the libraries lack, where jobs do not see it.
 
     Raises:
@@ -198,7 +200,7 @@ def _install_own_needs(place: Place) -> None:
 
 
 @contextmanager
-def _whole(place: Place) -> Iterator[None]:
+def _whole(place: InstallPlace) -> Iterator[None]:
     """Make the environment in place, since it cannot be moved; what fails leaves none."""
     runtime = place.runtime
     is_there = runtime.venv.exists()

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
 from memgate_worker.runtimes.contents import disk_bytes
-from memgate_worker.runtimes.environment import USUAL_BYTES, Place, Report, make_environment
+from memgate_worker.runtimes.environment import USUAL_BYTES, InstallPlace, Report, make_environment
 from memgate_worker.runtimes.locks import alone, unused
 from memgate_worker.runtimes.requirements import name_for, read_requirements
 from memgate_worker.runtimes.runtime import Runtime, plan_runtime, why_no_runtime_can_be_built
@@ -75,11 +75,11 @@ def install(
         raise _no_cudnn(runtime)
     start = time.monotonic()
     with alone(runtime, report) as lock, _explained(runtime):
-        place = Place(runtime=runtime, report=report, lock=lock)
+        place = InstallPlace(runtime=runtime, report=report, lock=lock)
         changed = not runtime.has_libraries
         if changed:
             runtime = make_environment(place, with_cudnn=with_cudnn)
-            place = Place(runtime=runtime, report=report, lock=lock)
+            place = InstallPlace(runtime=runtime, report=report, lock=lock)
         if changed or not runtime.has_stand_ins:
             changed = True
             _build_stand_ins(place)
@@ -131,14 +131,14 @@ def _explained(runtime: Runtime) -> Iterator[None]:
         raise RuntimeMissingError(f"runtime {runtime.name!r} was not installed: {last}") from None
 
 
-def _build_stand_ins(place: Place) -> None:
+def _build_stand_ins(place: InstallPlace) -> None:
     runtime = place.runtime
     place.report("building the stand-ins for NVIDIA's libraries")
     shutil.rmtree(runtime.stubs, ignore_errors=True)  # without a stamp it is what was left over
     build(read_torch_build(runtime.site_packages / "torch"), runtime.stubs)
 
 
-def _install_cudnn(place: Place, package: str) -> None:
+def _install_cudnn(place: InstallPlace, package: str) -> None:
     """Install the real cuDNN where only the phantom's host looks."""
     runtime = place.runtime
     place.report(f"installing {package}, which is NVIDIA's and under its licence")
@@ -155,7 +155,7 @@ def _install_cudnn(place: Place, package: str) -> None:
 
 
 @contextmanager
-def _downloaded(place: Place, *packages: str) -> Iterator[list[Path]]:
+def _downloaded(place: InstallPlace, *packages: str) -> Iterator[list[Path]]:
     # below the runtime's home: the folder for temporary files may be too small
     with tempfile.TemporaryDirectory(dir=place.runtime.home) as directory:
         place.pip("download", "--no-deps", "--dest", directory, *packages)

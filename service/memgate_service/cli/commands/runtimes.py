@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -54,13 +55,15 @@ def list_command(as_json: AsJson = False) -> None:
         typer.echo(json.dumps([_row(runtime) for runtime in runtimes]))
         return
     console = Console(highlight=False)
-    table = Table(
-        *("name", "torch", "installed", "Python", "packages", "size", "stand-ins", "real cuDNN"),
-        "from",
-    )
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for title in ("name", "torch", "installed", "Python", "packages", "size", "stand-ins", "cuDNN"):
+        table.add_column(title, overflow="fold", no_wrap=title == "name")
     for runtime in runtimes:
         table.add_row(runtime.name, *_cells(runtime))
     console.print(table)
+    for runtime in runtimes:
+        if runtime.origin != "memgate":
+            console.print(f"{runtime.name} comes from {runtime.origin}", soft_wrap=True)
     for runtime in runtimes:
         if not runtime.is_installed:
             console.print(
@@ -88,8 +91,7 @@ def _cells(runtime: Runtime) -> tuple[str, ...]:
         str(has.num_packages or ""),
         format_size(has.disk_bytes) if has.disk_bytes else "",
         "yes" if runtime.has_stand_ins else "no",
-        "yes" if runtime.has_cudnn else "no" if runtime.cudnn else "none for it",
-        runtime.origin,
+        "yes" if runtime.has_cudnn else "no" if runtime.cudnn else "none",
     )
 
 
