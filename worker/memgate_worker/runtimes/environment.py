@@ -148,12 +148,13 @@ def _choose(place: InstallPlace, path: Path) -> Chosen:
             pip("install", *asked, "--requirement", path)
             return reading.read_report(report.read_text())
 
-        # What torch depends on may be all downloaded to be read, so it is asked for only if the
-        # file does not settle the version of torch.
+        # Some indexes have to be asked for whole packages, 3 GB if it is those that torch depends
+        # on. So the file's own packages come first, then the torch that suits them; all of it only
+        # if torch comes from further away.
         chosen = ask("--no-deps")
-        if chosen.torch is None or not chosen.agrees_on_torch:
-            chosen = ask()
-        return chosen
+        if chosen.wanted_torch and not chosen.is_settled:
+            chosen = ask("--no-deps", *chosen.wanted_torch)
+        return chosen if chosen.torch is not None else ask()
 
 
 def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:

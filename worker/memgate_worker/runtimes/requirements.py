@@ -137,16 +137,24 @@ class Chosen:
         return self.versions.get("torch")
 
     @property
-    def agrees_on_torch(self) -> bool:
-        """No package asks for another torch than the one that is chosen."""
-        pins = [
-            need.versions
+    def is_settled(self) -> bool:
+        """There is a torch, and no package may want another: the newest suits a lower bound."""
+        pins = {f"torch=={self.torch}", f"torch=={(self.torch or '').partition('+')[0]}"}
+        lower = re.compile(r"torch(>=?[\w.]+)?")
+        return self.torch is not None and all(
+            wanted in pins or lower.fullmatch(wanted) for wanted in self.wanted_torch
+        )
+
+    @property
+    def wanted_torch(self) -> list[str]:
+        """What packages ask of torch, each as a requirement."""
+        wanted = {
+            f"torch{need.versions.replace(' ', '')}"
             for needs in self.needs.values()
             for need in needs
-            if need.name == "torch" and need.versions.startswith("==")
-        ]
-        plain = (self.torch or "").partition("+")[0]
-        return all(pin.removeprefix("==").partition("+")[0] == plain for pin in pins)
+            if need.name == "torch"
+        }
+        return sorted(wanted)
 
     def left_out(self) -> dict[str, Dependency]:
         """Return what need not be installed, by name, in versions that pip is content with."""
