@@ -94,30 +94,45 @@ def build(
         ]
         for job in jobs:
             job.result()
-    _build_tracker(torch_dir, include_dir, out_dir)
+    for name, sources in (
+        ("libmemgate_tracker.so", [NATIVE_DIR / "tracker.cpp"]),
+        ("libmemgate_values.so", sorted((NATIVE_DIR / "values").glob("*.cpp"))),
+    ):
+        _build_for_torch(name, sources, torch_dir, include_dir, out_dir)
     stamp_file.write_text(stamp)
 
 
-def _build_tracker(torch_dir: Path, include_dir: Path, out_dir: Path) -> None:
-    """Build the library that listens to the caching allocator, against torch's own headers."""
-    source = NATIVE_DIR / "tracker.cpp"
-    output = out_dir / "libmemgate_tracker.so"
+def _build_for_torch(
+    name: str, sources: Iterable[Path], torch_dir: Path, include_dir: Path, out_dir: Path
+) -> None:
+    """Build a library that listens to torch itself, against torch's own headers."""
     options = [
         f"-D_GLIBCXX_USE_CXX11_ABI={int(_uses_new_strings(torch_dir))}",
         *("-isystem", str(torch_dir / "include")),
         *("-isystem", str(include_dir)),
-        *(f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-lc10", f"-L{out_dir}"),
-        "-Wl,--allow-shlib-undefined",
     ]
-    temporary = output.with_name(output.name + ".new")
-    # torch 2.14's headers want C++20; older ones do not mind
-    _run(*COMPILE, "-std=c++20", "-w", "-shared", str(source), *options, "-o", str(temporary))
-    temporary.rename(output)  # a running process may have the old library mapped
+
+    def compile_one(source: Path) -> Path:
+        made = out_dir / "objects" / f"{source.parent.name}-{source.name}.o"
+        # torch 2.14's headers want C++20, older ones do not mind; and some of its classes have
+        # other members where assertions are on
+        _run(*COMPILE, "-std=c++20", "-w", "-DNDEBUG", *options, "-c", str(source), "-o", str(made))
+        return made
+
+    with ThreadPoolExecutor(NUM_COMPILERS) as pool:
+        objects = list(pool.map(compile_one, sources))
+    libraries = [f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-ltorch_cpu", "-lc10"]
+    libraries += [f"-L{out_dir}", "-lmemgate_phantom", "-Wl,-rpath,$ORIGIN"]
+    _link(out_dir / name, objects, [*libraries, "-Wl,--allow-shlib-undefined"])
 
 
 def _uses_new_strings(torch_dir: Path) -> bool:
-    """Tell which of the two layouts of std::string torch was built with."""
-    return "__cxx11" in _run("nm", "-D", "--defined-only", str(torch_dir / "lib" / "libc10.so"))
+    """Tell which of the two layouts of std::string torch was built with.
+
+    Asked of a function of torch's own: parts of the C++ library in the same file have either.
+    """
+    names = _run("nm", "-D", "--defined-only", str(torch_dir / "lib" / "libc10.so"))
+    return re.search(r"_ZN3c105ErrorC\dE\w*__cxx11", names) is not None
 
 
 def read_imports(files: Iterable[Path]) -> dict[str, set[Symbol]]:

@@ -17,6 +17,7 @@ from memgate_worker.engines.phantom.control import Phantom
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from memgate_worker.engines.phantom.observer import Observer
 from memgate_worker.engines.phantom.tracker import Tracker, to_events
+from memgate_worker.engines.phantom.values import follow_values
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
@@ -48,6 +49,7 @@ class Recording:
         # When the job first uses CUDA: until then it may still change the allocator's settings.
         torch.cuda._lazy_call(self.tracker.attach)
         phantom.watch_workspaces(self.tracker)
+        follow_values()
         # cuDNN's attention needs a driver to choose its engine; flash attention is the alternative.
         torch.backends.cuda.enable_cudnn_sdp(False)
         self._num_steps = 0

@@ -1,6 +1,6 @@
 // libcudart, memory: allocation by the books, pinned host memory, copies and sets.
 //
-// Copies between host and device go to contents.h; sets leave the range unknown. Peer copies, pools and inter-process
+// Copies between host and device, and sets, go to contents.h. Peer copies, pools and inter-process
 // handles are not here: they are refused by name (see ../symbols.py).
 #include <cstdlib>
 #include <cstring>
@@ -60,7 +60,8 @@ void copy_rows(void* destination, size_t destination_pitch, const void* source, 
 
 cudaError_t set(void* pointer, size_t bytes, int value) {
   if (is_device_address(pointer)) {
-    forget(address_of(pointer), bytes);
+    const auto byte = static_cast<unsigned char>(value);
+    fill_contents(address_of(pointer), bytes, &byte, 1, kKnown);
   } else {
     std::memset(pointer, value, bytes);
   }
