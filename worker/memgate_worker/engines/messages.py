@@ -76,7 +76,7 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     alloc_conf: str
     num_parameters: int
     num_steps: int
-    #: results whose size depends on data, which does not exist here: nonzero, unique, boolean masks
+    #: results whose size depends on data that is not known here: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.errors import NoKernelsError, SimulationError, TimelineError
@@ -25,6 +27,7 @@ from memgate.timeline import Timeline
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request, ScriptRun
+from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
@@ -122,6 +125,22 @@ class PhantomEngine:
         return self._trace(request, gpu, on_step)
 
     def _trace(self, request: Request, gpu: GpuSpec, on_step: Callable[[int], None]) -> TracedJob:
+        """Run a job; a second time at the other end if it has sizes that depend on data."""
+        start = time.perf_counter()
+        traced, num_data_sized = self._run(_take_end(request, "all"), gpu, on_step)
+        if not num_data_sized:
+            return traced
+
+        def run_with_none() -> TracedJob:
+            return self._run(_take_end(request, "none"), gpu, lambda _: None)[0]
+
+        joined = join_ends(traced, run_with_none)
+        return replace(joined, seconds=time.perf_counter() - start)
+
+    def _run(
+        self, request: Request, gpu: GpuSpec, on_step: Callable[[int], None]
+    ) -> tuple[TracedJob, int]:
+        """Return what a run was, and how many results of it have sizes that depend on data."""
         start = time.perf_counter()
         try:
             answer = self._host.ask(request, on_step)
@@ -135,7 +154,7 @@ class PhantomEngine:
             phases=answer.phases,
         )
         check_against_the_real_allocator(timeline, answer.alloc_conf, answer.memory_stats)
-        return TracedJob(
+        traced = TracedJob(
             timeline=timeline,
             engine=self.name,
             runtime=self._runtime.name,
@@ -146,15 +165,14 @@ class PhantomEngine:
             architectures=answer.architectures,
             seconds=time.perf_counter() - start,
         )
+        return traced, answer.num_data_sized_results
+
+
+def _take_end(request: Request, end: str) -> Request:
+    return structs.replace(request, environment=request.environment | {DATA_SIZES: end})
 
 
 def _notes(request: Request, answer: RecordedRun) -> Iterator[Reason]:
-    if answer.num_data_sized_results:
-        yield Reason(
-            code="SIZES_DEPEND_ON_DATA",
-            message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
-            " masks); there is no data here, so the true figure may differ",
-        )
     if isinstance(request.work, ScriptRun) and answer.num_steps < request.work.num_steps:
         yield Reason(
             code="FEWER_STEPS",

@@ -17,6 +17,7 @@ from memgate.errors import UnsupportedJobError
 from memgate_worker.engines.messages import RecordedRun, ScriptRun
 from memgate_worker.engines.phantom.control import Phantom
 from memgate_worker.engines.phantom.run import Recording
+from memgate_worker.jobs.blank import blank
 from memgate_worker.jobs.failures import nothing_trained
 from memgate_worker.jobs.script import run_as_main
 
@@ -64,7 +65,7 @@ def run_script(
 
 
 def _leave_weights_unfilled() -> None:
-    """Skip random fills of large tensors on the CPU, so that their pages are never touched."""
+    """Blank large tensors on the CPU instead of filling them: their pages are never touched."""
     for name in ("normal_", "uniform_"):
         setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name)))
     nn.init.trunc_normal_ = _unless_large(nn.init.trunc_normal_)
@@ -73,7 +74,7 @@ def _leave_weights_unfilled() -> None:
 def _unless_large(fill: Any) -> Any:
     def fill_unless_large(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS:
-            return tensor
+            return blank(tensor)
         return fill(tensor, *args, **kwargs)
 
     return fill_unless_large

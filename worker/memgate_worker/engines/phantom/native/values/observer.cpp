@@ -23,6 +23,9 @@ namespace {
 // Inside an operator that has kernels of its own, what its parts write is not the last word.
 thread_local int num_kernels_around = 0;
 
+// Around nms at the end where nothing is found: a mask of overlaps has all bits set.
+thread_local bool all_overlap = false;
+
 struct Call : at::ObserverContext, Circumstances {
   const Operator* op = nullptr;
   std::optional<Arguments> arguments;  // if it can be computed
@@ -99,6 +102,13 @@ void foresee_count(Call& call) {
   call.expects_count = true;
 }
 
+// The same for boxes: each is in the way of all others, or none is.
+void foresee_boxes(const Call& call) {
+  if (!call.input || call.input->num_elements == 0) return;
+  memgate_phantom_note_data_sized_result();
+  all_overlap = chosen_end() == End::kNone;
+}
+
 // Stores a result or what was written, each beside its stand-in on the CPU; false if they do not match.
 bool keep_values(const Call& call, const Place& place, const at::Tensor& values) {
   const Certainty certainty = num_kernels_around > 0 ? kMadeUp : call.arguments->certainty;
@@ -123,7 +133,8 @@ void keep_made_up(const Call& call, const Place& place) {
     const Apart apart;
     return fill_in_order(place, call.numbers);
   }
-  fill(place, make_up(op, call, place), says_for_certain ? kKnown : kMadeUp);
+  const bool is_mask = all_overlap && place.type == at::kLong;
+  fill(place, is_mask ? to_element(place.type, -1) : make_up(op, call, place), says_for_certain ? kKnown : kMadeUp);
 }
 
 // The places of an operator's results, and of what it wrote besides.
@@ -177,7 +188,11 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call->num_writes_before = memgate_phantom_num_writes();
   note_inputs(*call, function.inputs());
   take_arguments(*call, function.inputs());
-  if (op->data_size != DataSize::kNone) foresee_count(*call);
+  if (op->data_size == DataSize::kBoxes) {
+    foresee_boxes(*call);
+  } else if (op->data_size != DataSize::kNone) {
+    foresee_count(*call);
+  }
   if (!op->is_composite && !op->overwrites) ++num_kernels_around;
   return call;
 }
@@ -187,6 +202,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (call == nullptr) return;
   if (!call->op->is_composite && !call->op->overwrites) --num_kernels_around;
   if (call->expects_count) memgate_phantom_end_count();
+  if (call->op->data_size == DataSize::kBoxes) all_overlap = false;
   keep_results(*call, function.outputs());
 }
 

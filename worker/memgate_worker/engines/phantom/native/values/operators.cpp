@@ -136,6 +136,7 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
     op->is_elementwise = handle.hasTag(at::Tag::pointwise) || kSameForOne.count(name) != 0;
     op->is_heavy = kHeavy.count(name) != 0;
   }
+  if (full_name == "torchvision::nms") op->data_size = DataSize::kBoxes;
   // The parts of a composite operator are seen on their own.
   const bool says_more = op->rule == Rule::kTrue || op->rule == Rule::kFalse;
   op->is_ignored = op->is_ignored || (op->is_composite && !says_more);

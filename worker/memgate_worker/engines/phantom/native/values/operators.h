@@ -34,6 +34,7 @@ enum class DataSize {
   kRepeated,   // the sum of the elements; at the ends none, or one of each
   kUnique,     // between one and all of the elements
   kUniqueRows, // between one and all of the rows
+  kBoxes,      // nms: between one and all of the boxes; the host may look for overlaps itself
 };
 
 struct Operator {
