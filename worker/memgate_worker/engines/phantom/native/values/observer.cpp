@@ -70,13 +70,28 @@ bool adds_zeros(const Call& call) {
          element == Element{};
 }
 
+// Looked at first: most operators have weights or images among their arguments, and copies of the rest are for nothing.
+Certainty worst_of(const Operator& op, c10::ArrayRef<const c10::IValue> given) {
+  Certainty worst = kKnown;
+  for (size_t i = 0; i < given.size() && worst != kNothing; ++i) {
+    if (op.is_out[i] || (op.overwrites && i == 0)) continue;
+    for_each_tensor(given[i], [&](const at::Tensor& tensor) {
+      const auto place = worst == kNothing ? std::nullopt : place_of(tensor);
+      if (place && place->num_elements > 0) worst = std::min(worst, certainty_of(*place));
+    });
+  }
+  return worst;
+}
+
 void take_arguments(Call& call, c10::ArrayRef<const c10::IValue> given) {
   const Operator& op = *call.op;
-  if (!op.is_computable) return;
+  const Certainty least = computes_made_up(op) ? kMadeUp : kKnown;
+  const Certainty worst = op.is_computable ? worst_of(op, given) : kNothing;
+  if (worst < least) return;
   const Apart apart;
-  call.arguments = copy_arguments(op, given);
+  if (worst == kKnown) call.arguments = copy_arguments(op, given);
   if (call.arguments || !(op.is_elementwise || adds_zeros(call))) return;
-  call.arguments = shrink_arguments(op, given, computes_made_up(op) ? kMadeUp : kKnown);
+  call.arguments = shrink_arguments(op, given, least);
   call.is_shrunk = call.arguments.has_value();
 }
 
