@@ -45,8 +45,8 @@ Element as_element(T value) {
 }  // namespace
 
 std::optional<Place> place_of(const at::Tensor& tensor) {
-  // Tensors of Python subclasses (fake, distributed) have no data of their own.
-  if (!tensor.defined() || !tensor.is_cuda() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
+  // Tensors of Python subclasses (fake, distributed) have no data of their own, nested ones no one shape.
+  if (!tensor.defined() || !tensor.is_cuda() || tensor.is_nested() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
       tensor.key_set().has(c10::DispatchKey::Python) || tensor.is_conj() || tensor.is_neg())
     return std::nullopt;
   const auto* data = static_cast<const char*>(tensor.storage().data());
