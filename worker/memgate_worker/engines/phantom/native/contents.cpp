@@ -173,7 +173,7 @@ Certainty find_constant(uint64_t address, size_t bytes, size_t element_bytes, vo
   auto* value = static_cast<unsigned char*>(element);
   bool has_value = false;
   bool is_constant = true;
-  const Certainty certainty = walk(address, bytes, [&](const Piece& piece, uint64_t first, size_t offset, size_t count) {
+  const auto compare = [&](const Piece& piece, uint64_t first, size_t offset, size_t count) {
     std::array<unsigned char, kLargestElement> here;
     const bool repeats = !piece.bytes && element_bytes % piece.element_bytes == 0;
     if (!is_constant || (!repeats && count != element_bytes) || (first - address) % element_bytes != 0 ||
@@ -185,7 +185,8 @@ Certainty find_constant(uint64_t address, size_t bytes, size_t element_bytes, vo
     if (!has_value) std::memcpy(value, here.data(), element_bytes);
     is_constant = std::memcmp(value, here.data(), element_bytes) == 0;
     has_value = true;
-  });
+  };
+  const Certainty certainty = walk(address, bytes, compare);
   return is_constant && has_value ? certainty : kNothing;
 }
 

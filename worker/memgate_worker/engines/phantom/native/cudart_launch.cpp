@@ -47,8 +47,8 @@ void __cudaUnregisterFatBinary(void** image) { unregister_image(image); }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 char __cudaInitModule(void**) { return 0; }
 
-void __cudaRegisterFunction(void** image, const char* host_function, char*, const char*, int, uint3*, uint3*, dim3*, dim3*,
-                            int*) {
+void __cudaRegisterFunction(void** image, const char* host_function, char*, const char*, int, uint3*, uint3*, dim3*,
+                            dim3*, int*) {
   register_kernel(image, host_function);
 }
 

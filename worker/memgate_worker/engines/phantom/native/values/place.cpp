@@ -30,7 +30,8 @@ bool for_each_run(const Place& place, Use use) {
     int64_t rest = index;
     int64_t offset = 0;
     for (size_t d = outer; d-- > 0; rest /= place.sizes[d]) offset += rest % place.sizes[d] * place.strides[d];
-    use(static_cast<uint64_t>(offset) * place.element_bytes, static_cast<size_t>(run) * place.element_bytes, index * run);
+    use(static_cast<uint64_t>(offset) * place.element_bytes, static_cast<size_t>(run) * place.element_bytes,
+        index * run);
   }
   return true;
 }
@@ -46,15 +47,16 @@ Element as_element(T value) {
 
 std::optional<Place> place_of(const at::Tensor& tensor) {
   // Tensors of Python subclasses (fake, distributed) have no data of their own, nested ones no one shape.
-  if (!tensor.defined() || !tensor.is_cuda() || tensor.is_nested() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
-      tensor.key_set().has(c10::DispatchKey::Python) || tensor.is_conj() || tensor.is_neg())
+  if (!tensor.defined() || !tensor.is_cuda() || tensor.is_nested() || tensor.layout() != at::kStrided ||
+      !tensor.has_storage() || tensor.key_set().has(c10::DispatchKey::Python) || tensor.is_conj() || tensor.is_neg())
     return std::nullopt;
   const auto* data = static_cast<const char*>(tensor.storage().data());
   if (!phantom::is_device_address(data) && tensor.numel() != 0) return std::nullopt;
   Place place;
   place.type = tensor.scalar_type();
   place.element_bytes = tensor.element_size();
-  place.address = reinterpret_cast<uint64_t>(data) + static_cast<uint64_t>(tensor.storage_offset()) * place.element_bytes;
+  const uint64_t offset = static_cast<uint64_t>(tensor.storage_offset()) * place.element_bytes;
+  place.address = reinterpret_cast<uint64_t>(data) + offset;
   place.num_elements = tensor.numel();
   place.sizes.assign(tensor.sizes().begin(), tensor.sizes().end());
   place.strides.assign(tensor.strides().begin(), tensor.strides().end());

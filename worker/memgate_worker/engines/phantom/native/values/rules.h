@@ -1,7 +1,7 @@
 // Made-up values: what stands in for results that no kernel computed.
 //
 // Numbers are between a half and one and fall slowly while a job runs, as losses do: positive, finite, a probability if
-// need be, never the same for long. Integers are 0, which is an index into anything, a class, a status without an error.
+// need be, never the same for long. Integers are 0: an index into anything, a class, a status without an error.
 #pragma once
 
 #include <optional>
