@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from memgate.decision import Decision
-from memgate.errors import JobFailedError
+from memgate.errors import JobFailedError, NotProtectedError
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.report import Reason
 from memgate.timeline import Alloc, Category, Label, Timeline
@@ -17,7 +17,7 @@ from memgate_worker.verdicts import estimate_run
 from tests.builders import mib
 
 GPU = find_gpu("rtx-3060")
-FEWER = Reason(code="FEWER_STEPS", message="the script ended")
+OTHER = Reason(code="PROFILE_INSTEAD", message="another note")
 
 
 def _run(size_mib: int) -> TracedJob:
@@ -29,7 +29,7 @@ def _run(size_mib: int) -> TracedJob:
         versions={},
         alloc_conf="",
         num_parameters=0,
-        notes=(FEWER,),
+        notes=(OTHER,),
         seconds=0.0,
     )
 
@@ -44,7 +44,7 @@ def test_the_larger_is_the_answer_and_the_range_is_told(all_mib: int, none_mib: 
     assert joined.timeline == max(with_all, with_none, key=_size).timeline
     assert joined.least_segments_bytes == mib(1000)
     note, other = joined.notes
-    assert other == FEWER
+    assert other == OTHER
     sizes = {1000: "1000.00 MiB", 2000: "1.95 GiB"}
     want = f"{sizes[all_mib]} with all of them found and {sizes[none_mib]} with none of them found"
     assert want in note.message
@@ -68,6 +68,19 @@ def test_an_end_that_fails_is_told() -> None:
 
     assert joined.timeline == _run(1000).timeline
     assert joined.notes[0].message.endswith("with none it fails: division by zero")
+
+
+def test_an_end_that_is_not_run_is_told() -> None:
+    """A command whose changes of files are not kept apart is not run again."""
+
+    def refuse() -> TracedJob:
+        raise NotProtectedError("its changes of files are not kept apart")
+
+    (note, _) = join_ends(_run(1000), refuse).notes
+
+    assert note.message.endswith(
+        "with none it was not run: its changes of files are not kept apart"
+    )
 
 
 @pytest.mark.parametrize(
