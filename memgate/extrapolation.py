@@ -11,25 +11,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 import msgspec
 
+from memgate.batch_line import BatchLine
 from memgate.errors import ExtrapolationError
 from memgate.links import Call, LinkedBlock, LinkedSet
-
-
-class _Line:
-    """The line through what was seen at two batch sizes."""
-
-    def __init__(self, batches: tuple[int, int], batch: int) -> None:
-        first, second = batches
-        self._share = Fraction(batch - first, second - first)
-
-    def at(self, first: int, second: int) -> int:
-        """Return the value at the batch size that is asked for; a part of a byte is a byte."""
-        value = first + (second - first) * self._share
-        return -(-value.numerator // value.denominator)
 
 
 def extrapolate(
@@ -43,7 +30,7 @@ def extrapolate(
         ExtrapolationError: if the two runs did not make the same calls, or a call did not leave as
             many blocks.
     """
-    line = _Line(batches, batch)
+    line = BatchLine(batches, batch)
     if len(first.calls) != len(second.calls):
         raise ExtrapolationError(
             f"{len(first.calls)} calls at batch size {batches[0]}, {len(second.calls)} at"
@@ -127,7 +114,7 @@ class _Places:
         return bisect_right(self._begins, at_us), bisect_right(self._ends, at_us)
 
 
-def _call(one: Call, other: Call, line: _Line) -> Call:
+def _call(one: Call, other: Call, line: BatchLine) -> Call:
     if one.op.name != other.op.name:
         raise ExtrapolationError(f"a call of {one.op.name} was one of {other.op.name} before")
     dims = tuple(
@@ -150,6 +137,6 @@ def _retained(blocks: Iterable[LinkedBlock]) -> Iterable[LinkedBlock]:
     return (block for block in blocks if block.call is not None and not block.is_internal)
 
 
-def _block(one: LinkedBlock, other: LinkedBlock, line: _Line) -> LinkedBlock:
+def _block(one: LinkedBlock, other: LinkedBlock, line: BatchLine) -> LinkedBlock:
     size = line.at(one.block.size_bytes, other.block.size_bytes)
     return one._replace(block=one.block._replace(size_bytes=size))

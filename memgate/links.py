@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from memgate.blocks import BlockProblem, BlockSet, MemoryBlock, OlderBlock
-from memgate.phases import PhaseFinder, find_optimizer, find_outermost, find_steps
+from memgate.phases import PhaseFinder, find_optimizers, find_outermost, find_steps
 from memgate.timeline import Category, Phase
 from memgate.trace import Annotation, ModuleCall, OpEvent, Trace
 
@@ -103,7 +103,7 @@ def link_blocks(blocks: BlockSet, trace: Trace) -> LinkedSet:
         calls=tuple(calls),
         blocks=linked,
         diagnostics=dict(diagnostics),
-        optimizer=find_optimizer(trace.annotations),
+        optimizer=next(iter(find_optimizers(trace.annotations)), ""),
         steps=_without_cut_off(find_steps(trace.annotations), calls),
         zero_grads=tuple(sorted(_zero_grads(trace.annotations))),
         older=blocks.older,

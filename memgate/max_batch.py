@@ -8,6 +8,7 @@ up to the caller; so is how long it may take.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -59,6 +60,27 @@ class MaxBatch(BaseModel):
     page: str | None = None
     """Where a person can look at the answer: a URL, or a path on the server."""
 
+    @classmethod
+    def of(cls, largest: int, said: dict[int, Estimate]) -> Self:
+        """Tell what was found; ``said`` are the answers, ``largest`` is 0 if none is admitted."""
+        tried = [
+            TriedBatch(
+                batch_size=size,
+                decision=answer.decision,
+                needs_bytes=answer.needs_bytes,
+                upper_bound_bytes=answer.needs_bytes,
+            )
+            for size, answer in sorted(said.items())
+        ]
+        bounds = [batch.needs_bytes for batch in tried]
+        return cls(
+            batch_size=largest or None,
+            headline=_headline(largest, said),
+            is_monotone=bounds == sorted(bounds),
+            tried=tried,
+            estimate=said.get(largest),
+        )
+
 
 def find_max_batch(
     ask: Callable[[int], Estimate], start: int, goes_on: Callable[[], bool] = lambda: True
@@ -78,23 +100,7 @@ def find_max_batch(
         else:
             high = next_size if high is None else min(high, next_size)
         next_size = _choose(said, low, high)
-    tried = [
-        TriedBatch(
-            batch_size=size,
-            decision=answer.decision,
-            needs_bytes=answer.needs_bytes,
-            upper_bound_bytes=answer.needs_bytes,
-        )
-        for size, answer in sorted(said.items())
-    ]
-    bounds = [batch.needs_bytes for batch in tried]
-    return MaxBatch(
-        batch_size=low or None,
-        headline=_headline(low, said),
-        is_monotone=bounds == sorted(bounds),
-        tried=tried,
-        estimate=said.get(low),
-    )
+    return MaxBatch.of(low, said)
 
 
 def _headline(largest: int, said: dict[int, Estimate]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 #: of a parameter, as most have it
 _NUMBER_BYTES = 4
@@ -48,6 +48,9 @@ _LISTS_OF_STEP = {
 _CHANGE_GRADIENTS = frozenset({"Adadelta", "NAdam", "RMSprop", "SGD"})
 _CHANGING = frozenset({"aten::add", "aten::neg"})
 
+#: what these keep shows only in the operators that they call
+_BY_OPTIONS = frozenset({"RMSprop", "SGD"})
+
 #: where the operator that is called for the largest element keeps amsgrad's maximum
 _HAVE_AMSGRAD = frozenset({"Adam", "AdamW"})
 
@@ -70,6 +73,12 @@ def count_kept(name: str, called: Mapping[str, int]) -> int | None:
         has_momentum = times.get("mul", 0) > times.get("addcdiv", 0)
         return kept + ("lerp" in ops) + has_momentum  # lerp: of the mean, if it is centered
     return kept + ("maximum" in ops and name in _HAVE_AMSGRAD)
+
+
+def keep_alike(names: Iterable[str]) -> bool:
+    """Say whether optimizers keep equally much, whatever their options are."""
+    kept = {None if name in _BY_OPTIONS else _KEPT.get(name) for name in names}
+    return len(kept) <= 1 and None not in kept
 
 
 def count_lists(name: str, called: Sequence[str]) -> int | None:

@@ -77,16 +77,22 @@ def find_steps(annotations: Iterable[Annotation]) -> tuple[Annotation, ...]:
     return tuple(steps)
 
 
-def find_optimizer(annotations: Iterable[Annotation]) -> str:
-    """Return the class of the optimizer: the profiler names it with each step.
+def find_optimizers(annotations: Iterable[Annotation]) -> list[str]:
+    """Return the classes of optimizers, step by step: the profiler names them.
 
     Of one that wraps another, the name of the wrapped one, which is the last to begin.
     """
     notes = sorted(note for note in annotations if note.name.startswith(STEP_PREFIX))
-    if not notes:
-        return ""
-    first = [note for note in notes if note.begin_us < notes[0].end_us] or notes[:1]
-    return first[-1].name.removeprefix(STEP_PREFIX).partition(".")[0]
+    innermost: list[str] = []
+    end_us = float("-inf")
+    for note in notes:
+        name = note.name.removeprefix(STEP_PREFIX).partition(".")[0]
+        if note.begin_us >= end_us:
+            innermost.append(name)
+            end_us = note.end_us
+        else:
+            innermost[-1] = name
+    return innermost
 
 
 class PhaseFinder:

@@ -16,7 +16,13 @@ import msgspec
 
 from memgate.errors import TraceFormatError
 from memgate.links import LinkedBlock, LinkedSet
-from memgate.optimizers import MADE_WITH_THE_OPTIMIZER, NOT_MODELLED, count_kept
+from memgate.optimizers import (
+    MADE_WITH_THE_OPTIMIZER,
+    NOT_MODELLED,
+    count_kept,
+    keep_alike,
+)
+from memgate.phases import find_optimizers
 from memgate.stepped import Stepped, find_stepped
 from memgate.timeline import Category, Phase
 from memgate.trace import Trace
@@ -52,7 +58,8 @@ class Residents:
     state: tuple[int, ...] = ()
     #: blocks of the trace that are known for what they are, by id
     known: Mapping[int, Category] = field(default_factory=dict)
-    #: the optimizer is not modelled, or not PyTorch's and its first step is not in the trace
+    #: the optimizer is not modelled; or the first step is not in the trace, and it is not
+    #: PyTorch's, or there are several kinds
     is_state_unknown: bool = False
     #: what the optimizer steps
     stepped: Stepped = field(default_factory=Stepped)
@@ -102,8 +109,14 @@ def find_residents(trace: Trace, linked: LinkedSet) -> Residents:
         stepped=stepped,
         frozen=frozen if model else Frozen(),
         is_state_unknown=linked.optimizer in NOT_MODELLED
-        or (kept is None and bool(linked.steps) and not _made_by_steps(linked)),
+        or (_is_mixed(trace, kept) and bool(linked.steps) and not _made_by_steps(linked)),
     )
+
+
+def _is_mixed(trace: Trace, kept: int | None) -> bool:
+    """Say whether an optimizer is not known, or several are that do not keep equally much."""
+    optimizers = set(find_optimizers(trace.annotations))
+    return kept is None or (len(optimizers) > 1 and not keep_alike(optimizers))
 
 
 def _noted(note: Any) -> tuple[int, ...]:

@@ -143,8 +143,8 @@ def _doubt_residents(residents: Residents) -> Iterator[Reason]:
     if residents.is_state_unknown:
         yield Reason(
             code="OPTIMIZER_STATE_UNKNOWN",
-            message="what this optimizer keeps, or makes for a moment on a GPU, is not known;"
-            " record from the first step on if it is not one of torch.optim",
+            message="what the optimizer keeps, or makes for a moment on a GPU, is not known; if it"
+            " is not one of torch.optim, or there are several kinds, record from the first step on",
         )
     if frozen.is_unseen:
         yield Reason(

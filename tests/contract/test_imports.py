@@ -137,7 +137,9 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "uploads": {
         *("devices", "engines", "lifeline", "recordings", "snapshots", "timelines", "timings"),
     },
-    "recorder": {"engines", "guard", "hook", "jobs", "limits", "runtimes", "standins"},
+    "recorder": {
+        *("engines", "guard", "hook", "jobs", "limits", "runtimes", "standins", "verdicts"),
+    },
     "local": {
         *("engines", "hook", "limits", "recorder", "recordings", "runtimes", "timings", "uploads"),
         "verdicts",

@@ -129,7 +129,7 @@ def test_snapshots_are_uploaded_and_recognised_by_their_content(
     assert client.estimate(SNAPSHOT, "t4", device=0).engine == "snapshot"
     assert (answer.status_code, answer.json()["engine"]) == (200, "snapshot")
     assert (nothing.status_code, "'trace' or 'snapshot'" in nothing.text) == (422, True)
-    with pytest.raises(InputError, match="only memory snapshots and traces of GPUs have several"):
+    with pytest.raises(InputError, match="a trace of a CPU has none"):
         client.estimate(TRACE, "t4", device=0)
     with pytest.raises(InputError, match="opcode STACK_GLOBAL"):
         client.estimate(b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "t4")

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from memgate.errors import JobFailedError
+from memgate.gpus import CATALOGUE
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
+from memgate_worker.recorder import everywhere
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.recording import record_script
 
@@ -233,6 +236,59 @@ def test_a_job_that_fails_after_enough_steps_is_answered_with_a_doubt(record: An
     assert doubts(run) == ["FAILED_LATER"]
 
 
+def test_a_job_that_gives_up_was_not_seen_whole(record: Any) -> None:
+    """A guard of its own, say; after a few steps it is not answered for at all."""
+    late = record("for _ in range(6): step()\nsys.exit(3)")
+    with pytest.raises(JobFailedError, match="exit status 3"):
+        record("step()\nsys.exit(3)")
+
+    assert doubts(late) == ["FAILED_LATER"]
+
+
+def test_calls_that_were_refused_and_survived_are_told(record: Any) -> None:
+    """On a GPU the job would have gone another way."""
+    run = record("""
+try: torch.fft.fft(torch.zeros(8, device="cuda"))
+except RuntimeError: pass
+for _ in range(6): step()
+""")
+
+    assert doubts(run) == ["CALLS_REFUSED"]
+
+
+def test_calls_between_steps_are_no_evaluation_if_training_begins_with_them(record: Any) -> None:
+    """As reinforcement learning does: many calls, then a step, from the beginning."""
+    run = record(
+        """
+while True:
+    for _ in range(40): model(torch.zeros(8, 256, device="cuda"))
+    step()
+""",
+        watch=Watch(seconds=0.0),
+    )
+
+    assert (run.why, doubts(run)) == ("time", ["EVALUATION_NOT_REACHED"])
+
+
+def test_a_process_that_uses_a_gpu_beside_the_job_is_told(record: Any) -> None:
+    """It does not train, and may take more."""
+    run = record("""
+import subprocess
+subprocess.run([sys.executable, "-c", "import torch; torch.zeros(9, device='cuda')"], check=True)
+for _ in range(5): step()
+""")
+
+    assert (run.num_steps, doubts(run)) == (5, ["SEVERAL_PROCESSES"])
+
+
+def test_a_server_needs_a_gpu_to_answer_for(run: Any) -> None:
+    """Nothing is run, and nothing is uploaded."""
+    ran = run("run", "--server", "http://127.0.0.1:1", "--", RUNTIME.python, "train.py")
+
+    assert ran.status == 2
+    assert "--server gives a verdict, which needs a GPU" in ran.err
+
+
 def test_a_job_is_told_when_the_time_is_up(record: Any) -> None:
     """It has made steps and waits for something: what it recorded counts."""
     run = record(
@@ -314,3 +370,57 @@ def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:
     assert (now["decision"], now["needs_bytes"]) == (later["decision"], later["needs_bytes"])
     assert json.loads(other.out)["decision"] == "uncertain"
     assert "RECORDED_FOR_ANOTHER_GPU" in other.out
+
+
+BATCHES = """
+size = int(sys.argv[1])
+model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(8)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(5):
+    model(torch.zeros(size, 64, 2048, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_largest_batch_of_a_command_is_found_and_proved(run: Any, tmp_path: Path) -> None:
+    """In four runs or five: two that tell the line, the result, and the result as it is asked."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN + BATCHES)
+
+    ran = run("max-batch", "--gpu", "t4", "--json", "--", RUNTIME.python, path, "{batch}")
+
+    found = json.loads(ran.out)
+    assert (ran.status, found["estimate"]["decision"]) == (0, "admit")
+    assert len(found["tried"]) <= 4
+    size = found["batch_size"]
+    more = run("run", "--gpu", "t4", "--json", "--", RUNTIME.python, path, str(size + 1))
+    assert json.loads(more.out)["decision"] != "admit"
+
+
+def test_a_command_without_a_place_for_the_batch_is_told_where(run: Any) -> None:
+    """It would be run at one size again and again."""
+    ran = run("max-batch", "--gpu", "t4", "--", "python", "train.py")
+
+    assert ran.status == 2
+    assert "the command has no {batch}: write it where the batch size goes" in ran.err
+
+
+def test_a_command_is_asked_about_for_every_gpu(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One run for GPUs on which it does the same; those without kernels are unknown."""
+    names = ("p100-16", "a100-40", "a100-80")
+    monkeypatch.setattr(everywhere, "CATALOGUE", {name: CATALOGUE[name] for name in names})
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN + "for _ in range(5): step()\n")
+
+    ran = run("fit", "--json", "--", RUNTIME.python, path)
+
+    fit = json.loads(ran.out)
+    assert {entry["gpu"]: entry["decision"] for entry in fit["gpus"]} == {
+        "p100-16": "unknown",
+        "a100-40": "admit",
+        "a100-80": "admit",
+    }
+    assert fit["smallest"] == "a100-40"

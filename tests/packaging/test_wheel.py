@@ -247,7 +247,7 @@ def test_a_script_runs_beside_files_with_names_of_ours(with_runtime: Installed) 
     folder = with_runtime.home / "project"
     folder.mkdir()
     shutil.copy(DATA / "scripts" / "plain_loop.py", folder / "train.py")
-    for name in ("worker", "service", "queue", "memgate_worker"):
+    for name in ("worker", "service", "recorder", "memgate_worker", "memgate_hook"):
         mark = with_runtime.home / "marks" / name
         (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
     trace = folder / "trace.json.gz"

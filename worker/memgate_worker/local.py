@@ -27,6 +27,8 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
+from memgate_worker.recorder.batches import PLACE, find_largest_batch_of
+from memgate_worker.recorder.everywhere import fit_command_everywhere
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.reading import CommandRun, record_command
@@ -39,6 +41,7 @@ from memgate_worker.verdicts import fit_everywhere, largest_batch
 
 __all__ = [
     "DEFAULT_LIMITS",
+    "PLACE",
     "CommandQuestion",
     "Heard",
     "LocalAnswer",
@@ -52,6 +55,8 @@ __all__ = [
     "estimate_spec",
     "estimate_upload",
     "find_largest_batch",
+    "find_largest_batch_of",
+    "fit_command_everywhere",
     "fit_spec",
     "fit_timeline",
     "profile_script",

@@ -7,6 +7,7 @@ torch: running the job is up to the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
@@ -105,7 +106,18 @@ def fit_everywhere(
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` is told of each result.
 
     Each GPU gets the answer that ``estimate`` would give: GPUs share a run only if their
-    ``GpuTraits`` are the same for the engine.
+    ``GpuTraits`` are the same for the engine. Raises what ``fit_groups`` raises.
+    """
+    groups = group_by_run(CATALOGUE.values(), job, engine)
+    return fit_groups(partial(trace, job), groups, on_gpus)
+
+
+def fit_groups(
+    trace: Callable[[GpuSpec], TracedJob],
+    groups: Iterable[list[GpuSpec]],
+    on_gpus: Callable[[list[FitEntry]], None] = lambda _: None,
+) -> Fit:
+    """Say for groups of GPUs that share a run whether a job fits.
 
     Raises:
         MemgateError: the last one, if the job has no answer on any of them; immediately, if the
@@ -115,9 +127,9 @@ def fit_everywhere(
     failures: list[MemgateError] = []
     share_needs = _NeedsByTimeline()
     trace = _FailingOnce(trace)
-    for gpus in group_by_run(CATALOGUE.values(), job, engine):
+    for gpus in groups:
         try:
-            traced = trace(job, gpus[0])
+            traced = trace(gpus[0])
         except MemgateError as error:
             if error.fault not in _OF_ONE_GPU or isinstance(error, LimitExceededError):
                 raise
@@ -141,15 +153,15 @@ def fit_everywhere(
 class _FailingOnce:
     """Runs a failing job only once per GPU generation: multiprocessors do not decide that."""
 
-    def __init__(self, trace: Tracer) -> None:
+    def __init__(self, trace: Callable[[GpuSpec], TracedJob]) -> None:
         self._trace = trace
         self._failed: dict[str, MemgateError] = {}
 
-    def __call__(self, job: JobSpec, gpu: GpuSpec) -> TracedJob:
+    def __call__(self, gpu: GpuSpec) -> TracedJob:
         if gpu.generation in self._failed:
             raise self._failed[gpu.generation]
         try:
-            return self._trace(job, gpu)
+            return self._trace(gpu)
         except NoKernelsError:  # depends on the exact compute capability
             raise
         except MemgateError as error:

@@ -53,7 +53,12 @@ def _is_possible(files: GuardFiles, protection: Protection) -> bool:
     return choose_protection(files, among=(protection,)).protection is protection
 
 
-@pytest.fixture(params=WAYS)
+#: the others differ in rights and in what the kernel has; ``make test-slow`` tries them, too
+_USUAL = ("overlay", "preload")
+_PARAMS = [way if way in _USUAL else pytest.param(way, marks=pytest.mark.slow) for way in WAYS]
+
+
+@pytest.fixture(params=_PARAMS)
 def place(request: pytest.FixtureRequest, files: GuardFiles) -> Iterator[Place]:
     """A directory of real files; after each test all of it is as it was."""
     way = WAYS[request.param]

@@ -127,11 +127,11 @@ def test_only_our_driver_is_loaded(place: Place) -> None:
         """
     )
     names = [str(real), str(standins / "libcuda.so.1"), "libcuda.so.1"]
-    for directory, want in ((standins, "refused ours ours"), (None, "refused refused refused")):
+    for places, want in (((standins,), "refused ours ours"), ((), "refused refused refused")):
         result = place.run(
             [PYTHON, "-c", program, *names],
             environment={"LD_LIBRARY_PATH": str(real.parent)},
-            guard=place.guard(standins_dirs=(directory,)),
+            guard=place.guard(standins_dirs=places),
         )
         assert result.stdout.split() == want.split(), result.stderr
 

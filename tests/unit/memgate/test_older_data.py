@@ -89,3 +89,48 @@ def test_the_batch_before_is_not_what_the_next_one_is_taken_from() -> None:
 
     assert _doubts(first, LAYER, other, step, taken) == ["OLDER_DATA_READ"]
     assert _doubts((0, BETWEEN, ("aten::randn", 999, None)), LAYER, other, taken) == []
+
+
+MUL = ("aten::mul", ("float", "float"))
+
+
+def _read(
+    name: str, types: tuple[str, ...], dims: tuple[tuple[int, ...], ...], *others: str
+) -> list[str]:
+    """Read operands in a forward pass, beside a block of 4 KB that is there and one that was."""
+    calls = [
+        Call(OpEvent(10, 15, 1, other, None, None, (), ()), Phase.FORWARD, 0, "", "", None)
+        for other in others
+    ]
+    op = OpEvent(20, 25, 1, name, None, None, dims, types)
+    calls.append(Call(op, Phase.FORWARD, 0, "", "", None))
+    blocks = [
+        LinkedBlock(MemoryBlock(0, 4096, 1, None, 1), None, False),
+        LinkedBlock(MemoryBlock(1, 1 << 20, 2, 12.0, 1), None, False),
+        LinkedBlock(MemoryBlock(2, 1 << 20, 22, 24.0, 1), None, False),
+    ]
+    trace = Trace(memory_events=(), ops=(), module_calls=(), annotations=(), notes={})
+    linked = LinkedSet(calls=tuple(calls), blocks=tuple(blocks), diagnostics={})
+    return [doubt.code for doubt in doubt_older_data(trace, linked, Residents(model=(8192,)))]
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "dims", "want"),
+    [
+        (*MUL, ((512,), (64, 512)), ["OLDER_DATA_READ"]),
+        (*MUL, ((512,), (4, 512)), []),
+        ("aten::mul", ("float", "long int"), ((4,), (64, 512)), []),
+        ("aten::relu", ("float",), ((64, 512),), []),
+    ],
+    ids=["a table", "a weight or a view", "indices", "one operand"],
+)
+def test_operands_larger_than_all_that_is_there_are_older(
+    name: str, types: tuple[str, ...], dims: tuple[tuple[int, ...], ...], want: list[str]
+) -> None:
+    """A constant, or a buffer: if it is on the GPU, it takes memory there."""
+    assert _read(name, types, dims) == want
+
+
+def test_what_is_spread_over_more_than_it_has_is_not_measured() -> None:
+    """``expand`` makes a tensor look as large as what it is read for."""
+    assert _read(*MUL, ((512,), (64, 512)), "aten::expand") == []

@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from memgate.optimizers import count_kept, count_lists, find_largest_of_step
+from memgate.optimizers import count_kept, count_lists, find_largest_of_step, keep_alike
+from memgate.phases import find_optimizers
+from memgate.trace import Annotation
 
 
 @pytest.mark.parametrize(
@@ -60,3 +62,30 @@ def test_rprop_chooses_with_a_mask_for_one_parameter_after_the_other() -> None:
     assert find_largest_of_step("Rprop", [40, 400]) == (100, 400)
     assert find_largest_of_step("Rprop", []) == ()
     assert find_largest_of_step("Adam", [40, 400]) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "want"),
+    [
+        (["Adam"], True),
+        (["Adam", "AdamW"], True),
+        (["Adam", "Adagrad"], False),
+        (["SGD"], False),
+        (["Adam", "Mine"], False),
+    ],
+)
+def test_optimizers_that_keep_equally_much_are_alike(names: list[str], want: bool) -> None:
+    """What SGD keeps depends on its options."""
+    assert keep_alike(names) is want
+
+
+def test_all_optimizers_are_found_and_wrappers_are_not() -> None:
+    """One that wraps another begins before it, and ends after it."""
+    notes = [
+        Annotation(0, 9, "Optimizer.step#Wrapper.step"),
+        Annotation(1, 8, "Optimizer.step#Adam.step"),
+        Annotation(10, 12, "Optimizer.step#SGD.step"),
+        Annotation(13, 14, "another"),
+    ]
+
+    assert find_optimizers(notes) == ["Adam", "SGD"]

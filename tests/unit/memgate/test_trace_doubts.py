@@ -15,7 +15,7 @@ from memgate.blocks import pair_blocks
 from memgate.capacity import AMPLE_BYTES
 from memgate.errors import TraceFormatError
 from memgate.links import link_blocks
-from memgate.phases import find_optimizer
+from memgate.phases import find_optimizers
 from memgate.pipeline import analyze
 from memgate.plan import DeviceTraits
 from memgate.repetition import Repeated
@@ -257,7 +257,7 @@ def test_a_step_that_takes_no_time_is_a_step() -> None:
     """Its optimizer has a name all the same."""
     notes = [Annotation(5, 5, "Optimizer.step#Adam.step")]
 
-    assert find_optimizer(notes) == "Adam"
+    assert find_optimizers(notes) == ["Adam"]
 
 
 def test_an_optimizer_that_is_not_modelled_is_doubted_from_its_first_step_on() -> None:

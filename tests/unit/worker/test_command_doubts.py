@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from memgate_worker.engines.phantom.recorded import Description, Raised
-from memgate_worker.recorder.doubts import doubt_what_was_seen
+from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
+from memgate_worker.recorder.listening import Heard
 
 
 def seen(count: int, *calls: list[list[int]]) -> Any:
@@ -60,12 +61,14 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"has_evaluated": False, "why": "time"}, True, []),
         ({"has_evaluated": False, "why": "end"}, False, []),
         ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
+        ({"unmodelled": ["cufftCreate"]}, False, ["CALLS_REFUSED"]),
+        ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
     ],
 )
-def test_an_evaluation_that_was_not_reached_is_told(
+def test_what_a_job_did_not_show_is_told(
     fields: dict[str, Any], has_no_evaluation: bool, want: list[str]
 ) -> None:
-    """Unless there is none: the job ended, or the caller says so."""
+    """Of an evaluation only if there may be one: the job went on, and the caller says nothing."""
     assert codes(describe(**fields), has_no_evaluation=has_no_evaluation) == want
 
 
@@ -117,3 +120,20 @@ def test_a_failure_after_enough_steps_is_told() -> None:
     failure = Raised(kind="ValueError", message="no", last_line="ValueError: no")
 
     assert codes(describe(why="end"), failure) == ["FAILED_LATER"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "num_others", "want"),
+    [
+        (Heard(devices={1}, recordings={1: "1.recording"}), 0, []),
+        (Heard(devices={1, 2}, recordings={1: "a", 2: "b"}), 1, ["SEVERAL_PROCESSES"]),
+        (Heard(devices={1, 2}, recordings={1: "a"}), 0, ["PROCESS_NOT_RECORDED"]),
+        (Heard(problems=["python -I: it was stopped"]), 0, ["PROCESS_NOT_RECORDED"]),
+    ],
+    ids=["one", "two", "one is lost", "one was stopped"],
+)
+def test_processes_beside_the_one_that_is_answered_for_are_told(
+    heard: Heard, num_others: int, want: list[str]
+) -> None:
+    """Whether they train or not; what they take, or would take, is not in the answer."""
+    assert [doubt.code for doubt in doubt_processes(heard, num_others=num_others)] == want

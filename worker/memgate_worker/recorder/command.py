@@ -158,18 +158,13 @@ def _wait(
         if now > deadline:
             listening.say_that_it_is_enough()
             if not heard.devices:
-                raise _too_late(question)
+                raise TimeLimitError(
+                    f"the command took longer than {question.limits.seconds:g} s before it used a"
+                    " GPU, which is memgate's limit and not the job's fault; allow more with"
+                    " --timeout SECONDS"
+                )
             enough_at = now
         _check_memory(process.pid, question)
-    if enough_at is not None and not heard.recordings:
-        raise _too_late(question)
-
-
-def _too_late(question: CommandQuestion) -> TimeLimitError:
-    return TimeLimitError(
-        f"the command took longer than {question.limits.seconds:g} s before it used a GPU, which is"
-        " memgate's limit and not the job's fault; allow more with --timeout SECONDS"
-    )
 
 
 def _check_memory(pid: int, question: CommandQuestion) -> None:

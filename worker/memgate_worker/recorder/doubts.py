@@ -14,6 +14,7 @@ from memgate_worker.engines.phantom.recorded import (
     SeenTensor,
 )
 from memgate_worker.hook.memgate_hook.marks import StepMark
+from memgate_worker.recorder.listening import Heard
 
 #: a step that takes so much more than all before it is growth, and not chance
 _GROWTH = 1.002
@@ -32,28 +33,34 @@ def doubt_what_was_seen(
             code="EVALUATION_NOT_REACHED",
             message=f"the job was stopped after {described.num_steps} training steps, before any"
             " evaluation; if it has one that takes more, so does the job: go on until there was one"
-            " with --until evaluation, or say --no-evaluation if there is none",
+            " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
         )
     if was_stopped and (varying := _varying(described.shapes)) is not None:
         yield Reason(
             code="INPUT_SHAPES_VARY",
             message=f"the shapes of batches vary, and later ones may be larger; the largest in"
-            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on with"
-            " --until end",
+            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on"
+            " to the end (memgate run --until end)",
         )
     if was_stopped and _is_growing(described.steps):
         last = described.steps[-1].peak_bytes
         yield Reason(
             code="STILL_GROWING",
             message=f"each of the last {_GROWING_STEPS} steps took more memory than all before it"
-            f" ({format_size(last)} in the last one); watch more of them with --steps N or"
-            " --until end",
+            f" ({format_size(last)} in the last one); watch more of them (memgate run --until end)",
         )
-    if failure is not None:
+    if failure is not None or described.exit_status:
+        why = failure.last_line if failure else f"exit status {described.exit_status}"
         yield Reason(
             code="FAILED_LATER",
             message=f"the job failed after {described.num_steps} training steps, so what comes"
-            f" after that is not known: {failure.last_line}",
+            f" after that is not known: {why}",
+        )
+    if described.unmodelled:
+        yield Reason(
+            code="CALLS_REFUSED",
+            message="the job went on after calls that the phantom has no stand-in for"
+            f" ({', '.join(described.unmodelled)}); on a GPU they would have done something",
         )
     if "compile_ignored" in described.notes:
         yield Reason(
@@ -61,6 +68,29 @@ def doubt_what_was_seen(
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
+
+
+def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
+    """Yield why one process of a command is not all of it.
+
+    Args:
+        heard: what all of them said.
+        num_others: processes that were recorded, and take less than the one that is answered for.
+    """
+    if num_others:
+        yield Reason(
+            code="SEVERAL_PROCESSES",
+            message=f"{num_others + 1} processes of this command use a GPU; the answer is for the"
+            " one that takes the most, on a GPU of its own",
+        )
+    if lost := heard.devices - heard.recordings.keys():
+        yield Reason(
+            code="PROCESS_NOT_RECORDED",
+            message=f"{len(lost)} processes of this command used a GPU and ended before they could"
+            " be recorded; what they took is not known",
+        )
+    for problem in heard.problems:
+        yield Reason(code="PROCESS_NOT_RECORDED", message=problem)
 
 
 def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:

@@ -11,6 +11,7 @@ from memgate.errors import (
     MemgateError,
     NoKernelsError,
     NotWatchedError,
+    TimeLimitError,
     UnsupportedJobError,
 )
 from memgate_worker.engines.phantom.recorded import Raised
@@ -41,6 +42,11 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.failures:
         last = [*heard.failures.values()][-1]
         return explain_failure(last, (), question, recorded.last_output)
+    if recorded.status is None:  # it was ended by us, and its process did not answer
+        return TimeLimitError(
+            f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
+            " which is memgate's limit and not the job's fault; allow more with --timeout SECONDS"
+        )
     return explain_status(recorded, question, used_cuda=False)
 
 

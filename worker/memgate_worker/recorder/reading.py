@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from memgate.errors import NotProtectedError
-from memgate.report import Reason
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.data_sizes import join_ends
@@ -25,7 +24,7 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
 from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.recorder.command import Recorded, run_command
-from memgate_worker.recorder.doubts import doubt_what_was_seen
+from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
 from memgate_worker.recorder.failures import (
     explain_failure,
     explain_no_recording,
@@ -115,7 +114,7 @@ def _record_once(
     traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
-        *_doubt_processes([one for one, _ in found.values()]),
+        *doubt_processes(recorded.heard, num_others=len(found) - 1),
     )
     command_run = CommandRun(
         traced=replace(traced, doubts=doubts),
@@ -167,15 +166,6 @@ def _check_that_it_trained(
         raise explain_failure(failure, described.unmodelled, question, recorded.last_output)
     if described.num_steps == 0 and described.unmodelled:
         raise not_modelled(described.unmodelled)
-    if described.num_steps == 0:
+    is_given_up = described.exit_status and described.num_steps < MIN_STEPS
+    if described.num_steps == 0 or is_given_up:
         raise explain_status(recorded, question, used_cuda=True)
-
-
-def _doubt_processes(found: list[Description]) -> Iterator[Reason]:
-    training = [one for one in found if one.num_steps]
-    if len(training) > 1:
-        yield Reason(
-            code="SEVERAL_PROCESSES",
-            message=f"{len(training)} processes of this command train; the answer is for the one"
-            " that takes the most, on a GPU of its own",
-        )

@@ -15,16 +15,15 @@ from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
 from memgate.doubts import count_problems, tell_diagnostics
 from memgate.errors import InputError
-from memgate.gpus import GpuTarget, parse_gpu
+from memgate.gpus import parse_gpu
 from memgate.layers import Layer, find_layers
 from memgate.mistakes import unknown_name
 from memgate.report import Estimate
 from memgate.rules import RULES
 from memgate.units import format_size
+from memgate_service.cli.answer_files import AnswerFiles
 from memgate_service.cli.commands.options import ApiKey, AsJson, CurveFile, Gpu, Picture, Server
-from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
-from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import print_estimate, show_estimate
 from memgate_service.cli.reading import open_upload, read_gpu
 from memgate_service.cli.remote import connect, refuse
@@ -67,8 +66,7 @@ def analyze_command(
     No code is run. A trace is what torch.profiler saw of a training job, on a CPU or on a GPU, with
     profile_memory=True. A snapshot is what torch.cuda.memory._dump_snapshot wrote on a GPU; it is
     read with the allocator's settings in it unless --allocator gives others, and so is a timeline
-    file. A trace of a forward pass alone is admitted only with --inference. A server (--server) is
-    sent the file.
+    file. A trace of a forward pass alone is admitted only with --inference.
 
     Example: memgate analyze trace.json.gz --gpu rtx-3060
     """
@@ -83,7 +81,7 @@ def analyze_command(
     else:
         _check_rules(without or [])
         target = parse_gpu(read_gpu(gpu))
-        draw = _Drawing(plot, curve, target, title=path.name)
+        files = AnswerFiles.prepare(plot=plot, curve=curve)
         with open_upload(path) as stream:
             found = estimate_upload(
                 stream,
@@ -93,31 +91,9 @@ def analyze_command(
                 device=device,
                 inference=inference,
             )
-        draw(found)
+        files.write(found, target, title=path.name)
         answer = _show(found, as_json=as_json)
     raise typer.Exit(EXIT_STATUS[answer.decision])
-
-
-class _Drawing:
-    """The picture and the data that were asked for; a path that cannot be is refused first."""
-
-    def __init__(
-        self, plot: Path | None, curve: Path | None, target: GpuTarget, *, title: str
-    ) -> None:
-        self._picture = prepare_picture(plot) if plot is not None else None
-        self._data = prepare_curve(curve) if curve is not None else None
-        self._target = target
-        self._title = title
-
-    def __call__(self, found: LocalAnswer) -> None:
-        """Write what was asked for."""
-        config = parse_alloc_conf(found.alloc_conf)
-        if self._picture is not None:
-            plot_timeline(
-                found.timeline, config, self._target, title=self._title, path=self._picture
-            )
-        if self._data is not None:
-            write_timeline_curve(found.timeline, config, self._target, path=self._data)
 
 
 def _check_rules(wanted: list[str]) -> None:

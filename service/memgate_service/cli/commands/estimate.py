@@ -15,11 +15,13 @@ from memgate.gpus import GpuTarget, parse_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 from memgate.units import GIB
+from memgate_service.cli.answer_files import AnswerFiles
 from memgate_service.cli.commands.options import (
     AllocatorSettings,
     ApiKey,
     Arguments,
     AsJson,
+    CommandSteps,
     CurveFile,
     EngineChoice,
     Gpu,
@@ -27,16 +29,14 @@ from memgate_service.cli.commands.options import (
     Picture,
     RuntimeName,
     Server,
+    TimelineFile,
     Timeout,
 )
-from memgate_service.cli.curves import prepare_curve, write_timeline_curve
 from memgate_service.cli.exit_status import EXIT_STATUS
-from memgate_service.cli.plots import plot_timeline, prepare_picture
 from memgate_service.cli.printing import show_estimate
 from memgate_service.cli.progress import show_stages
 from memgate_service.cli.reading import is_timeline, open_upload, read_gpu, read_spec
 from memgate_service.cli.remote import connect, engine_name, refuse, with_runtime
-from memgate_service.cli.timelines import prepare_timeline, save_timeline
 from memgate_worker.local import (
     DEFAULT_LIMITS,
     LocalAnswer,
@@ -65,18 +65,12 @@ def estimate_command(
     allocator: AllocatorSettings = "",
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop a script after so many training steps, whatever follows."),
-    ] = None,
+    steps: CommandSteps = None,
     timeout: Timeout = DEFAULT_LIMITS.seconds,
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
     curve: CurveFile = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Keep the run as a timeline file."),
-    ] = None,
+    output: TimelineFile = None,
     server: Server = None,
     api_key: ApiKey = None,
     as_json: AsJson = False,
@@ -85,8 +79,8 @@ def estimate_command(
 
     The job runs on a GPU that is not there: PyTorch's own CUDA code, no kernel, no weights. A
     script of yours runs as it is, with the libraries of a runtime, until it has trained and
-    evaluated; for its own libraries, see: memgate run.
-    A timeline file (-o) has such a run in it: it is replayed, for any GPU, and nothing is run.
+    evaluated; for its own libraries, see: memgate run. A timeline file (-o) has such a run in it:
+    it is replayed, for any GPU, and nothing is run.
 
     Example: memgate estimate job.json --gpu rtx-3060
 
@@ -98,34 +92,17 @@ def estimate_command(
     if server:
         given = {"plot": plot is not None, "curve": curve is not None, "output": output is not None}
         refuse(server, **{"a script": _is_script(job)}, **given)
-    asked = _Asked(
-        job=job,
-        allocator=allocator,
-        engine=named,
-        runtime=runtime,
-        script=Script(path=job, arguments=arguments or [], num_steps=steps)
-        if _is_script(job)
-        else None,
-        is_recorded=not _is_script(job) and is_timeline(job),
-    )
+    asked = _Asked.about(job, arguments or [], steps, allocator, named, runtime)
     asked.check(arguments or [], output)
     if server:
         with connect(server, api_key, silent=as_json) as client:
             answer = _ask_server(client, asked, read_gpu(gpu), timeout)
     else:
         target = parse_gpu(read_gpu(gpu))
-        picture = prepare_picture(plot) if plot is not None else None
-        data = prepare_curve(curve) if curve is not None else None
-        file = prepare_timeline(output) if output is not None else None
+        files = AnswerFiles.prepare(plot=plot, curve=curve, output=output)
         limits = RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB))
         found = _ask_here(asked, target, limits, silent=as_json)
-        if file is not None:
-            save_timeline(found.record(target.gpu, asked.command), file)
-        config = parse_alloc_conf(found.alloc_conf)
-        if picture is not None:
-            plot_timeline(found.timeline, config, target, title=job.name, path=picture)
-        if data is not None:
-            write_timeline_curve(found.timeline, config, target, path=data)
+        files.write(found, target, title=job.name, command=asked.command)
         answer = found.estimate
     show_estimate(answer, as_json=as_json, server=server or "")
     raise typer.Exit(EXIT_STATUS[answer.decision])
@@ -143,6 +120,27 @@ class _Asked:
     script: Script | None
     #: a timeline file
     is_recorded: bool
+
+    @classmethod
+    def about(
+        cls,
+        job: Path,
+        arguments: list[str],
+        steps: int | None,
+        allocator: str,
+        engine: EngineName,
+        runtime: str | None,
+    ) -> _Asked:
+        """Tell what kind of file a job is."""
+        is_script = _is_script(job)
+        return cls(
+            job=job,
+            allocator=allocator,
+            engine=engine,
+            runtime=runtime,
+            script=Script(path=job, arguments=arguments, num_steps=steps) if is_script else None,
+            is_recorded=not is_script and is_timeline(job),
+        )
 
     @property
     def command(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -11,13 +12,19 @@ from rich.console import Console
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName
 from memgate.errors import InputError
+from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
+from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
 from memgate_service.cli.commands.options import (
     AllocatorSettings,
+    AllowWrites,
     ApiKey,
     AsJson,
     EngineChoice,
+    IgnoreCompile,
+    NoEvaluation,
+    Online,
     RuntimeName,
     Server,
     Timeout,
@@ -26,19 +33,30 @@ from memgate_service.cli.exit_status import REJECTED
 from memgate_service.cli.printing import print_fit
 from memgate_service.cli.reading import is_timeline, open_upload, read_spec
 from memgate_service.cli.remote import connect, engine_name, with_runtime
-from memgate_worker.local import DEFAULT_LIMITS, RunLimits, fit_spec, fit_timeline
+from memgate_worker.local import (
+    DEFAULT_LIMITS,
+    RunLimits,
+    fit_command_everywhere,
+    fit_spec,
+    fit_timeline,
+)
 
 
 def fit_command(
-    job: Annotated[
-        Path,
+    given: Annotated[
+        list[str],
         typer.Argument(
-            metavar="JOB", help="Job spec, JSON or YAML, or timeline file ('-': from stdin)."
+            metavar="JOB | -- COMMAND...",
+            help="Job spec, JSON or YAML, or timeline file ('-': from stdin), or a command.",
         ),
     ],
     allocator: AllocatorSettings = "",
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
+    no_evaluation: NoEvaluation = False,
+    ignore_compile: IgnoreCompile = False,
+    online: Online = False,
+    allow_writes: AllowWrites = False,
     timeout: Timeout = DEFAULT_LIMITS.seconds,
     server: Server = None,
     api_key: ApiKey = None,
@@ -48,11 +66,27 @@ def fit_command(
 
     The job runs once for each compute capability and number of multiprocessors; GPUs that the
     runtime's PyTorch was not built for are unknown. A timeline file is not run: GPUs of another
-    kind than the one it was recorded for are uncertain at best.
+    kind than the one it was recorded for are uncertain at best. A command runs in its own
+    environment, as with memgate run.
 
     Example: memgate fit job.yaml
+
+    Example: memgate fit -- python train.py --batch-size 64
     """
     named = engine_name(engine)
+    if len(given) > 1:
+        refuse_for_a_command(runtime=runtime, engine=engine, allocator=allocator)
+        question = ask_about_command(
+            given,
+            find_gpu("a100-80"),
+            no_evaluation=no_evaluation,
+            limits=RunLimits(seconds=timeout),
+            ignores_compile=ignore_compile,
+            is_online=online,
+            allows_writes=allow_writes,
+        )
+        _show(fit_command_everywhere(question, _showing(as_json)), "", as_json=as_json)
+    job = Path(given[0])
     if is_timeline(job):
         if runtime or engine != "auto":
             raise InputError(f"{job} is a timeline file: leave out --engine and --runtime")
@@ -96,9 +130,15 @@ def _replay(
 
 
 def _try_all(spec: JobSpec, engine: EngineName, timeout: float, *, silent: bool) -> Fit:
+    limits = RunLimits(seconds=timeout)
+    return fit_spec(spec, engine=engine, limits=limits, on_gpus=_showing(silent))
+
+
+def _showing(silent: bool) -> Callable[[list[FitEntry]], None]:
+    """Return what shows the GPUs that were tried."""
     console = Console(stderr=True, highlight=False, quiet=silent)
 
     def show(known: list[FitEntry]) -> None:
         console.print(f"tried {', '.join(entry.gpu for entry in known)}")
 
-    return fit_spec(spec, engine=engine, limits=RunLimits(seconds=timeout), on_gpus=show)
+    return show

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Until(StrEnum):
+    """How far a job is watched."""
+
+    EVALUATION = "evaluation"
+    END = "end"
+
 
 Gpu = Annotated[
     str,
@@ -46,4 +55,42 @@ Server = Annotated[
 ApiKey = Annotated[
     str | None,
     typer.Option(metavar="KEY", envvar="MEMGATE_API_KEY", help="API key for the server."),
+]
+
+CommandSteps = Annotated[
+    int | None,
+    typer.Option(min=1, help="Stop after so many training steps, whatever follows."),
+]
+TimelineFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Keep the run as a timeline file."),
+]
+WatchUntil = Annotated[
+    Until | None, typer.Option(help="Go on until there was an evaluation, or to the end.")
+]
+WatchSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How long to wait for an evaluation after the first training steps.",
+    ),
+]
+KeptFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Keep what the job wrote, in a new folder.")
+]
+ShowOutput = Annotated[
+    bool, typer.Option("--show-output", help="Show what the command prints, on stderr.")
+]
+NoEvaluation = Annotated[
+    bool, typer.Option("--no-evaluation", help="The job has none: do not wait for one.")
+]
+IgnoreCompile = Annotated[
+    bool, typer.Option("--ignore-compile", help="Answer for the job without torch.compile.")
+]
+Online = Annotated[
+    bool, typer.Option("--online", help="Let the job report, download and upload as usual.")
+]
+AllowWrites = Annotated[
+    bool, typer.Option("--allow-writes", help="Run it even where its files cannot be kept apart.")
 ]

@@ -75,9 +75,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     #: why it ends here: ``end``, ``steps``, ``evaluation`` or ``time``
     why: str = "end"
     notes: list[str] = []
-    command: str = ""
-    #: where the process stands among those of a distributed job
-    environment: dict[str, str] = {}
+    #: that the job asked for
+    exit_status: int = 0
 
 
 def read_recording(data: bytes) -> tuple[Description, bytes]:

@@ -41,6 +41,8 @@ class Session:
         self._first_step_at = 0.0
         self._told_at = 0.0
         self._notes: dict[str, bool] = {}
+        #: that the job asked for, if it did
+        self._exit_status = 0
         self._written_by = 0
         self._lock = threading.RLock()
 
@@ -58,6 +60,8 @@ class Session:
         if "libraries" not in answer:
             _stop(f"memgate: {answer.get('problem', 'the run has ended')}")
         cudnn = answer.get("cudnn")
+        # Triton looks for the driver's library by itself
+        os.environ["TRITON_LIBCUDA_PATH"] = answer["libraries"]
         try:
             phantom = Phantom(Path(answer["libraries"]), Path(cudnn) if cudnn else None)
         except OSError as error:
@@ -132,11 +136,19 @@ class Session:
     def _see_the_end(self) -> None:
         """Write the recording when the job ends by itself, in whatever way it does."""
         atexit.register(self._write, "end")
+        sys_exit = sys.exit
+
+        def exit_noted(status: Any = None) -> None:
+            # a text is printed, and means 1
+            self._exit_status = status if isinstance(status, int) else int(status is not None)
+            sys_exit(status)
 
         def exit_seen(status: int) -> None:
+            self._exit_status = status
             self._write("end")
             _exit(status)
 
+        sys.exit = exit_noted  # type: ignore[assignment]
         # Children of multiprocessing end with it, and so do some launchers.
         os._exit = exit_seen  # type: ignore[assignment]
 
@@ -151,16 +163,7 @@ class Session:
                 return
             self._written_by = pid
             described = self._recording.describe()
-            described.update(
-                why=why,
-                notes=sorted(self._notes),
-                command=_command(),
-                environment={
-                    name: os.environ[name]
-                    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")
-                    if name in os.environ
-                },
-            )
+            described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
             path = self._run_dir / f"{pid}.recording"
             with path.open("wb") as out:
                 out.write(json.dumps(described).encode() + b"\n")
@@ -196,10 +199,3 @@ def _why_not_the_phantom(torch: Any) -> str | None:
     if not torch.cuda.is_available():
         return "torch does not see the phantom GPU, so nothing it does can be recorded"
     return None
-
-
-def _command() -> str:
-    try:
-        return Path("/proc/self/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode()
-    except (OSError, UnicodeDecodeError):
-        return " ".join(sys.argv)

@@ -2,7 +2,8 @@
 
 A stage is seen from what the job does, since jobs do not say: a module in evaluation mode, called
 without gradients, evaluates. So do many calls in a row with no backward pass between them, however
-they are made.
+they are made; unless the job makes such calls before its first step, as reinforcement learning
+does: then they are part of its training.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Stages(TrainingListener):
         #: an evaluation after training began has ended, or goes on without taking more
         self.has_evaluated = False
         self._shapes_of_step: list[tuple[SeenTensor, ...]] = []
+        #: since the last backward pass, evaluations apart
         self._num_calls = 0
+        self._trains_by_many_calls = False
         self._num_steady_calls = 0
         self._peak_of_evaluation = 0
 
@@ -81,9 +84,11 @@ class Stages(TrainingListener):
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A forward pass begins."""
-        self._num_calls += 1
         is_evaluating = not module.training and not torch.is_grad_enabled()
-        if is_evaluating or self._num_calls > _CALLS_OF_A_STEP:
+        self._num_calls += not is_evaluating
+        has_many_calls = self._num_calls > _CALLS_OF_A_STEP
+        self._trains_by_many_calls |= has_many_calls and not self.steps
+        if is_evaluating or (has_many_calls and not self._trains_by_many_calls):
             self._begin(EVALUATION)
             self._watch_evaluation()
         elif torch.is_grad_enabled():

@@ -21,7 +21,7 @@ class Tracker:
         self._native = ctypes.CDLL(str(library_dir / "libmemgate_tracker.so"))
         for name in ("position", "take_peak"):
             getattr(self._native, f"memgate_tracker_{name}").restype = ctypes.c_int64
-        self._native.memgate_tracker_rows.restype = ctypes.c_void_p
+        self._native.memgate_tracker_copy_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         #: limits that the program set, each at a position; they make no row
         self.fractions: list[tuple[int, float]] = []
 
@@ -49,4 +49,6 @@ class Tracker:
     def rows(self) -> bytes:
         """Return all rows so far."""
         count = self.position()
-        return ctypes.string_at(self._native.memgate_tracker_rows(), count * ROW_BYTES)
+        rows = ctypes.create_string_buffer(count * ROW_BYTES)
+        self._native.memgate_tracker_copy_rows(rows, count)
+        return rows.raw

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 
 namespace {
 
@@ -78,8 +79,11 @@ std::int64_t memgate_tracker_position() {
   return num_rows;
 }
 
-// The rows so far; valid until the next event.
-const void* memgate_tracker_rows() { return rows; }
+// Copies the first rows; other threads may add some meanwhile.
+void memgate_tracker_copy_rows(void* to, std::int64_t count) {
+  const Guard guard;
+  if (count > 0) std::memcpy(to, rows, static_cast<std::size_t>(count) * sizeof(Row));
+}
 
 // The most bytes that were allocated at once since the last call.
 std::int64_t memgate_tracker_take_peak() {

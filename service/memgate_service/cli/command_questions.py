@@ -1,0 +1,52 @@
+"""Options of the command line -> the question about a command, for every command that takes one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from memgate.errors import InputError
+from memgate.gpus import GpuSpec
+from memgate_worker.local import CommandQuestion, RunLimits, Watch
+
+
+def ask_about_command(
+    command: Sequence[str],
+    gpu: GpuSpec,
+    *,
+    no_evaluation: bool,
+    limits: RunLimits,
+    watch: Watch | None = None,
+    **options: Any,
+) -> CommandQuestion:
+    """Ask about a command that is started here and now; ``options`` are the question's own.
+
+    A job without an evaluation is not watched for one.
+    """
+    watch = watch or Watch()
+    return CommandQuestion(
+        command=tuple(command),
+        directory=Path.cwd(),
+        environment=os.environ,
+        gpu=gpu,
+        watch=watch._replace(seconds=0.0) if no_evaluation else watch,
+        limits=limits,
+        has_no_evaluation=no_evaluation,
+        **options,
+    )
+
+
+def refuse_for_a_command(**given: str | None) -> None:
+    """Refuse options that make no sense for a command, which runs here with its own libraries.
+
+    Raises:
+        InputError: with the first that was given.
+    """
+    for option, value in given.items():
+        if value and (option, value) != ("engine", "auto"):
+            raise InputError(
+                f"--{option} {value}: a command runs on this machine, with the libraries of its own"
+                " environment; leave it out"
+            )
