@@ -447,5 +447,5 @@ def test_the_head_of_a_file_says_what_it_is() -> None:
     file = write_timeline(make_plain())
 
     assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x01"
-    assert FORMAT_VERSION == (1, 0)
+    assert FORMAT_VERSION == (1, 1)
     assert "events" in msgspec.msgpack.decode(zlib.decompress(file[HEADER_BYTES:]))
