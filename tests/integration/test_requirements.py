@@ -123,7 +123,7 @@ def _versions(made: Installation) -> dict[str, str]:
         "import importlib.metadata as m, json;"
         "print(json.dumps({d.name: d.version for d in m.distributions()}))"
     )
-    command = [made.runtime.python, "-I", "-c", code]
+    command = [str(made.runtime.python), "-I", "-c", code]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return {name: version for name, version in json.loads(said).items() if name != "setuptools"}
 

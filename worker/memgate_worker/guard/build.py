@@ -99,8 +99,8 @@ def _compile(sources: list[str], options: tuple[str, ...], output: Path) -> None
     if compiler is None:
         raise GuardBuildError(
             "no C compiler: the guard that protects files is built once, and needs one of "
-            f"{', '.join(COMPILERS)}; install one (on Debian and Ubuntu: apt install g++, which the "
-            "stand-ins need, too), or run the same command on a machine that has one and set "
+            f"{', '.join(COMPILERS)}; install one (on Debian and Ubuntu: apt install g++, which "
+            "the stand-ins need, too), or run the same command on a machine that has one and set "
             "MEMGATE_CACHE_DIR to a copy of its cache"
         )
     paths = [str(NATIVE_DIR / name) for name in sources]

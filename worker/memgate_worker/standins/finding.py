@@ -84,7 +84,7 @@ def standins_home() -> Path:
 
 
 def cache_home() -> Path:
-    """Return where everything is kept that is built on this machine: one directory to take along."""
+    """Return where all is kept that is built on this machine: one directory to take along."""
     said = os.environ.get(_CACHE_VARIABLE)
     return Path(said) if said else platformdirs.user_cache_path("memgate")
 
