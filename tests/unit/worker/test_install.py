@@ -359,6 +359,41 @@ class TestCommand:
         assert "ERROR: no such version" in ran.err
         assert "Traceback" not in ran.err
 
+    def test_the_list_says_what_is_in_each(self, run: Any, programs: Programs, home: Path) -> None:
+        """For programs and for people: versions, size, where it comes from."""
+        run("runtimes", "install", NAME)
+        (home / "lab.toml").write_text(
+            'description = "x"\nrequirements = "/jobs/lab.txt"\nrequirements_digest = "0"\n'
+        )
+        rows = {row["name"]: row for row in json.loads(run("runtimes", "--json").out)}
+
+        ours, lab = rows[NAME], rows["lab"]
+        assert (ours["torch"], ours["python"], ours["origin"]) == ("2.14.1", "3.11", "memgate")
+        assert ours["stand_ins"] is True
+        assert ours["disk_bytes"] > 0
+        assert (lab["torch"], lab["state"], lab["origin"]) == (None, "absent", "/jobs/lab.txt")
+        assert lab["num_packages"] == 0
+        assert "lab comes from /jobs/lab.txt\n" in run("runtimes").out
+        assert "lab is removed" in run("runtimes", "remove", "lab").out
+        assert not (home / "lab.toml").exists()
+
+    @pytest.mark.parametrize(
+        ("arguments", "want"),
+        [
+            (["--name", "lab"], "--name lab names what --requirements FILE makes"),
+            (["lab", "--requirements", "r.txt"], "say --name lab"),
+            (["--requirements", "/missing.txt"], "--requirements /missing.txt cannot be read"),
+        ],
+    )
+    def test_names_and_files_are_not_mixed_up(
+        self, run: Any, arguments: list[str], want: str
+    ) -> None:
+        """It is the caller's mistake, and nothing is installed."""
+        ran = run("runtimes", "install", *arguments)
+
+        assert ran.status == 2
+        assert want in ran.err
+
     def test_without_a_cudnn_it_says_so(self, run: Any, programs: Programs) -> None:
         """Before anything is downloaded."""
         ran = run("runtimes", "install", "torch-2.6", "--with-cudnn")
