@@ -77,7 +77,7 @@ def unused(runtime: Runtime, what: str) -> Iterator[None]:
         except BlockingIOError:
             raise OperatorError(
                 f"runtime {runtime.name!r} {what}: it is in use{_by_whom(descriptor)}; stop what"
-                " uses it (memgate up, a worker, an estimate), and say it again"
+                " uses it (memgate up, a worker, an estimate), then try again"
             ) from None
         yield
     finally:
