@@ -15,6 +15,7 @@ from memgate_worker.runtimes.requirements import (
     Dependency,
     check_torch,
     cudnn_of,
+    find_unwanted,
     name_for,
     needed_after_all,
     read_dependencies,
@@ -166,6 +167,11 @@ def test_what_was_left_out_too_eagerly_is_found(tmp_path: Path) -> None:
         (home / "METADATA").write_text(text)
     found = list(distributions(path=[str(tmp_path)]))
 
+    assert find_unwanted(left_out, found) == []
+    for need in (Dependency(name="nvidia-cufft", versions="==12.0"), left_out["triton"]):
+        write_placeholder(tmp_path, need)
+    more = list(distributions(path=[str(tmp_path)]))
+    assert find_unwanted(left_out, more) == ["nvidia-cufft", "triton"]
     wanted = Dependency(name="triton", versions="==3.2.0")
     assert needed_after_all(left_out, found) == [wanted]
     assert needed_after_all(left_out, [one for one in found if one.name != "kernels"]) == []

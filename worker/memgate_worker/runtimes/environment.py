@@ -163,9 +163,9 @@ def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:
     for need in left_out.values():
         reading.write_placeholder(site_packages, need)
     place.pip(*_INSTALL, "--requirement", path)
-    if left_out:  # also those that pip installed for a torch that was not expected
-        place.pip("uninstall", "--yes", *left_out)
     installed = list(distributions(path=[str(site_packages)]))
+    if unwanted := reading.find_unwanted(left_out, installed):
+        place.pip("uninstall", "--yes", *unwanted)
     for need in reading.needed_after_all(left_out, installed):
         place.pip(*_INSTALL, "--no-deps", f"{need.name}{need.versions}")
 

@@ -230,6 +230,14 @@ def cudnn_of(needs: Sequence[Dependency]) -> str | None:
     return None
 
 
+def find_unwanted(
+    left_out: Mapping[str, Dependency], installed: Sequence[Distribution]
+) -> list[str]:
+    """Return the placeholders, and what of NVIDIA's was installed for a torch not expected."""
+    names = {canonical(package.name) for package in installed}
+    return sorted(name for name in names if name in left_out or _NVIDIAS.fullmatch(name))
+
+
 def needed_after_all(
     left_out: Mapping[str, Dependency], installed: Sequence[Distribution]
 ) -> list[Dependency]:
