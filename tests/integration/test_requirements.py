@@ -167,6 +167,7 @@ def test_pip_may_choose_an_older_torch_for_a_library(make: Installing) -> None:
     assert not [name for name in versions if name.startswith(("nvidia", "triton"))]
 
 
+@pytest.mark.slow
 def test_triton_is_there_if_a_library_needs_it(make: Installing) -> None:
     """However far from the file: torch alone does not count."""
     assert _versions(make("torch==2.6.0\nmiddle\n"))["triton"] == "3.2.0"
