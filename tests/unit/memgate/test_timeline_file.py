@@ -143,22 +143,6 @@ def test_more_events_than_a_file_takes_are_refused(monkeypatch: pytest.MonkeyPat
         write_timeline(make_plain())
 
 
-# --- phases of the job
-
-
-def test_phases_of_the_job_are_spans_of_events() -> None:
-    """Steps that follow each other are one; phases without events are left out."""
-    marks = make_recorded().marks
-    late = (*marks, (13, JobPhase.SAVE, None))
-
-    assert list(make_recorded(marks=late).phase_spans()) == [
-        (JobPhase.LOAD, 0, 1),
-        (JobPhase.TRAIN, 1, 10),
-        (JobPhase.EVALUATE, 10, 13),
-    ]
-    assert list(make_plain().phase_spans()) == []
-
-
 # --- what is not a timeline file, or too much of one
 
 
