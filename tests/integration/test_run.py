@@ -95,7 +95,9 @@ def test_whatever_starts_a_job_gets_the_same_answer(
 ) -> None:
     """The script itself, launchers, and a shell script that fails after it."""
     names = {"python": RUNTIME.python, "bin": RUNTIME.python.parent}
-    (tmp_path / "train.py").write_text(TRAIN + "for _ in range(5): step()\n")
+    # Many libraries look whether there is a torch before they import it.
+    looks = "from importlib.util import find_spec\nassert find_spec('torch')\n"
+    (tmp_path / "train.py").write_text(looks + TRAIN + "for _ in range(5): step()\n")
     start = "#!/bin/sh\nset -e\nexport CUDA_VISIBLE_DEVICES=3\n{python} train.py\nexit 9\n"
     executable(tmp_path / "start.sh", start.format(**names))
     monkeypatch.chdir(tmp_path)
@@ -152,9 +154,9 @@ def test_an_evaluation_that_takes_more_counts(record: Any) -> None:
     )
 
     assert (run.why, doubts(run)) == ("evaluation", [])
-    stages = [stage for stage, _ in groupby(mark.phase for mark in run.marks)]
+    stages = [stage for stage, _ in groupby(mark.phase for mark in run.traced.marks)]
     assert stages[:3] == ["load", "train", "evaluate"]
-    assert [mark.step for mark in run.marks if mark.phase == "train"][:10] == list(range(10))
+    assert [mark.step for mark in run.traced.marks if mark.phase == "train"][:10] == list(range(10))
     assert allocated(run) > 2 * 8000 * 256 * 4
 
 
@@ -195,6 +197,58 @@ for i in range(1, 99):
 
     assert "INPUT_SHAPES_VARY" in doubts(vary)
     assert "STILL_GROWING" in doubts(grow)
+
+
+LENGTHS = """
+from torch.utils.data import DataLoader
+model = torch.nn.Embedding(100, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+data = [torch.ones(20 + 7 * i % 50, dtype=torch.long) for i in range(400)]
+def collate(samples):
+    padded = torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
+    return {"ids": padded, "lengths": torch.tensor([len(one) for one in samples])}
+def batches(num_workers=0):
+    return DataLoader(data, batch_size=4, collate_fn=collate, num_workers=num_workers)
+def train(batch):
+    model(batch["ids"].to("cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "num_steps"),
+    [
+        ("for batch in batches(): assert batch['lengths'].max() == batch['ids'].size(1)", 100),
+        ("for batch in batches(num_workers=2): pass", 100),
+        ("for i in range(0, 80, 4): batch = collate(data[i : i + 4])", 20),
+    ],
+    ids=["a loader", "workers", "by hand"],
+)
+def test_a_job_meets_its_longest_batch(record: Any, loop: str, num_steps: int) -> None:
+    """Two of them, after the ordinary ones; that lengths vary is then no doubt any more."""
+    run = record(LENGTHS + loop + "; train(batch)", longest=3000, num_steps=12)
+
+    assert run.num_steps == 12 <= num_steps
+    assert doubts(run) == ["EVALUATION_NOT_REACHED"]
+    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH"]
+    seen = {batch.shape: batch.num_batches for batch in run.batches}
+    assert seen[4, 3000] == 2
+
+
+def test_what_cannot_be_made_longer_is_told(record: Any) -> None:
+    """The answer is then for the batches that there were."""
+    packed = "torch.nn.utils.rnn.pack_sequence(one, enforce_sorted=False)"
+    run = record(
+        LENGTHS
+        + f"""
+for one in DataLoader(data, 4, collate_fn=lambda one: {packed}): train({{"ids": one.data}})
+""",
+        longest=3000,
+        num_steps=12,
+    )
+
+    assert doubts(run)[1:] == ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]
+    assert "a batch has a PackedSequence in it" in run.traced.doubts[1].message
 
 
 def test_training_by_hand_is_training(record: Any) -> None:
@@ -368,6 +422,8 @@ def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:
 
     now, later = json.loads(ran.out), json.loads(asked.out)
     assert (now["decision"], now["needs_bytes"]) == (later["decision"], later["needs_bytes"])
+    assert now["phases"] == later["phases"]
+    assert [*now["phases"]] == ["load", "train", "evaluate"]
     assert json.loads(other.out)["decision"] == "uncertain"
     assert "RECORDED_FOR_ANOTHER_GPU" in other.out
 

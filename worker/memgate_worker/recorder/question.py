@@ -23,6 +23,8 @@ class CommandQuestion:
     gpu: GpuSpec
     watch: Watch = field(default_factory=Watch)
     limits: RunLimits = DEFAULT_LIMITS
+    #: pad what varies among its batches to this length; None: they are left as they are
+    longest: int | None = None
     #: answer for the eager job where it says ``torch.compile``
     ignores_compile: bool = False
     #: leave the network, and what reports to it, as they are

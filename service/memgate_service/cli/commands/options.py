@@ -76,6 +76,15 @@ WatchSeconds = Annotated[
         help="How long to wait for an evaluation after the first training steps.",
     ),
 ]
+LongestBatch = Annotated[
+    int | None,
+    typer.Option(
+        "--longest",
+        min=1,
+        metavar="N",
+        help="Where lengths vary: let the job meet batches of this length, and answer for those.",
+    ),
+]
 KeptFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep what the job wrote, in a new folder.")
 ]

@@ -50,6 +50,17 @@ class SeenTensor(NamedTuple):
 SeenShapes = tuple[list[list[SeenTensor]], int]
 
 
+class SeenLongest(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the longest batch that was asked for; see ``memgate_hook.longest``."""
+
+    length: int
+    is_run: bool
+    #: some dimensions vary on their own, and were made longer in proportion
+    in_proportion: bool
+    #: why it was not run, if that is known
+    problem: str
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """A recording without the tracker's rows; the fields are those of ``Recording.describe``."""
 
@@ -77,6 +88,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     #: that the job asked for
     exit_status: int = 0
+    longest: SeenLongest | None = None
 
 
 def read_recording(data: bytes) -> tuple[Description, bytes]:

@@ -14,6 +14,8 @@ it changes nothing until torch is imported:
     observer      which of them belong to which phase, layer and tensor
     stages        loading, training, evaluation, saving; the shapes of batches
     watch         how long to go on
+    longest       the longest batch that the caller asks for: ``lengths`` says what it is like,
+                  ``padding`` makes it, ``moves`` sees batches that no data loader gives out
     adjustments   what we change in torch, and why
 
 Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and

@@ -38,6 +38,7 @@ class Session:
         self._phantom = phantom
         self._watch = Watch.from_environment()
         self._recording: Any = None
+        self._longest: Any = None
         self._first_step_at = 0.0
         self._told_at = 0.0
         self._notes: dict[str, bool] = {}
@@ -81,6 +82,7 @@ class Session:
             self._connection.tell(kind="problem", message=problem)
             _stop(f"memgate: {problem}")
         self._recording = Recording(self._phantom, self._progress)
+        self._have_the_longest_batch()
         adjustments.leave_weights_unfilled()
         adjustments.mind_compilation(self._note("compile_ignored"))
         adjustments.show_the_memory_of_the_gpu()
@@ -89,6 +91,13 @@ class Session:
         torch.save = self._recording.stages.saving(torch.save)
         torch.cuda._lazy_call(self._cuda_is_used)
         self._see_the_end()
+
+    def _have_the_longest_batch(self) -> None:
+        length = os.environ.get("MEMGATE_LONGEST")
+        if length:
+            from .longest import Longest
+
+            self._longest = Longest(int(length), self._recording.stages)
 
     def _note(self, name: str) -> Callable[[], None]:
         def note() -> None:
@@ -112,7 +121,8 @@ class Session:
         stages = self._recording.stages
         if not self._first_step_at:
             self._first_step_at = now
-        seen = Seen(stages.num_steps, stages.has_evaluated)
+        is_due = self._longest is not None and self._longest.is_due
+        seen = Seen(stages.num_steps, stages.has_evaluated, is_due)
         why = self._watch.why_stop(seen, self._first_step_at)
         if why is not None:
             self.finish(why)
@@ -157,6 +167,8 @@ class Session:
                 return
             self._written_by = pid
             described = self._recording.describe()
+            if self._longest is not None:
+                described["longest"] = self._longest.describe()
             described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
             path = self._run_dir / f"{pid}.recording"
             with path.open("wb") as out:
