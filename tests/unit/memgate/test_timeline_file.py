@@ -23,7 +23,7 @@ from memgate.report import Reason
 from memgate.timeline import Alloc, Category, EventsPending, Free, Label, Timeline
 from memgate.timeline_file.document import FORMAT_VERSION, HEADER_BYTES, MAGIC, ReadLimits
 from memgate.timeline_file.reading import read_timeline
-from memgate.timeline_file.recorded import JobPhase, RecordedTimeline
+from memgate.timeline_file.recorded import RecordedTimeline
 from memgate.timeline_file.writing import write_timeline
 from memgate.units import GIB, MIB
 from tests.conftest import DATA

@@ -19,7 +19,7 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
-from memgate_worker.guard.guard import Guard
+from memgate_worker.guard.guard import Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
@@ -47,6 +47,8 @@ class Recorded:
     status: int | None
     #: the end of what it printed
     last_output: str
+    #: its changes of files were kept apart, so that it can be run again
+    is_protected: bool
 
 
 def run_command(
@@ -90,6 +92,7 @@ def run_command(
             recordings=recordings,
             status=status,
             last_output=_read_the_end(said),
+            is_protected=guard.protection is not Protection.NONE,
         )
 
 
