@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import JobFailedError
+from memgate.errors import JobFailedError, NotModelledError
 from memgate.gpus import CATALOGUE
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
@@ -262,6 +262,59 @@ for _ in range(6):
 """)
 
     assert (run.num_steps, doubts(run)) == (6, [])
+
+
+GROUP = """
+import torch.distributed as dist
+dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=WORLD)
+numbers = torch.tensor([3, 4]).cuda()
+dist.all_reduce(numbers)
+"""
+
+
+def test_a_process_group_of_one_works_as_it_does_on_a_gpu(record: Any) -> None:
+    """Most launchers make one; what is sent comes back, and gradients have their buckets."""
+    run = record(
+        GROUP.replace("WORLD", "1")
+        + """
+assert numbers.tolist() == [3, 4]
+gathered = [torch.zeros_like(numbers)]
+dist.all_gather(gathered, numbers)
+received = torch.zeros_like(numbers)
+dist.all_to_all_single(received, numbers)
+objects = [None]
+dist.all_gather_object(objects, "text")
+assert (gathered[0].tolist(), received.tolist(), objects) == ([3, 4], [3, 4], ["text"])
+model = torch.nn.parallel.DistributedDataParallel(model)
+for _ in range(5): step()
+dist.destroy_process_group()
+"""
+    )
+
+    assert (run.num_steps, doubts(run)) == (5, [])
+    assert [note.code for note in run.traced.notes] == ["NCCL_NOT_COUNTED"]
+    assert allocated(run) > 3 * 256 * 256 * 4  # weights, gradients and buckets
+
+
+def test_a_process_group_of_several_is_refused_by_name(record: Any) -> None:
+    """What NCCL takes for it is not known."""
+    with pytest.raises(NotModelledError, match="ncclCommInitRank.* with 2 ranks"):
+        record(GROUP.replace("WORLD", "2"))
+
+
+def test_sparse_gradients_are_gradients(record: Any) -> None:
+    """They have no storage of their own, and their values have."""
+    run = record("""
+model = torch.nn.EmbeddingBag(100, 256, sparse=True).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(5):
+    model(torch.ones(4, 8, device="cuda", dtype=torch.long)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+
+    assert run.num_steps == 5
+    assert "gradients" in {label.category for label in run.traced.timeline.labels}
 
 
 def test_peaks_that_a_job_resets_are_still_checked(record: Any) -> None:

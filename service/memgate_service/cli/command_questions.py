@@ -38,6 +38,20 @@ def ask_about_command(
     )
 
 
+def refuse_without_a_command(**given: object) -> None:
+    """Refuse options that only say how a command is run.
+
+    Raises:
+        InputError: with the first that was given.
+    """
+    for option, value in given.items():
+        if value:
+            raise InputError(
+                f"--{option} {value}: only a command can be run that way, as in"
+                f" memgate run --{option} {value} -- python train.py"
+            )
+
+
 def refuse_for_a_command(**given: str | None) -> None:
     """Refuse options that make no sense for a command, which runs here with its own libraries.
 

@@ -11,7 +11,7 @@ from memgate_worker.engines.phantom.recorded import Description, Raised
 from memgate_worker.recorder.doubts import (
     doubt_processes,
     doubt_what_was_seen,
-    note_the_longest,
+    note_what_was_seen,
 )
 from memgate_worker.recorder.listening import Heard
 
@@ -126,13 +126,20 @@ def test_the_longest_batch_must_have_been_run(
     described = describe(shapes=shapes, longest=usual | longest)
 
     assert codes(described) == want
-    notes = [note.code for note in note_the_longest(described)]
+    notes = [note.code for note in note_what_was_seen(described)]
     assert notes == ([] if "LONGEST_NOT_RUN" in want else ["LONGEST_BATCH"])
 
 
 def test_without_a_question_about_the_longest_nothing_is_said_of_it() -> None:
     """There is no note."""
-    assert [*note_the_longest(describe(shapes=VARY))] == []
+    assert [*note_what_was_seen(describe(shapes=VARY))] == []
+
+
+def test_what_a_process_group_takes_is_not_in_the_figures() -> None:
+    """That is told."""
+    (note,) = note_what_was_seen(describe(num_communicators=2))
+
+    assert note.code == "NCCL_NOT_COUNTED"
 
 
 @pytest.mark.parametrize(

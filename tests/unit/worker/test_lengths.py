@@ -91,9 +91,7 @@ def test_other_dimensions_follow_in_proportion(
 
 def test_lengths_in_a_batch_are_known_by_their_values() -> None:
     """The largest of them is the length of the batch; other numbers are left alone."""
-    made = plan(
-        *({"ids": [8, n], "lengths": ([8], n), "classes": ([8], 5)} for n in (90, 70, 80))
-    )
+    made = plan(*({"ids": [8, n], "lengths": ([8], n), "classes": ([8], 5)} for n in (90, 70, 80)))
 
     assert made.values == {"lengths": 512}
 

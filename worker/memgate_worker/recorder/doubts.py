@@ -84,8 +84,14 @@ def _doubt_shapes(described: Description) -> Iterator[Reason]:
         )
 
 
-def note_the_longest(described: Description) -> Iterator[Reason]:
-    """Yield for which longest batch the answer is, if one was asked for and run."""
+def note_what_was_seen(described: Description) -> Iterator[Reason]:
+    """Yield what there is to know about the answer."""
+    if described.num_communicators:
+        yield Reason(
+            code="NCCL_NOT_COUNTED",
+            message="the job has a process group of NCCL with one process in it; what NCCL loads"
+            " onto the GPU for itself is not in the figures",
+        )
     longest = described.longest
     if longest is not None and _met_the_longest(described, longest):
         largest = max((calls for calls, _ in described.shapes), key=_num_elements)

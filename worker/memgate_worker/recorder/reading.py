@@ -27,7 +27,7 @@ from memgate_worker.recorder.command import Recorded, run_command
 from memgate_worker.recorder.doubts import (
     doubt_processes,
     doubt_what_was_seen,
-    note_the_longest,
+    note_what_was_seen,
 )
 from memgate_worker.recorder.failures import (
     explain_failure,
@@ -121,7 +121,7 @@ def _record_once(
     command_run = CommandRun(
         traced=replace(
             traced,
-            notes=(*traced.notes, *note_the_longest(described)),
+            notes=(*traced.notes, *note_what_was_seen(described)),
             doubts=doubts,
             marks=tuple(_mark(run)),
         ),

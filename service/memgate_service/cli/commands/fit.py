@@ -15,7 +15,11 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
-from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
+from memgate_service.cli.command_questions import (
+    ask_about_command,
+    refuse_for_a_command,
+    refuse_without_a_command,
+)
 from memgate_service.cli.commands.options import (
     AllocatorSettings,
     AllowWrites,
@@ -89,6 +93,7 @@ def fit_command(
             allows_writes=allow_writes,
         )
         _show(fit_command_everywhere(question, _showing(as_json)), "", as_json=as_json)
+    refuse_without_a_command(longest=longest)
     job = Path(given[0])
     if is_timeline(job):
         if runtime or engine != "auto":

@@ -15,7 +15,11 @@ from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from memgate.units import format_size
-from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
+from memgate_service.cli.command_questions import (
+    ask_about_command,
+    refuse_for_a_command,
+    refuse_without_a_command,
+)
 from memgate_service.cli.commands.options import (
     AllowWrites,
     ApiKey,
@@ -91,6 +95,7 @@ def max_batch_command(
         )
         found = find_largest_batch_of(question, target, start=start, on_size=_showing(as_json))
         _show(found, "", as_json=as_json)
+    refuse_without_a_command(longest=longest)
     spec = with_runtime(read_spec(Path(job[0])), runtime)
     if server:
         with connect(server, api_key, silent=as_json) as client:

@@ -79,6 +79,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     num_data_sized_results: int
     cudnn_benchmark: bool
+    #: of NCCL
+    num_communicators: int = 0
     unmodelled: list[str]
     versions: dict[str, str]
     architectures: list[str]

@@ -76,9 +76,10 @@ class Longest:
         elements = sum(map(prod, tensors))
         if not self._sizes:
             self._largest_step = max(elements, self._largest_step)
-        elif self._run_at is None and elements >= self._largest_step:
-            if any(self._is_long(size) for shape in tensors for size in shape):
-                self._run_at = self._stages.num_steps
+            return
+        is_long = any(self._is_long(size) for shape in tensors for size in shape)
+        if self._run_at is None and elements >= self._largest_step and is_long:
+            self._run_at = self._stages.num_steps
 
     def _is_long(self, size: int) -> bool:
         """Tell a size of the longest batch: as it is, one less or more, or for all samples."""
