@@ -235,6 +235,16 @@ def test_a_job_meets_its_longest_batch(record: Any, loop: str, num_steps: int) -
     assert seen[4, 3000] == 2
 
 
+def test_a_job_meets_the_longest_samples_of_its_data(record: Any) -> None:
+    """One of four hundred is far longer than the others, and would come at the end."""
+    longer = "data[399] = torch.ones(3000, dtype=torch.long)\n"
+    loop = "for batch in batches(num_workers=2): train(batch)"
+    run = record(LENGTHS + longer + loop, longest="data", num_steps=14)
+
+    assert doubts(run) == ["EVALUATION_NOT_REACHED"]
+    assert {batch.shape: batch.num_batches for batch in run.batches}[4, 3000] == 2
+
+
 def test_what_cannot_be_made_longer_is_told(record: Any) -> None:
     """The answer is then for the batches that there were."""
     packed = "torch.nn.utils.rnn.pack_sequence(one, enforce_sorted=False)"
@@ -298,7 +308,7 @@ dist.destroy_process_group()
 
 def test_a_process_group_of_several_is_refused_by_name(record: Any) -> None:
     """What NCCL takes for it is not known."""
-    with pytest.raises(NotModelledError, match="ncclCommInitRank.* with 2 ranks"):
+    with pytest.raises(NotModelledError, match=r"ncclCommInitRank.* with 2 ranks"):
         record(GROUP.replace("WORLD", "2"))
 
 

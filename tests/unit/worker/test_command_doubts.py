@@ -115,8 +115,10 @@ VARY = [seen(3, [[8, 128]]), seen(2, [[8, 512]])]
         ({"problem": "they are packed"}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
         ({}, [seen(5, [[8, 512]])], []),
         ({}, [seen(5, [[8, 256]])], ["LONGEST_NOT_RUN"]),
+        ({"length": None, "is_run": True}, VARY, []),
+        ({"length": None, "problem": "it streams"}, [SAME], ["LONGEST_NOT_RUN"]),
     ],
-    ids=["run", "in proportion", "not run", "a problem", "all are", "all are shorter"],
+    ids=["run", "in proportion", "not run", "a problem", "all", "all shorter", "data", "no data"],
 )
 def test_the_longest_batch_must_have_been_run(
     longest: dict[str, Any], shapes: list[Any], want: list[str]

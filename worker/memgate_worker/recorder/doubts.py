@@ -71,8 +71,8 @@ def _doubt_shapes(described: Description) -> Iterator[Reason]:
     if longest is not None and not _met_the_longest(described, longest):
         yield Reason(
             code="LONGEST_NOT_RUN",
-            message=f"no training step was seen with a batch of {longest.length}, as --longest"
-            f" asks: {longest.problem or _why_no_longest(varying)}",
+            message=f"no training step was seen with {_name(longest)}, as --longest asks:"
+            f" {longest.problem or _why_no_longest(varying)}",
         )
     elif longest is not None and not longest.in_proportion:
         return
@@ -97,9 +97,15 @@ def note_what_was_seen(described: Description) -> Iterator[Reason]:
         largest = max((calls for calls, _ in described.shapes), key=_num_elements)
         yield Reason(
             code="LONGEST_BATCH",
-            message=f"the answer is for a longest batch of {longest.length}, as --longest asks; the"
-            f" largest training step had {_show(largest)}",
+            message=f"the answer is for {_name(longest)}, as --longest asks; the largest training"
+            f" step had {_show(largest)}",
         )
+
+
+def _name(longest: SeenLongest) -> str:
+    if longest.length is None:
+        return "a batch of the longest samples of its data set"
+    return f"a longest batch of {longest.length}"
 
 
 def _met_the_longest(described: Description, longest: SeenLongest) -> bool:
@@ -127,8 +133,8 @@ def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
             " --longest, and may be longer still; go on to the end (memgate run --until end)"
         )
     return (
-        "Answer for the longest one (memgate run --longest N), or go on to the end"
-        " (memgate run --until end)"
+        "Answer for the longest one (memgate run --longest N, or --longest data), or go on to the"
+        " end (memgate run --until end)"
     )
 
 

@@ -77,12 +77,11 @@ WatchSeconds = Annotated[
     ),
 ]
 LongestBatch = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--longest",
-        min=1,
-        metavar="N",
-        help="Where lengths vary: let the job meet batches of this length, and answer for those.",
+        metavar="N|data",
+        help="Where lengths vary: answer for batches of this length, or of the data's longest.",
     ),
 ]
 KeptFolder = Annotated[

@@ -53,7 +53,8 @@ SeenShapes = tuple[list[list[SeenTensor]], int]
 class SeenLongest(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the longest batch that was asked for; see ``memgate_hook.longest``."""
 
-    length: int
+    #: None: that of the data set's longest samples
+    length: int | None
     is_run: bool
     #: some dimensions vary on their own, and were made longer in proportion
     in_proportion: bool

@@ -162,7 +162,7 @@ class Observer:
 
 
 def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return what a tensor is stored in: sparse ones, as gradients of embeddings, have no storage."""
+    """Return what a tensor is stored in; sparse ones, as of embeddings, have several parts."""
     if tensor.layout is torch.strided:
         return (tensor,)
     if tensor.layout is torch.sparse_coo:

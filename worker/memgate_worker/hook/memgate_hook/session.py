@@ -99,11 +99,15 @@ class Session:
         _stop(f"memgate: {problem}")
 
     def _have_the_longest_batch(self) -> None:
-        length = os.environ.get("MEMGATE_LONGEST")
-        if length:
+        length, stages = os.environ.get("MEMGATE_LONGEST"), self._recording.stages
+        if length == "data":
+            from .longest_samples import LongestSamples
+
+            self._longest = LongestSamples(stages)
+        elif length:
             from .longest import Longest
 
-            self._longest = Longest(int(length), self._recording.stages)
+            self._longest = Longest(int(length), stages)
 
     def _note(self, name: str) -> Callable[[], None]:
         def note() -> None:
