@@ -11,6 +11,7 @@ import shlex
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
+from memgate.data_sizes import allow_for_data
 from memgate.errors import NoKernelsError, TimelineFileError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.pipeline import estimate_timeline
@@ -76,6 +77,7 @@ def estimate_recorded(
         architectures=recorded.architectures,
         needs=needs,
     )
+    said = allow_for_data(said, recorded.least_segments_bytes, target)
     return said.model_copy(
         update={
             "fits_on": _admitting(recorded, said.fits_on),

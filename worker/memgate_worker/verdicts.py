@@ -11,6 +11,7 @@ from functools import partial
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
+from memgate.data_sizes import allow_for_data
 from memgate.decision import Decision
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
@@ -21,7 +22,6 @@ from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline_file.job_phases import find_phase_peaks
-from memgate.verdict import decide
 from memgate_worker.engines.traced import TracedJob
 
 #: faults whose errors may concern only one kind of GPU
@@ -51,22 +51,7 @@ def estimate_run(
     )
     said = said.model_copy(update={"phases": find_phase_peaks(traced.marks, needs.ample)})
     said = quote_peaks(said, peaks) if peaks else said
-    return _allow_for_data(said, traced, target)
-
-
-def _allow_for_data(said: Estimate, traced: TracedJob, target: GpuTarget) -> Estimate:
-    """Do not reject a job that may fit: with other data it takes less.
-
-    The note that gives the range is the reason for the decision then, so it comes first.
-    """
-    least = traced.least_segments_bytes
-    if least is None or said.decision is not Decision.REJECT:
-        return said
-    smallest = decide(least, target.gpu, already_used_bytes=target.already_used_bytes)
-    if smallest.decision is Decision.REJECT:
-        return said
-    reasons = sorted(said.reasons, key=lambda reason: reason.code != "SIZES_DEPEND_ON_DATA")
-    return said.model_copy(update={"decision": Decision.UNCERTAIN, "reasons": reasons})
+    return allow_for_data(said, traced.least_segments_bytes, target)
 
 
 def find_needs(traced: TracedJob) -> MemoryNeeds:

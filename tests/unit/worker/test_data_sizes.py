@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from memgate.decision import Decision
-from memgate.errors import JobFailedError, NotProtectedError
+from memgate.errors import JobFailedError, NotProtectedError, TimeLimitError
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.report import Reason
 from memgate.timeline import Alloc, Category, Label, Timeline
 from memgate_worker.engines.phantom.data_sizes import join_ends
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.limits import RunLimits
 from memgate_worker.verdicts import estimate_run
 from tests.builders import mib
 
@@ -79,8 +80,17 @@ def test_an_end_that_is_not_run_is_told() -> None:
     (note, _) = join_ends(_run(1000), refuse).notes
 
     assert note.message.endswith(
-        "with none it was not run: its changes of files are not kept apart"
+        "with none it was not seen: its changes of files are not kept apart"
     )
+
+
+def test_both_runs_share_the_time() -> None:
+    """A second run has what the first has left, if that is as much as it took."""
+    limits = RunLimits(seconds=60.0)
+
+    assert limits.after(20.0) == RunLimits(seconds=40.0)
+    with pytest.raises(TimeLimitError, match=r"the first run took 40\.0 s of the 60 s for both"):
+        limits.after(40.0)
 
 
 @pytest.mark.parametrize(

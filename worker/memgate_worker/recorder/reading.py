@@ -78,7 +78,9 @@ def record_command(
     def run_with_none() -> TracedJob:
         if not first.is_protected:
             raise NotProtectedError("its changes of files are not kept apart")
-        again = replace(question, data_sizes="none", keep=None)
+        limits = question.limits.after(time.perf_counter() - start)
+        # What reports to others has done so.
+        again = replace(question, data_sizes="none", keep=None, is_online=False, limits=limits)
         runs.append(_record_once(again, None, lambda _: None).run)
         return runs[-1].traced
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
-from memgate.errors import MemgateError, NotProtectedError
-from memgate.report import Reason
+from memgate.errors import LimitExceededError, MemgateError, NotProtectedError
+from memgate.report import SIZES_DEPEND_ON_DATA, Reason
 from memgate.units import format_size
 from memgate_worker.engines.traced import TracedJob
 
@@ -30,7 +30,8 @@ def join_ends(with_all: TracedJob, run_with_none: Callable[[], TracedJob]) -> Tr
     try:
         with_none = run_with_none()
     except MemgateError as error:
-        why_not = "was not run" if isinstance(error, NotProtectedError) else "fails"
+        is_ours = isinstance(error, NotProtectedError | LimitExceededError)
+        why_not = "was not seen" if is_ours else "fails"
         message = (
             f"with all elements found it reserves {_reserved(with_all)}, and that is the answer;"
             f" with none it {why_not}: {error.message}"
@@ -57,7 +58,7 @@ def _reserved(traced: TracedJob) -> str:
 
 def _with_note(traced: TracedJob, figures: str) -> TracedJob:
     note = Reason(
-        code="SIZES_DEPEND_ON_DATA",
+        code=SIZES_DEPEND_ON_DATA,
         message="the job makes tensors whose size depends on data (nonzero, unique, boolean masks)"
         f" that there is none of here: {figures}",
     )

@@ -98,7 +98,12 @@ class PhantomEngine:
         traced, num_data_sized = self._run(_take_end(request, "all"), gpu)
         if not num_data_sized:
             return traced
-        joined = join_ends(traced, lambda: self._run(_take_end(request, "none"), gpu)[0])
+
+        def run_with_none() -> TracedJob:
+            limits = request.limits.after(time.perf_counter() - start)
+            return self._run(_take_end(structs.replace(request, limits=limits), "none"), gpu)[0]
+
+        joined = join_ends(traced, run_with_none)
         return replace(joined, seconds=time.perf_counter() - start)
 
     def _run(self, request: Request, gpu: GpuSpec) -> tuple[TracedJob, int]:
