@@ -115,16 +115,27 @@ VARY = [seen(3, [[8, 128]]), seen(2, [[8, 512]])]
         ({"problem": "they are packed"}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
         ({}, [seen(5, [[8, 512]])], []),
         ({}, [seen(5, [[8, 256]])], ["LONGEST_NOT_RUN"]),
+        ({"is_run": True, "longer": 600}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
         ({"length": None, "is_run": True}, VARY, []),
         ({"length": None, "problem": "it streams"}, [SAME], ["LONGEST_NOT_RUN"]),
     ],
-    ids=["run", "in proportion", "not run", "a problem", "all", "all shorter", "data", "no data"],
+    ids=[
+        "run",
+        "in proportion",
+        "not run",
+        "a problem",
+        "all",
+        "all shorter",
+        "longer",
+        "data",
+        "no data",
+    ],
 )
 def test_the_longest_batch_must_have_been_run(
     longest: dict[str, Any], shapes: list[Any], want: list[str]
 ) -> None:
     """Otherwise the answer is for shorter ones; whether it was is told in either case."""
-    usual = {"length": 512, "is_run": False, "in_proportion": False, "problem": ""}
+    usual = {"length": 512, "is_run": False, "in_proportion": False, "problem": "", "longer": None}
     described = describe(shapes=shapes, longest=usual | longest)
 
     assert codes(described) == want

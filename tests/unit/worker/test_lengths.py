@@ -109,6 +109,14 @@ def test_only_a_batch_with_the_usual_number_of_samples_is_padded() -> None:
     assert not made.takes(see(ids=[7, 33]))
 
 
+def test_a_batch_that_is_longer_than_the_longest_is_noticed() -> None:
+    """Whoever asked did not know of it; what is not padded does not count."""
+    made = plan(*({"ids": [8, n], "mask": [8, n]} for n in (90, 70, 80)))
+
+    assert made.longer_size(see(ids=[8, 512], other=[8, 900])) is None
+    assert made.longer_size(see(ids=[8, 513], mask=[8, 600])) == 600
+
+
 @pytest.mark.parametrize(
     ("batches", "why"),
     [

@@ -72,7 +72,7 @@ def _doubt_shapes(described: Description) -> Iterator[Reason]:
         yield Reason(
             code="LONGEST_NOT_RUN",
             message=f"no training step was seen with {_name(longest)}, as --longest asks:"
-            f" {longest.problem or _why_no_longest(varying)}",
+            f" {_why_no_longest(longest, varying)}",
         )
     elif longest is not None and not longest.in_proportion:
         return
@@ -110,14 +110,18 @@ def _name(longest: SeenLongest) -> str:
 
 def _met_the_longest(described: Description, longest: SeenLongest) -> bool:
     """Tell whether a step was as long; if nothing varies, the batches may all be that long."""
-    if longest.is_run:
-        return True
+    if longest.is_run or longest.longer is not None:
+        return longest.longer is None
     shapes = [tensor.shape for calls, _ in described.shapes for call in calls for tensor in call]
     is_there = any(longest.length in shape[1:] for shape in shapes)
     return is_there and not longest.problem and _varying(described.shapes) is None
 
 
-def _why_no_longest(varying: list[list[SeenTensor]] | None) -> str:
+def _why_no_longest(longest: SeenLongest, varying: list[list[SeenTensor]] | None) -> str:
+    if longest.longer is not None:
+        return f"a batch of {longest.longer} was seen, which is longer"
+    if longest.problem:
+        return longest.problem
     if varying is None:
         return "no dimension of its batches was seen to vary, so it is not known what to pad"
     return (

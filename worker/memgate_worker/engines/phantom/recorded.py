@@ -58,6 +58,8 @@ class SeenLongest(msgspec.Struct, frozen=True, kw_only=True):
     is_run: bool
     #: some dimensions vary on their own, and were made longer in proportion
     in_proportion: bool
+    #: a batch was longer than that
+    longer: int | None
     #: why it was not run, if that is known
     problem: str
 

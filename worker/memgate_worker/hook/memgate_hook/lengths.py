@@ -52,6 +52,16 @@ class Plan(NamedTuple):
             for place, usual in self.num_samples.items()
         )
 
+    def longer_size(self, batch: Tensors) -> int | None:
+        """Return a size of a batch beyond that of the longest one; None if there is none."""
+        sizes = (
+            tensor.shape[dimension]
+            for place, tensor in batch.items()
+            for dimension, size in self.sizes.get(place, {}).items()
+            if tensor.shape[dimension] > size
+        )
+        return max(sizes, default=None)
+
 
 class NoPlanError(Exception):
     """No batch can be made that is the longest; the message says why."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
-from .lengths import BatchHistory, NoPlanError, Plan, SeenBatchTensor
+from .lengths import BatchHistory, NoPlanError, Plan, SeenBatchTensor, Tensors
 from .moves import Moves
 from .padding import UnknownBatchError, find_batch_tensors, pad_batch, pad_tensor, see_tensor
 from .stages import Stages, StepShapes
@@ -36,6 +36,8 @@ class Longest:
         self._batch: dict[str, SeenBatchTensor] = {}
         self._plan: Plan | None = None
         self._problem: str | None = None
+        #: of a batch that was longer than the one that was asked for
+        self._longer: int | None = None
         self._in_proportion = False
         #: that dimensions have in padded batches; empty until there was one
         self._sizes: set[int] = set()
@@ -67,6 +69,7 @@ class Longest:
             "length": self._length,
             "is_run": self._run_at is not None,
             "in_proportion": self._in_proportion,
+            "longer": self._longer,
             "problem": self._problem or "",
         }
 
@@ -99,9 +102,15 @@ class Longest:
     def _pad(self, source: _Source, plan: Plan) -> None:
         """Note that the next batch of a source is padded."""
         source.num_padded += 1
+        source.plan = plan
         self._in_proportion |= plan.in_proportion
         for sizes in plan.sizes.values():
             self._sizes.update(sizes.values())
+
+    def _take_ordinary(self, source: _Source, batch: Tensors) -> None:
+        source.history.add(batch)
+        if source.plan is not None:
+            self._longer = source.plan.longer_size(batch) or self._longer
 
     # --- data loaders
 
@@ -124,7 +133,7 @@ class Longest:
         seen = {place: see_tensor(tensor) for place, tensor in tensors.items()}
         plan = self._plan_for(source)
         if plan is None or not plan.takes(seen):
-            source.history.add(seen)
+            self._take_ordinary(source, seen)
             return batch
         self._pad(source, plan)
         return pad_batch(batch, plan)
@@ -136,7 +145,7 @@ class Longest:
             return tensor
         if place in self._batch:  # the batch before is whole
             if self._plan is None:
-                self._moves.history.add(self._batch)
+                self._take_ordinary(self._moves, self._batch)
             self._batch, self._plan = {}, self._plan_for(self._moves)
             if self._plan is not None:
                 self._pad(self._moves, self._plan)
@@ -152,3 +161,5 @@ class _Source:
     def __init__(self) -> None:
         self.history = BatchHistory()
         self.num_padded = 0
+        #: what was made of it
+        self.plan: Plan | None = None

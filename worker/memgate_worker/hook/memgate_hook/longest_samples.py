@@ -49,6 +49,7 @@ class LongestSamples:
             "length": None,
             "is_run": self._run_at is not None,
             "in_proportion": False,
+            "longer": None,
             "problem": self._problem or "",
         }
 
