@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import JobFailedError, NotModelledError
+from memgate.errors import JobFailedError
 from memgate.gpus import CATALOGUE
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
@@ -199,68 +199,6 @@ for i in range(1, 99):
     assert "STILL_GROWING" in doubts(grow)
 
 
-LENGTHS = """
-from torch.utils.data import DataLoader
-model = torch.nn.Embedding(100, 256).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=1)
-data = [torch.ones(20 + 7 * i % 50, dtype=torch.long) for i in range(400)]
-def collate(samples):
-    padded = torch.nn.utils.rnn.pad_sequence(samples, batch_first=True)
-    return {"ids": padded, "lengths": torch.tensor([len(one) for one in samples])}
-def batches(num_workers=0):
-    return DataLoader(data, batch_size=4, collate_fn=collate, num_workers=num_workers)
-def train(batch):
-    model(batch["ids"].to("cuda")).sum().backward()
-    optimizer.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("loop", "num_steps"),
-    [
-        ("for batch in batches(): assert batch['lengths'].max() == batch['ids'].size(1)", 100),
-        ("for batch in batches(num_workers=2): pass", 100),
-        ("for i in range(0, 80, 4): batch = collate(data[i : i + 4])", 20),
-    ],
-    ids=["a loader", "workers", "by hand"],
-)
-def test_a_job_meets_its_longest_batch(record: Any, loop: str, num_steps: int) -> None:
-    """Two of them, after the ordinary ones; that lengths vary is then no doubt any more."""
-    run = record(LENGTHS + loop + "; train(batch)", longest=3000, num_steps=12)
-
-    assert run.num_steps == 12 <= num_steps
-    assert doubts(run) == ["EVALUATION_NOT_REACHED"]
-    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH"]
-    seen = {batch.shape: batch.num_batches for batch in run.batches}
-    assert seen[4, 3000] == 2
-
-
-def test_a_job_meets_the_longest_samples_of_its_data(record: Any) -> None:
-    """One of four hundred is far longer than the others, and would come at the end."""
-    longer = "data[399] = torch.ones(3000, dtype=torch.long)\n"
-    loop = "for batch in batches(num_workers=2): train(batch)"
-    run = record(LENGTHS + longer + loop, longest="data", num_steps=14)
-
-    assert doubts(run) == ["EVALUATION_NOT_REACHED"]
-    assert {batch.shape: batch.num_batches for batch in run.batches}[4, 3000] == 2
-
-
-def test_what_cannot_be_made_longer_is_told(record: Any) -> None:
-    """The answer is then for the batches that there were."""
-    packed = "torch.nn.utils.rnn.pack_sequence(one, enforce_sorted=False)"
-    run = record(
-        LENGTHS
-        + f"""
-for one in DataLoader(data, 4, collate_fn=lambda one: {packed}): train({{"ids": one.data}})
-""",
-        longest=3000,
-        num_steps=12,
-    )
-
-    assert doubts(run)[1:] == ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]
-    assert "a batch has a PackedSequence in it" in run.traced.doubts[1].message
-
-
 def test_training_by_hand_is_training(record: Any) -> None:
     """Without an optimizer each backward pass is a step."""
     run = record("""
@@ -272,44 +210,6 @@ for _ in range(6):
 """)
 
     assert (run.num_steps, doubts(run)) == (6, [])
-
-
-GROUP = """
-import torch.distributed as dist
-dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=WORLD)
-numbers = torch.tensor([3, 4]).cuda()
-dist.all_reduce(numbers)
-"""
-
-
-def test_a_process_group_of_one_works_as_it_does_on_a_gpu(record: Any) -> None:
-    """Most launchers make one; what is sent comes back, and gradients have their buckets."""
-    run = record(
-        GROUP.replace("WORLD", "1")
-        + """
-assert numbers.tolist() == [3, 4]
-gathered = [torch.zeros_like(numbers)]
-dist.all_gather(gathered, numbers)
-received = torch.zeros_like(numbers)
-dist.all_to_all_single(received, numbers)
-objects = [None]
-dist.all_gather_object(objects, "text")
-assert (gathered[0].tolist(), received.tolist(), objects) == ([3, 4], [3, 4], ["text"])
-model = torch.nn.parallel.DistributedDataParallel(model)
-for _ in range(5): step()
-dist.destroy_process_group()
-"""
-    )
-
-    assert (run.num_steps, doubts(run)) == (5, [])
-    assert [note.code for note in run.traced.notes] == ["NCCL_NOT_COUNTED"]
-    assert allocated(run) > 3 * 256 * 256 * 4  # weights, gradients and buckets
-
-
-def test_a_process_group_of_several_is_refused_by_name(record: Any) -> None:
-    """What NCCL takes for it is not known."""
-    with pytest.raises(NotModelledError, match=r"ncclCommInitRank.* with 2 ranks"):
-        record(GROUP.replace("WORLD", "2"))
 
 
 def test_sparse_gradients_are_gradients(record: Any) -> None:
