@@ -96,7 +96,6 @@ class LocalAnswer:
                 gpu,
                 command=command,
                 cudnn=self.run.cudnn,
-                marks=self.run.marks,
                 batches=self.run.batches,
             )
         runtime = read_runtimes()[self.traced.runtime]

@@ -7,6 +7,7 @@ not know how to train that model, and nothing is known about the job.
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Sequence
@@ -106,11 +107,24 @@ def explain_end(code: int, last_line: str, *, is_script: bool) -> MemgateError:
     return _our_loop_failed(f"exit status {code}: {last_line}")
 
 
+#: what refused calls are made for, in the words of those who write jobs
+_PURPOSES = (
+    (re.compile(r"cudnn\w*RNN"), "recurrent layers by cuDNN (nn.LSTM, nn.GRU, nn.RNN)"),
+    (re.compile(r"cudnn\w*CTCLoss"), "CTC losses by cuDNN"),
+    (re.compile(r"cufft"), "Fourier transforms (torch.fft, torch.stft)"),
+    (re.compile(r"cusolver|cublas\w*(getr|geqr|gels|matinv)"), "linear algebra (torch.linalg)"),
+    (re.compile(r"cusparse"), "sparse matrices (torch.sparse)"),
+    (re.compile(r"nccl"), "process groups of several GPUs"),
+)
+
+
 def not_modelled(refused: Sequence[str]) -> NotModelledError:
-    """Name the calls that the phantom engine refused."""
+    """Name the calls that the phantom engine refused, and what jobs make them for."""
+    purposes = [words for pattern, words in _PURPOSES if any(map(pattern.match, refused))]
+    what_for = f", for {' and '.join(purposes)}" if purposes else ""
     return NotModelledError(
         "the phantom engine cannot know this job's memory: it calls"
-        f" {', '.join(refused)}, of NVIDIA's own libraries"
+        f" {', '.join(refused)}, of NVIDIA's own libraries{what_for}"
     )
 
 

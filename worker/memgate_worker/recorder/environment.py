@@ -28,6 +28,7 @@ def command_environment(question: CommandQuestion, scratch: Path) -> dict[str, s
     """Return the environment of a command; the guard adds its own, and the hook's."""
     ours = {
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
+        "MEMGATE_LONGEST": str(question.longest or ""),
         DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),

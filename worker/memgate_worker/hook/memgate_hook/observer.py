@@ -130,8 +130,8 @@ class Observer:
         position = self._position()
         for tensor, category, layer in tensors:
             tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
-            if tensor.is_cuda:
-                address = tensor.untyped_storage().data_ptr()
+            for part in _parts(tensor) if tensor.is_cuda else ():
+                address = part.untyped_storage().data_ptr()
                 self.tensors.append(TensorMark(position, address, category, layer))
 
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
@@ -159,3 +159,14 @@ class Observer:
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     yield value, "optimizer_state", layer
+
+
+def _parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return what a tensor is stored in; sparse ones, as of embeddings, have several parts."""
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    if tensor.layout is torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    return ()
