@@ -7,6 +7,7 @@ not know how to train that model, and nothing is known about the job.
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ NO_HOST_MEMORY = "DefaultCPUAllocator: "
 
 #: part of CUDA's message about a GPU that a program was not built for
 NO_KERNELS = "no kernel image is available"
+
+#: calls that record what a stream is given, to be launched again as a whole
+_IS_OF_A_GRAPH = re.compile(r"cu(da)?(StreamBeginCapture|Graph)\w*")
 
 #: torch's, for GPU memory; given by name, since torch is not imported here
 _OUT_OF_GPU_MEMORY = "OutOfMemoryError"
@@ -108,6 +112,12 @@ def explain_end(code: int, last_line: str, *, is_script: bool) -> MemgateError:
 
 def not_modelled(refused: Sequence[str]) -> NotModelledError:
     """Name the calls that the phantom engine refused."""
+    if any(map(_IS_OF_A_GRAPH.fullmatch, refused)):
+        return NotModelledError(
+            "the job uses CUDA graphs (torch.compile with the mode reduce-overhead or max-autotune,"
+            " torch.cuda.graph), whose memory of their own the phantom engine does not know; the"
+            " modes default and max-autotune-no-cudagraphs are known, and take other memory"
+        )
     return NotModelledError(
         "the phantom engine cannot know this job's memory: it calls"
         f" {', '.join(refused)}, of NVIDIA's own libraries"

@@ -19,7 +19,7 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
-from memgate_worker.guard.guard import Guard
+from memgate_worker.guard.guard import Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
@@ -123,7 +123,13 @@ def _start(question: CommandQuestion, guard: Guard, output: BinaryIO) -> subproc
         lambda: subprocess.Popen(
             guard.command(question.command),
             cwd=question.directory,
-            env=guard.environment(command_environment(question, guard.scratch)),
+            env=guard.environment(
+                command_environment(
+                    question,
+                    guard.scratch,
+                    is_protected=guard.protection is not Protection.NONE,
+                )
+            ),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
