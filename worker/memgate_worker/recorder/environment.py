@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from memgate_worker.engines.phantom.data_sizes import DATA_SIZES
 from memgate_worker.engines.phantom.engine import describe_device
 from memgate_worker.hook import memgate_hook
 from memgate_worker.recorder.question import CommandQuestion
@@ -39,6 +40,7 @@ def command_environment(
     """
     ours = {
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
+        DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),
     }

@@ -25,19 +25,26 @@ from torch._guards import TracingContext
 _frames = torch._C._dynamo.eval_frame
 
 
+def is_tracing() -> bool:
+    """Tell whether torch is finding out what a compiled graph has to do.
+
+    Then modules and methods are called with tensors that have no memory.
+    """
+    return TracingContext.try_get() is not None
+
+
 def watch_calls(
     function: Callable[..., Any], begins: Callable[..., None], ends: Callable[..., None]
 ) -> Any:
     """Wrap a function; what is called before and after it is given its arguments.
 
-    Neither is called while torch traces: then modules are called with tensors that have no memory,
-    to find out what a compiled graph has to do.
+    Neither is called while torch traces.
     """
 
     @functools.wraps(function)
     def watched(*args: Any, **kwargs: Any) -> Any:
         # Dynamo knows the first condition to be true, and looks at nothing else here.
-        if torch.compiler.is_dynamo_compiling() or TracingContext.try_get() is not None:
+        if torch.compiler.is_dynamo_compiling() or is_tracing():
             return function(*args, **kwargs)
         compiling = _frames.set_eval_frame(None)
         try:
@@ -77,7 +84,7 @@ class CompileClock:
 
         @contextmanager
         def timed_tracing(context: Any) -> Iterator[None]:
-            is_nested = TracingContext.try_get() is not None
+            is_nested = is_tracing()
             start = time.monotonic()
             try:
                 with trace(context):
