@@ -83,7 +83,7 @@ class _Runs:
         """Run the command for a few steps, unless it was; nothing is doubted for that."""
         if size not in self._said:
             short = replace(self._at(size), watch=Watch(steps=_NUM_STEPS), has_no_evaluation=True)
-            self._traced[size] = record_command(short).traced
+            self._traced[size] = replace(record_command(short).traced, doubts=())
             self._tell(size, self._traced[size])
         return self._said[size]
 

@@ -15,6 +15,7 @@ it changes nothing until torch is imported:
     stages        loading, training, evaluation, saving; the shapes of batches
     values        plausible contents for tensors that nobody computes
     watch         how long to go on
+    compiling     stays out of the sight of torch.compile, and knows when it is at work
     adjustments   what we change in torch, and why
     blank         weights that are not filled
 

@@ -1,9 +1,9 @@
 """Watches a training job: which rows of the tracker belong to which phase, layer and tensor.
 
 It watches the places that every training loop passes, whoever wrote it: calls of modules, the
-start of the backward pass, steps of optimizers, calls of compiled functions. It records only positions while the job runs; what
-they mean is worked out afterwards in ``labels``. It holds no tensor and no module, so that nothing
-lives longer than it would on its own.
+start of the backward pass, steps of optimizers, calls of compiled functions. It records only
+positions while the job runs; what they mean is worked out afterwards in ``labels``. It holds no
+tensor and no module, so that nothing lives longer than it would on its own.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Observer:
         Optimizer._patch_step_function = see_optimizer
 
     def _listen_to_compiled_functions(self) -> None:
-        """See calls of functions that were compiled: of modules and steps in them, nothing shows."""
+        """See calls of functions that were compiled; modules and steps in them do not show."""
         compile = torch.compile
 
         @wraps(compile)
@@ -169,7 +169,9 @@ class Observer:
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
         """Note the parameters and buffers of a module that is called for the first time."""
         for name, module in root.named_modules():
-            name = name.replace("_orig_mod.", "").replace("_orig_mod", "")  # around what is compiled
+            name = name.replace("_orig_mod.", "").replace(
+                "_orig_mod", ""
+            )  # around what is compiled
             self._layer_of_module.setdefault(module, name)
             for parameter in module.parameters(recurse=False):
                 if parameter not in self._layer_of_parameter:
