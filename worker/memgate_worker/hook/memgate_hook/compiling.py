@@ -111,6 +111,6 @@ def is_compile_worker() -> bool:
 
 
 def were_kernels_timed() -> bool:
-    """Tell whether inductor has chosen kernels by their times (max-autotune), which mean nothing here."""
+    """Tell whether inductor has chosen kernels by their times (max-autotune), which say nothing."""
     utils = sys.modules.get("torch._dynamo.utils")
     return utils is not None and utils.counters["inductor"]["select_algorithm_autotune"] > 0

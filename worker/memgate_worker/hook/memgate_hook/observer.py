@@ -161,10 +161,10 @@ class Observer:
     def _note(self, tensors: Iterator[_Seen]) -> None:
         position = self._position()
         for tensor, category, layer in tensors:
-            tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
-            if tensor.is_cuda:
-                address = tensor.untyped_storage().data_ptr()
-                self.tensors.append(TensorMark(position, address, category, layer))
+            for part in _parts(tensor):
+                if part.is_cuda:
+                    address = part.untyped_storage().data_ptr()
+                    self.tensors.append(TensorMark(position, address, category, layer))
 
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
         """Note the parameters and buffers of a module that is called for the first time."""
@@ -194,3 +194,12 @@ class Observer:
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     yield value, "optimizer_state", layer
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold the memory: of a DTensor this rank's, of a quantised one both."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        yield from _parts(getattr(tensor, name))
