@@ -111,6 +111,8 @@ class Script:
     arguments: Sequence[str] = ()
     #: optimizer steps after which it is stopped; None: as soon as it shows nothing new
     num_steps: int | None = None
+    #: run it without ``torch.compile``
+    ignores_compile: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
@@ -154,6 +156,7 @@ def estimate_script(
         gpu=target.gpu,
         watch=Watch(steps=script.num_steps),
         limits=limits,
+        ignores_compile=script.ignores_compile,
         runtime=found.name,
     )
     with using(found):

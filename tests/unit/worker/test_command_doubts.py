@@ -65,6 +65,7 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"has_evaluated": False, "why": "time"}, True, []),
         ({"has_evaluated": False, "why": "end"}, False, []),
         ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
+        ({"notes": ["kernels_timed"]}, False, ["KERNELS_NOT_TIMED"]),
         ({"unmodelled": ["cufftCreate"]}, False, ["CALLS_REFUSED"]),
         ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
     ],

@@ -29,6 +29,9 @@ NO_HOST_MEMORY = "DefaultCPUAllocator: "
 #: part of CUDA's message about a GPU that a program was not built for
 NO_KERNELS = "no kernel image is available"
 
+#: calls that record what a stream is given, to be launched again as a whole
+_IS_OF_A_GRAPH = re.compile(r"cu(da)?(StreamBeginCapture|Graph)\w*")
+
 #: torch's, for GPU memory; given by name, since torch is not imported here
 _OUT_OF_GPU_MEMORY = "OutOfMemoryError"
 
@@ -120,6 +123,12 @@ _PURPOSES = (
 
 def not_modelled(refused: Sequence[str]) -> NotModelledError:
     """Name the calls that the phantom engine refused, and what jobs make them for."""
+    if any(map(_IS_OF_A_GRAPH.fullmatch, refused)):
+        return NotModelledError(
+            "the job uses CUDA graphs (torch.compile with the mode reduce-overhead or max-autotune,"
+            " torch.cuda.graph), whose memory of their own the phantom engine does not know; the"
+            " modes default and max-autotune-no-cudagraphs are known, and take other memory"
+        )
     purposes = [words for pattern, words in _PURPOSES if any(map(pattern.match, refused))]
     what_for = f", for {' and '.join(purposes)}" if purposes else ""
     return NotModelledError(

@@ -88,7 +88,7 @@ class _Runs:
             longer = _NUM_STEPS_TO_THE_LONGEST if self._question.longest else 0
             watch = Watch(steps=_NUM_STEPS + longer)
             short = replace(self._at(size), watch=watch, has_no_evaluation=True)
-            self._traced[size] = record_command(short).traced
+            self._traced[size] = replace(record_command(short).traced, doubts=())
             self._tell(size, self._traced[size])
         return self._said[size]
 

@@ -63,6 +63,13 @@ def doubt_what_was_seen(
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
+    if "kernels_timed" in described.notes:
+        yield Reason(
+            code="KERNELS_NOT_TIMED",
+            message="torch.compile chooses among kernels by their times here (max-autotune), and"
+            " nothing can be timed on a GPU that is not there; PyTorch's own kernels were taken,"
+            " and with others the job takes other memory",
+        )
 
 
 def _doubt_shapes(described: Description) -> Iterator[Reason]:

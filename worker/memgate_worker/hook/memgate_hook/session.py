@@ -39,12 +39,14 @@ class Session:
         self._watch = Watch.from_environment()
         self._recording: Any = None
         self._longest: Any = None
+        self._now = time.monotonic
         self._first_step_at = 0.0
         self._told_at = 0.0
         self._notes: dict[str, bool] = {}
         #: that the job asked for, if it did
         self._exit_status = 0
         self._written_by = 0
+        self._is_compile_worker = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -74,6 +76,7 @@ class Session:
     def torch_is_there(self, torch: Any) -> None:
         """Check that torch sees the phantom, and record from now on."""
         from . import adjustments
+        from .compiling import CompileClock
         from .recording import Recording
 
         adjustments.show_one_device()
@@ -85,8 +88,10 @@ class Session:
         except OSError as error:
             self._give_up(f"what listens to torch {torch.__version__} cannot be loaded: {error}")
         self._have_the_longest_batch()
+        self._now = CompileClock().now
         adjustments.leave_weights_unfilled()
-        adjustments.mind_compilation(self._note("compile_ignored"))
+        if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
+            adjustments.run_eagerly(self._note("compile_ignored"))
         adjustments.show_the_memory_of_the_gpu()
         adjustments.note_fractions(self._recording.tracker.note_fraction)
         adjustments.note_resets(self._recording.note_peaks)
@@ -117,6 +122,11 @@ class Session:
 
     def _cuda_is_used(self) -> None:
         """From here on this process counts; it listens to memgate on a thread of its own."""
+        from .compiling import is_compile_worker
+
+        self._is_compile_worker = is_compile_worker()
+        if self._is_compile_worker:
+            return
         self._connection.reopen_in_a_fork()
         self._connection.tell(kind="device", pid=os.getpid())
         threading.Thread(target=self._listen, name="memgate", daemon=True).start()
@@ -127,13 +137,13 @@ class Session:
 
     def _progress(self) -> None:
         """Tell how far the job is, and end it if that is enough."""
-        now = time.monotonic()
+        now = self._now()
         stages = self._recording.stages
         if not self._first_step_at:
             self._first_step_at = now
         is_due = self._longest is not None and self._longest.is_due
         seen = Seen(stages.num_steps, stages.has_evaluated, is_due)
-        why = self._watch.why_stop(seen, self._first_step_at)
+        why = self._watch.why_stop(seen, now - self._first_step_at)
         if why is not None:
             self.finish(why)
         if now - self._told_at > _PROGRESS_SECONDS:
@@ -170,12 +180,16 @@ class Session:
         """Write the recording, once, if this process has used CUDA."""
         import torch
 
+        from .compiling import were_kernels_timed
+
         with self._lock:
             pid = os.getpid()
             is_used = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()
-            if self._written_by == pid or not is_used:
+            if self._written_by == pid or not is_used or self._is_compile_worker:
                 return
             self._written_by = pid
+            if were_kernels_timed():
+                self._note("kernels_timed")()
             described = self._recording.describe()
             if self._longest is not None:
                 described["longest"] = self._longest.describe()

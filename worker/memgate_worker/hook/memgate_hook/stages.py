@@ -101,6 +101,10 @@ class Stages(TrainingListener):
                 self._begin(TRAINING)
             self._shapes_of_step.append(_tensors_of(args, kwargs))
 
+    def function_begins(self, args: Any, kwargs: Any) -> None:
+        """A compiled function is called; what it calls is not seen."""
+        self._shapes_of_step.append(_tensors_of(args, kwargs))
+
     def backward_begins(self) -> None:
         """It trains."""
         self.num_passes += 1
