@@ -60,6 +60,10 @@ def test_the_folder_has_nothing_else_in_it() -> None:
         (Watch(until="evaluation"), Seen(99, False), 1e6, None),
         (Watch(until="evaluation"), Seen(99, True), 0, "evaluation"),
         (Watch(until="end"), Seen(99, True), 1e6, None),
+        (Watch(), Seen(MIN_STEPS, True, is_longest_due=True), 0, None),
+        (Watch(seconds=0.0), Seen(MIN_STEPS, False, is_longest_due=True), 1, None),
+        (Watch(seconds=0.0), Seen(MIN_STEPS, False, is_longest_due=True), 31, "time"),
+        (Watch(steps=4), Seen(MIN_STEPS, False, is_longest_due=True), 0, "steps"),
     ],
 )
 def test_a_job_is_watched_until_it_shows_nothing_new(

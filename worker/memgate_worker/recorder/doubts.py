@@ -10,6 +10,7 @@ from memgate.units import format_size
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
+    SeenLongest,
     SeenShapes,
     SeenTensor,
 )
@@ -35,13 +36,7 @@ def doubt_what_was_seen(
             " evaluation; if it has one that takes more, so does the job: go on until there was one"
             " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
         )
-    if was_stopped and (varying := _varying(described.shapes)) is not None:
-        yield Reason(
-            code="INPUT_SHAPES_VARY",
-            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
-            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on"
-            " to the end (memgate run --until end)",
-        )
+    yield from _doubt_shapes(described)
     if was_stopped and _is_growing(described.steps):
         last = described.steps[-1].peak_bytes
         yield Reason(
@@ -77,6 +72,83 @@ def doubt_what_was_seen(
         )
 
 
+def _doubt_shapes(described: Description) -> Iterator[Reason]:
+    """Yield why later batches may be larger than those that were seen."""
+    longest, varying = described.longest, _varying(described.shapes)
+    if longest is not None and not _met_the_longest(described, longest):
+        yield Reason(
+            code="LONGEST_NOT_RUN",
+            message=f"no training step was seen with {_name(longest)}, as --longest asks:"
+            f" {_why_no_longest(longest, varying)}",
+        )
+    elif longest is not None and not longest.in_proportion:
+        return
+    if described.why != "end" and varying is not None:
+        yield Reason(
+            code="INPUT_SHAPES_VARY",
+            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
+            f" {described.num_steps} steps: {_show(varying)}. {_how_to_know_the_longest(longest)}",
+        )
+
+
+def note_what_was_seen(described: Description) -> Iterator[Reason]:
+    """Yield what there is to know about the answer."""
+    if described.num_communicators:
+        yield Reason(
+            code="NCCL_NOT_COUNTED",
+            message="the job has a process group of NCCL with one process in it; what NCCL loads"
+            " onto the GPU for itself is not in the figures",
+        )
+    longest = described.longest
+    if longest is not None and _met_the_longest(described, longest):
+        largest = max((calls for calls, _ in described.shapes), key=_num_elements)
+        yield Reason(
+            code="LONGEST_BATCH",
+            message=f"the answer is for {_name(longest)}, as --longest asks; the largest training"
+            f" step had {_show(largest)}",
+        )
+
+
+def _name(longest: SeenLongest) -> str:
+    if longest.length is None:
+        return "a batch of the longest samples of its data set"
+    return f"a longest batch of {longest.length}"
+
+
+def _met_the_longest(described: Description, longest: SeenLongest) -> bool:
+    """Tell whether a step was as long; if nothing varies, the batches may all be that long."""
+    if longest.is_run or longest.longer is not None:
+        return longest.longer is None
+    shapes = [tensor.shape for calls, _ in described.shapes for call in calls for tensor in call]
+    is_there = any(longest.length in shape[1:] for shape in shapes)
+    return is_there and not longest.problem and _varying(described.shapes) is None
+
+
+def _why_no_longest(longest: SeenLongest, varying: list[list[SeenTensor]] | None) -> str:
+    if longest.longer is not None:
+        return f"a batch of {longest.longer} was seen, which is longer"
+    if longest.problem:
+        return longest.problem
+    if varying is None:
+        return "no dimension of its batches was seen to vary, so it is not known what to pad"
+    return (
+        "its batches were not seen to vary where they come from, a data loader or a line that moves"
+        " them to the GPU; or the job cuts them, or ended too early"
+    )
+
+
+def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
+    if longest is not None and longest.is_run:
+        return (
+            f"What varies on its own was made longer in proportion to the {longest.length} of"
+            " --longest, and may be longer still; go on to the end (memgate run --until end)"
+        )
+    return (
+        "Answer for the longest one (memgate run --longest N, or --longest data), or go on to the"
+        " end (memgate run --until end)"
+    )
+
+
 def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
     """Yield why one process of a command is not all of it.
 
@@ -109,7 +181,7 @@ def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:
         return None
     largest, count = max(shapes, key=lambda seen: _num_elements(seen[0]))
     others = [(other, often) for other, often in shapes if other is not largest]
-    is_usual = count >= max(often for _, often in others)
+    is_usual = count >= sum(often for _, often in others)
     if is_usual and all(_is_part_of(other, largest) for other, _ in others):
         return None
     return largest

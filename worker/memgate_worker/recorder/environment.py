@@ -40,6 +40,7 @@ def command_environment(
     """
     ours = {
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
+        "MEMGATE_LONGEST": str(question.longest or ""),
         DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),

@@ -24,7 +24,11 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
 from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.recorder.command import Recorded, run_command
-from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
+from memgate_worker.recorder.doubts import (
+    doubt_processes,
+    doubt_what_was_seen,
+    note_what_was_seen,
+)
 from memgate_worker.recorder.failures import (
     explain_failure,
     explain_no_recording,
@@ -36,11 +40,9 @@ from memgate_worker.recorder.question import CommandQuestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """A command that was run: the job's timeline, and what it was doing when."""
+    """A command that was run: the job's timeline, and what is known of it."""
 
     traced: TracedJob
-    #: phases of the job, and its steps
-    marks: tuple[JobMark, ...]
     batches: tuple[BatchShape, ...]
     #: the real cuDNN that was asked for plans
     cudnn: str | None
@@ -119,8 +121,12 @@ def _record_once(
         *doubt_processes(recorded.heard, num_others=_count_users(found)),
     )
     command_run = CommandRun(
-        traced=replace(traced, doubts=doubts),
-        marks=tuple(_mark(run)),
+        traced=replace(
+            traced,
+            notes=(*traced.notes, *note_what_was_seen(described)),
+            doubts=doubts,
+            marks=tuple(_mark(run)),
+        ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
         num_steps=described.num_steps,

@@ -197,9 +197,16 @@ class Observer:
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Yield the tensors that hold the memory: of a DTensor this rank's, of a quantised one both."""
-    if not hasattr(tensor, "__tensor_flatten__"):
+    """Yield the tensors that hold the memory.
+
+    Of a DTensor this rank's, of a quantised one both, of a sparse one (as of embeddings) several.
+    """
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _parts(getattr(tensor, name))
+    elif tensor.layout is torch.strided:
         yield tensor
-        return
-    for name in tensor.__tensor_flatten__()[0]:
-        yield from _parts(getattr(tensor, name))
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())

@@ -38,6 +38,7 @@ class Session:
         self._phantom = phantom
         self._watch = Watch.from_environment()
         self._recording: Any = None
+        self._longest: Any = None
         self._now = time.monotonic
         self._first_step_at = 0.0
         self._told_at = 0.0
@@ -86,6 +87,7 @@ class Session:
             self._recording = Recording(self._phantom, self._progress)
         except OSError as error:
             self._give_up(f"what listens to torch {torch.__version__} cannot be loaded: {error}")
+        self._have_the_longest_batch()
         self._now = CompileClock().now
         adjustments.leave_weights_unfilled()
         if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
@@ -100,6 +102,17 @@ class Session:
     def _give_up(self, problem: str) -> None:
         self._connection.tell(kind="problem", message=problem)
         _stop(f"memgate: {problem}")
+
+    def _have_the_longest_batch(self) -> None:
+        length, stages = os.environ.get("MEMGATE_LONGEST"), self._recording.stages
+        if length == "data":
+            from .longest_samples import LongestSamples
+
+            self._longest = LongestSamples(stages)
+        elif length:
+            from .longest import Longest
+
+            self._longest = Longest(int(length), stages)
 
     def _note(self, name: str) -> Callable[[], None]:
         def note() -> None:
@@ -128,7 +141,8 @@ class Session:
         stages = self._recording.stages
         if not self._first_step_at:
             self._first_step_at = now
-        seen = Seen(stages.num_steps, stages.has_evaluated)
+        is_due = self._longest is not None and self._longest.is_due
+        seen = Seen(stages.num_steps, stages.has_evaluated, is_due)
         why = self._watch.why_stop(seen, now - self._first_step_at)
         if why is not None:
             self.finish(why)
@@ -177,6 +191,8 @@ class Session:
             if were_kernels_timed():
                 self._note("kernels_timed")()
             described = self._recording.describe()
+            if self._longest is not None:
+                described["longest"] = self._longest.describe()
             described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
             path = self._run_dir / f"{pid}.recording"
             with path.open("wb") as out:

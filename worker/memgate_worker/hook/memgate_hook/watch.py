@@ -10,12 +10,17 @@ from typing import NamedTuple
 #: second on, and two that show the rest
 MIN_STEPS = 4
 
+#: how long batches are compared at least until they show what varies among them
+_COMPARING_SECONDS = 30.0
+
 
 class Seen(NamedTuple):
     """What a job has done so far."""
 
     num_steps: int
     has_evaluated: bool
+    #: a longest batch was asked for, and has not been run yet
+    is_longest_due: bool = False
 
 
 class Watch(NamedTuple):
@@ -57,7 +62,8 @@ class Watch(NamedTuple):
             return "steps" if seen.num_steps >= self.steps else None
         if self.until == "end" or seen.num_steps < MIN_STEPS:
             return None
-        if seen.has_evaluated:
+        if seen.has_evaluated and not seen.is_longest_due:
             return "evaluation"
-        is_late = seconds > self.seconds
+        least = _COMPARING_SECONDS if seen.is_longest_due else 0.0
+        is_late = seconds > max(self.seconds, least)
         return "time" if is_late and self.until is None else None
