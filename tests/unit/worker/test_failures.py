@@ -95,7 +95,7 @@ def test_what_the_phantom_refused_is_ours(script: Path | None) -> None:
     [
         (["cudnnCreateRNNDescriptor"], ", for recurrent layers by cuDNN (nn.LSTM, nn.GRU, nn.RNN)"),
         (["cufftCreate", "cusolverDnXgetrf"], "torch.stft) and linear algebra (torch.linalg)"),
-        (["cuGraphCreate"], "it calls cuGraphCreate, of NVIDIA's own libraries"),
+        (["cuMemMap"], "it calls cuMemMap, of NVIDIA's own libraries"),
     ],
 )
 def test_a_refusal_names_what_the_calls_are_for(calls: list[str], want: str) -> None:
