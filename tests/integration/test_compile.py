@@ -54,7 +54,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def kept_for_backward(run: Any) -> int:
     """Return the bytes that the first step's forward pass keeps for its backward pass."""
     labels = run.traced.timeline.labels
-    first = next(mark.event_index for mark in run.marks if mark.step == 1)
+    first = next(mark.event_index for mark in run.traced.marks if mark.step == 1)
     return sum(
         event.size_bytes
         for event in run.traced.timeline.events[:first]
