@@ -21,6 +21,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .arguments import find_tensors
 from .marks import LayerMark, PhaseMark, TensorMark
 
 _Seen = tuple[torch.Tensor, str, str]
@@ -33,7 +34,7 @@ class TrainingListener:
     """Is told what a job does. This one does nothing about it."""
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Somebody outside of all modules calls one."""
+        """Somebody outside of all modules calls one that has or gets something on the GPU."""
 
     def backward_begins(self) -> None:
         """A backward pass."""
@@ -74,6 +75,9 @@ class Observer:
 
         def seen_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self._depth == 0:
+                # Transforms of images and the like, which data loaders call by the thousand.
+                if not _is_on_the_gpu(module, args, kwargs):
+                    return call(module, *args, **kwargs)
                 self._listener.call_begins(module, args, kwargs)
             self._depth += 1
             try:
@@ -159,3 +163,10 @@ class Observer:
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     yield value, "optimizer_state", layer
+
+
+def _is_on_the_gpu(module: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Tell whether a module has weights on the GPU, or is called with something on it."""
+    if any(parameter.is_cuda for parameter in module.parameters()):
+        return True
+    return any(tensor.is_cuda for _, tensor in find_tensors("", (args, kwargs)))

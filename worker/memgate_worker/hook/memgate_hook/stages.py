@@ -8,13 +8,13 @@ does: then they are part of its training.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Callable
 
 import torch
 from torch import nn
 
+from .arguments import find_tensors
 from .marks import StageMark, StepMark
 from .observer import TrainingListener
 
@@ -29,9 +29,6 @@ _CALLS_OF_AN_EVALUATION = 32
 
 #: of each call, the shapes of so many tensors are noted
 _MAX_TENSORS = 16
-
-#: in arguments that are nested this deep
-_MAX_DEPTH = 4
 
 #: so many different steps are told apart
 _MAX_SHAPES = 1000
@@ -158,17 +155,6 @@ def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
     found = (
         (path, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape))
         for name, value in named
-        for path, tensor in _find_tensors(str(name), value, depth=0)
+        for path, tensor in find_tensors(str(name), value)
     )
     return tuple(islice(found, _MAX_TENSORS))
-
-
-def _find_tensors(path: str, given: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(given, torch.Tensor):
-        yield path, given
-    elif depth < _MAX_DEPTH and isinstance(given, (list, tuple)):
-        for position, value in enumerate(given):
-            yield from _find_tensors(f"{path}.{position}", value, depth + 1)
-    elif depth < _MAX_DEPTH and isinstance(given, Mapping):
-        for name, value in given.items():
-            yield from _find_tensors(f"{path}.{name}", value, depth + 1)

@@ -1,0 +1,74 @@
+"""What scripts in the wild do, and what went wrong with it once (docs/scripts.md)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate_worker.runtimes.runtime import read_runtimes
+from tests.integration.recording import record_script
+
+RUNTIME = read_runtimes()["torch-2.14"]
+
+pytestmark = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+TRAIN = """
+import os, sys, torch
+from torch import nn
+model = nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+def step(batch=None):
+    batch = torch.zeros(8, 256) if batch is None else batch
+    model.train()
+    model(batch.cuda()).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Any:
+    """Write a script and record it."""
+
+    def run(text: str, **options: Any) -> Any:
+        path = tmp_path / "train.py"
+        path.write_text(TRAIN + text)
+        return record_script(RUNTIME, path, **options)
+
+    return run
+
+
+def doubts(run: Any) -> list[str]:
+    """Return the codes of a recording's doubts."""
+    return [doubt.code for doubt in run.traced.doubts]
+
+
+LOADER = """
+class Scaled(torch.utils.data.Dataset):
+    scale = nn.Threshold(0, 0)  # a transform of images is a module, too
+    def __len__(self):
+        return 80
+    def __getitem__(self, index):
+        self.scale(torch.zeros(index + 1))
+        return self.scale(torch.zeros(256))
+loader = torch.utils.data.DataLoader(Scaled(), batch_size=8, num_workers={workers})
+for batch in loader:
+    step(batch)
+model.eval()
+with torch.no_grad():
+    for batch in loader:
+        model(batch.cuda())
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_modules_that_prepare_data_are_no_part_of_training(record: Any, workers: int) -> None:
+    """They are called by the thousand between steps, with any shapes, in forked workers, too."""
+    run = record(LOADER.format(workers=workers))
+
+    assert (run.num_steps, doubts(run)) == (10, [])
+    assert {batch.shape for batch in run.batches} == {(8, 256)}
