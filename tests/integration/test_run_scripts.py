@@ -47,6 +47,17 @@ def doubts(run: Any) -> list[str]:
     return [doubt.code for doubt in run.traced.doubts]
 
 
+def test_a_library_that_only_looks_for_torch_changes_nothing(tmp_path: Path) -> None:
+    """Torch is recorded when it is imported, later."""
+    path = tmp_path / "train.py"
+    look = "from importlib.util import find_spec\nassert find_spec('torch').origin\n"
+    path.write_text(look + TRAIN + "for _ in range(5): step()\n")
+
+    run = record_script(RUNTIME, path)
+
+    assert (run.num_steps, run.why) == (5, "end")
+
+
 LOADER = """
 class Scaled(torch.utils.data.Dataset):
     scale = nn.Threshold(0, 0)  # a transform of images is a module, too

@@ -35,17 +35,17 @@ class _TorchFinder(MetaPathFinder):
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None or spec.origin is None:
             return None
-        sys.meta_path.remove(self)
-        spec.loader = _TorchLoader(spec.loader, Session.begin(Path(spec.origin).parent))
+        # Many libraries only look whether torch is there; it is theirs to import it, or not.
+        spec.loader = _TorchLoader(spec.loader, self)
         return spec
 
 
 class _TorchLoader(Loader):
-    """Loads torch as usual, and starts the session when that is done."""
+    """Loads torch as usual, with a session that begins before that and records after it."""
 
-    def __init__(self, loader: Loader, session: Session) -> None:
+    def __init__(self, loader: Loader, finder: _TorchFinder) -> None:
         self._loader = loader
-        self._session = session
+        self._finder = finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -55,9 +55,12 @@ class _TorchLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module as usual."""
+        """Run the module as usual, once."""
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
+        session = Session.begin(Path(str(module.__file__)).parent)
         self._loader.exec_module(module)
-        self._session.torch_is_there(module)
+        session.torch_is_there(module)
