@@ -16,6 +16,7 @@ SMALLER_BATCH_FITS = "SMALLER_BATCH_FITS"
 
 #: the job was recorded for a GPU on which it may do something else than on this one
 RECORDED_FOR_ANOTHER_GPU = "RECORDED_FOR_ANOTHER_GPU"
+SIZES_DEPEND_ON_DATA = "SIZES_DEPEND_ON_DATA"
 
 #: what an answer says itself: a recording does not bring such reasons along
 ESTIMATE_CODES = frozenset({*_IN_THE_HEADLINE, SMALLER_BATCH_FITS, RECORDED_FOR_ANOTHER_GPU})

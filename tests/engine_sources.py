@@ -23,6 +23,7 @@ _PATTERNS = (
     f"{_WORKER}/engines/phantom/**/*",
     f"{_WORKER}/engines/profile/**/*",
     f"{_WORKER}/standins/**/*",
+    f"{_WORKER}/hook/**/*",
     f"{_WORKER}/jobs/**/*",
     *(f"memgate/{stage}.py" for stage in ("trace", "blocks", "links", "residents", "rules")),
     *(f"memgate/{stage}.py" for stage in ("orchestration", "extrapolation", "timeline")),

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay
 from memgate.capacity import MemoryNeeds
+from memgate.data_sizes import allow_for_data
 from memgate.errors import NoKernelsError, TimelineFileError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.pipeline import estimate_timeline
@@ -78,6 +79,7 @@ def estimate_recorded(
         architectures=recorded.architectures,
         needs=needs,
     )
+    said = allow_for_data(said, recorded.least_segments_bytes, target)
     return said.model_copy(
         update={
             "fits_on": _admitting(recorded, said.fits_on),

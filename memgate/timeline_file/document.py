@@ -20,7 +20,7 @@ from memgate.units import MIB
 MAGIC = b"\x89MGTL\r\n\x1a"
 
 #: major, minor. A reader takes all minor ones of a major that it knows: they only add fields
-FORMAT_VERSION = (1, 0)
+FORMAT_VERSION = (1, 1)
 
 #: magic and version; what follows is a zlib stream of one MessagePack document
 HEADER_BYTES = len(MAGIC) + 2
@@ -150,6 +150,8 @@ class Document(Struct, frozen=True, kw_only=True):
     batches: Annotated[list[BatchPart], Meta(max_length=10_000)]
     notes: Annotated[list[ReasonPart], Meta(max_length=100)]
     doubts: Annotated[list[ReasonPart], Meta(max_length=100)]
+    #: since 1.1
+    least_segments_bytes: Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)] | None = None
     events: EventsPart
     labels: LabelsPart
     phases: PhasesPart

@@ -172,6 +172,7 @@ def _build(document: Document, version: tuple[int, int], limits: ReadLimits) -> 
         ),
         notes=tuple(Reason(code=one.code, message=one.message) for one in document.notes),
         doubts=tuple(Reason(code=one.code, message=one.message) for one in document.doubts),
+        least_segments_bytes=document.least_segments_bytes,
         memgate_version=document.memgate_version,
         engine_revision=document.engine_revision,
         format_version=version,

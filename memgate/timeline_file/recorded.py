@@ -84,12 +84,14 @@ class RecordedTimeline:
     notes: tuple[Reason, ...] = ()
     #: why it may be far off: no job is admitted based on it
     doubts: tuple[Reason, ...] = ()
+    #: what the allocator needs with other data, if sizes depend on data and that is less
+    least_segments_bytes: int | None = None
     #: of the memgate that recorded it
     memgate_version: str
     #: its ``ENGINE_REVISION``
     engine_revision: int
     #: of the file's format; a file that is written has the newest
-    format_version: tuple[int, int] = field(default=(1, 0), compare=False)
+    format_version: tuple[int, int] = field(default=(1, 1), compare=False)
 
     def __post_init__(self) -> None:
         assert not self.timeline.residents, "a recording begins with the program"

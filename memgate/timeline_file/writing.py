@@ -88,6 +88,7 @@ def _lay_out(recorded: RecordedTimeline) -> Document:
         ],
         notes=_reasons(recorded.notes),
         doubts=_reasons(recorded.doubts),
+        least_segments_bytes=recorded.least_segments_bytes,
         events=pack_events(timeline.events),
         labels=pack_labels(
             [label._replace(layer=_clean_layer(label.layer)) for label in timeline.labels]

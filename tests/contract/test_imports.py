@@ -120,7 +120,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "lifeline": set(),
     "limits": set(),
     "logs": set(),
-    "jobs": set(),
+    "jobs": {"hook"},
     "guard": set(),
     "queue": {"limits"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it

@@ -294,7 +294,7 @@ def test_a_job_is_told_when_the_time_is_up(record: Any) -> None:
     run = record(
         "for _ in range(6): step()\nimport time; time.sleep(999)",
         watch=Watch(until="end"),
-        limits=RunLimits(seconds=20.0),
+        limits=RunLimits(seconds=30.0),
     )
 
     assert (run.why, run.num_steps) == ("time", 6)

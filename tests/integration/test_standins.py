@@ -16,6 +16,7 @@ from memgate_worker.runtimes.runtime import Runtime, read_runtimes
 from memgate_worker.standins.build import CORE_NAME, TRACKER_NAME
 from memgate_worker.standins.elf import ElfFile, read_elf
 from memgate_worker.standins.finding import Standins, find_standins
+from memgate_worker.standins.symbols import LISTENERS
 from tests import environments
 
 RUNTIMES = read_runtimes()
@@ -106,18 +107,19 @@ def test_stand_ins_load_on_old_systems(standins: Standins) -> None:
     for path in _files(standins):
         file = read_elf(path)
         assert max(_versions(file, "GLIBC"), default=(0,)) <= OLDEST_GLIBC, path.name
-        if path.name != TRACKER_NAME:
+        if path.name not in LISTENERS:
             assert not {"libstdc++.so.6", "libgcc_s.so.1"} & set(file.needed), path.name
 
 
-def test_the_tracker_asks_for_no_newer_library_than_torch(
-    runtime: Runtime, standins: Standins
+@pytest.mark.parametrize("name", LISTENERS)
+def test_listeners_ask_for_no_newer_library_than_torch(
+    runtime: Runtime, standins: Standins, name: str
 ) -> None:
-    """It shares torch's classes, and so the C++ library that torch has loaded."""
-    tracker = read_elf(standins.tracker)
+    """They share torch's classes, and so the C++ library that torch has loaded."""
+    listener = read_elf(standins.directory / name)
     torch = read_elf(runtime.site_packages / "torch" / "lib" / "libc10.so")
     for kind in ("GLIBC", "GLIBCXX", "CXXABI", "GCC"):
-        assert max(_versions(tracker, kind), default=(0,)) <= max(_versions(torch, kind))
+        assert max(_versions(listener, kind), default=(0,)) <= max(_versions(torch, kind))
 
 
 def test_nothing_of_the_cxx_library_is_shown_to_others(standins: Standins) -> None:

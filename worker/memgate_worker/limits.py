@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memgate.errors import HostMemoryError, InputError, MemgateError, TimeLimitError
 from memgate.units import GIB, format_size
@@ -40,6 +40,20 @@ class RunLimits:
             f"{format_size(self.memory_bytes)}, which is memgate's limit and not the job's fault;"
             " allow more with --host-memory GIB (of workers: MEMGATE_JOB_MEMORY_BYTES)"
         )
+
+    def after(self, seconds: float) -> RunLimits:
+        """Return what is left for a second run, after one that took some seconds.
+
+        Raises:
+            TimeLimitError: if there is no time for one that takes as long.
+        """
+        left = self.seconds - seconds
+        if left < seconds:
+            raise TimeLimitError(
+                f"the first run took {seconds:.1f} s of the {self.seconds:g} s for both, which is"
+                " memgate's limit and not the job's fault; allow more with --timeout SECONDS"
+            )
+        return replace(self, seconds=left)
 
     def exceeded_by(self, error: MemgateError) -> dict[str, float]:
         """Return the limit that a job has exceeded, by name; empty for another error."""

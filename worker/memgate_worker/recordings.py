@@ -69,6 +69,7 @@ def record_run(
         batches=tuple(batches),
         notes=traced.notes,
         doubts=traced.doubts,
+        least_segments_bytes=traced.least_segments_bytes,
         memgate_version=__version__,
         engine_revision=ENGINE_REVISION,
     )
@@ -162,5 +163,6 @@ def _restore(recorded: RecordedTimeline, alloc_conf: str, seconds: float) -> Tra
         notes=recorded.notes,
         doubts=recorded.doubts,
         architectures=recorded.architectures,
+        least_segments_bytes=recorded.least_segments_bytes,
         seconds=seconds,
     )

@@ -11,6 +11,7 @@ from functools import partial
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
+from memgate.data_sizes import allow_for_data
 from memgate.decision import Decision
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
@@ -46,7 +47,8 @@ def estimate_run(
         architectures=traced.architectures,
         needs=needs,
     )
-    return quote_peaks(said, peaks) if peaks else said
+    said = quote_peaks(said, peaks) if peaks else said
+    return allow_for_data(said, traced.least_segments_bytes, target)
 
 
 def find_needs(traced: TracedJob) -> MemoryNeeds:

@@ -49,6 +49,29 @@ def test_a_replay_is_exact_for_the_gpu_of_the_recording() -> None:
 
 
 @pytest.mark.parametrize(
+    ("least_bytes", "want_decision", "want_first"),
+    [
+        (GIB, Decision.UNCERTAIN, "SIZES_DEPEND_ON_DATA"),
+        (13 * GIB, Decision.REJECT, "DOES_NOT_FIT"),
+        (None, Decision.REJECT, "DOES_NOT_FIT"),
+    ],
+)
+def test_a_job_that_fits_with_other_data_is_not_rejected(
+    least_bytes: int | None, want_decision: Decision, want_first: str
+) -> None:
+    """It is rejected only if it does not fit at either end."""
+    recorded = make_plain(
+        timeline=Timeline(events=(Alloc(0, 14 * GIB),)),
+        notes=(Reason(code="SIZES_DEPEND_ON_DATA", message="a range"),),
+        least_segments_bytes=least_bytes,
+    )
+
+    said = _ask(recorded)
+
+    assert (said.decision, said.reasons[0].code) == (want_decision, want_first)
+
+
+@pytest.mark.parametrize(
     ("gpu", "want_step"),
     [
         ("a100-80", "memgate run --gpu a100-80 -- python train.py --name 'my run'"),

@@ -76,7 +76,7 @@ def test_any_program_is_read_back(steps: list[tuple[int, int]]) -> None:
     for block, size in steps:
         events.append(Free(block) if block in live else Alloc(block, size, block % 3))
         live ^= {block}
-    recorded = make_plain(timeline=Timeline(events=tuple(events)))
+    recorded = make_plain(timeline=Timeline(events=tuple(events)), least_segments_bytes=len(live))
 
     assert read_timeline(write_timeline(recorded)) == recorded
 
@@ -90,6 +90,14 @@ def test_a_file_of_the_first_format_is_read() -> None:
     assert (len(recorded.timeline.events), recorded.num_parameters) == (2362, 11689512)
     run = replay(recorded.timeline, parse_alloc_conf(recorded.alloc_conf), 64 * GIB)
     assert run.peak_allocated_bytes == 549_292_032
+
+
+def test_a_file_without_a_later_key_is_read() -> None:
+    """Version 1.0 knew nothing of sizes that depend on data."""
+    document = open_document(write_timeline(make_recorded(least_segments_bytes=MIB)))
+    del document["least_segments_bytes"]
+
+    assert read_timeline(close_document(document, b"\x01\x00")) == make_recorded()
 
 
 def test_a_later_minor_format_may_have_more_fields() -> None:
@@ -438,6 +446,6 @@ def test_the_head_of_a_file_says_what_it_is() -> None:
     """Documented, so that ``file`` and other programs can recognise it."""
     file = write_timeline(make_plain())
 
-    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x00"
-    assert FORMAT_VERSION == (1, 0)
+    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x01"
+    assert FORMAT_VERSION == (1, 1)
     assert "events" in msgspec.msgpack.decode(zlib.decompress(file[HEADER_BYTES:]))

@@ -75,7 +75,7 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     #: the allocator's settings in this run
     alloc_conf: str
     num_parameters: int
-    #: results whose size depends on data, which does not exist here: nonzero, unique, boolean masks
+    #: results whose size depends on data that is not known here: nonzero, unique, boolean masks
     num_data_sized_results: int
     versions: dict[str, str]
     #: of GPUs that PyTorch was built for

@@ -31,5 +31,7 @@ class TracedJob:
     cudnn_benchmark: bool = False
     #: what the file itself says, if it was recorded on a real GPU
     peaks: Peaks | None = None
+    #: what the allocator needs in the other run, if sizes depend on data and that run needs less
+    least_segments_bytes: int | None = None
     #: from the question to the answer
     seconds: float

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from memgate.errors import InputError, MemgateError
 from memgate.jobspec import ModelSource, ModelSpec
 from memgate.mistakes import Mistake, show_value
+from memgate_worker.hook.memgate_hook.blank import blank
 from memgate_worker.jobs.configs import build_transformers
 from memgate_worker.jobs.constructors import build_timm, build_torchvision
 from memgate_worker.jobs.failures import is_out_of_host_memory
@@ -27,30 +28,17 @@ from memgate_worker.jobs.seal import SealedError
 _WEIGHT_ELEMENTS = 4096
 
 _FILLING = frozenset(
-    {
-        "normal_",
-        "uniform_",
-        "fill_",
-        "zero_",
-        "erfinv_",
-        "mul_",
-        "add_",
-        "sub_",
-        "div_",
-        "clamp_",
-        "copy_",
-        "bernoulli_",
-        "exponential_",
-    }
+    {"normal_", "uniform_", "fill_", "zero_", "copy_", "bernoulli_", "exponential_"}
 )
-
+#: what follows a fill until the values are as they should be
+_ADJUSTING = frozenset({"erfinv_", "mul_", "add_", "sub_", "div_", "clamp_"})
 
 #: questions about values: initialisers redraw until all of them are in some range
 _COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
 
 
 class _WithoutFilling(TorchDispatchMode):
-    """Leaves the contents of large CPU tensors as they are, whatever their type becomes.
+    """Leaves large CPU tensors blank, whatever they are filled with and their type becomes.
 
     Any check of their values passes.
     """
@@ -71,11 +59,13 @@ class _WithoutFilling(TorchDispatchMode):
         ):
             name = func.overloadpacket.__name__
             if name in _FILLING:
+                return blank(target)
+            if name in _ADJUSTING:
                 return target
             if name in _COMPARING:
                 return torch.zeros_like(target, dtype=torch.bool)
             if name == "_to_copy" and named.get("device") is None:
-                return torch.empty_like(target, dtype=named.get("dtype"))
+                return blank(torch.empty_like(target, dtype=named.get("dtype")))
         return func(*args, **named)
 
 

@@ -19,12 +19,13 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
-from memgate_worker.guard.guard import Guard
+from memgate_worker.guard.guard import Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
 from memgate_worker.recorder.listening import Heard, Listening
 from memgate_worker.recorder.question import CommandQuestion
+from memgate_worker.recorder.terminal import silent_terminal
 
 #: how often limits are checked
 _LOOK_SECONDS = 0.1
@@ -47,6 +48,8 @@ class Recorded:
     status: int | None
     #: the end of what it printed
     last_output: str
+    #: its changes of files were kept apart, so that it can be run again
+    is_protected: bool
 
 
 def run_command(
@@ -72,9 +75,10 @@ def run_command(
         _run_dir() as run_dir,
         tempfile.TemporaryFile() as said,
         guarded(question, run_dir) as guard,
+        silent_terminal() as terminal,
     ):
         with Listening(run_dir, find_libraries, on_progress) as listening:
-            process = _start(question, guard, said)
+            process = _start(question, guard, terminal, said)
             try:
                 with _shown(said, output):
                     _wait(process, listening, question)
@@ -90,6 +94,7 @@ def run_command(
             recordings=recordings,
             status=status,
             last_output=_read_the_end(said),
+            is_protected=guard.protection is not Protection.NONE,
         )
 
 
@@ -118,13 +123,15 @@ def _check_that_it_exists(question: CommandQuestion) -> None:
         raise InputError(f"{name!r}: there is no such program")
 
 
-def _start(question: CommandQuestion, guard: Guard, output: BinaryIO) -> subprocess.Popen[bytes]:
+def _start(
+    question: CommandQuestion, guard: Guard, terminal: int, output: BinaryIO
+) -> subprocess.Popen[bytes]:
     return start_process(
         lambda: subprocess.Popen(
             guard.command(question.command),
             cwd=question.directory,
             env=guard.environment(command_environment(question, guard.scratch)),
-            stdin=subprocess.DEVNULL,
+            stdin=terminal,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # so that everything it starts can be ended with it

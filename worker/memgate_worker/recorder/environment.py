@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from memgate_worker.engines.phantom.data_sizes import DATA_SIZES
 from memgate_worker.engines.phantom.engine import describe_device
 from memgate_worker.hook import memgate_hook
 from memgate_worker.recorder.question import CommandQuestion
@@ -27,6 +28,7 @@ def command_environment(question: CommandQuestion, scratch: Path) -> dict[str, s
     """Return the environment of a command; the guard adds its own, and the hook's."""
     ours = {
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
+        DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),
     }

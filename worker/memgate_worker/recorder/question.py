@@ -33,5 +33,7 @@ class CommandQuestion:
     keep: Path | None = None
     #: it has no evaluation, as the caller says
     has_no_evaluation: bool = False
+    #: where sizes depend on data that is not there: ``all`` elements are found, or ``none``
+    data_sizes: str = "all"
     #: the runtime of ours that it runs in; empty: an environment of its own
     runtime: str = ""

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from memgate.errors import NotProtectedError
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
+from memgate_worker.engines.phantom.data_sizes import join_ends
 from memgate_worker.engines.phantom.engine import to_traced
 from memgate_worker.engines.phantom.recorded import (
     Description,
@@ -56,6 +58,8 @@ def record_command(
 ) -> CommandRun:
     """Run a command on the phantom and return the timeline of its job.
 
+    If sizes depend on data, it is run a second time, at the other end (``data_sizes``).
+
     Raises what ``run_command`` raises, and:
         JobFailedError: if the job fails.
         NotModelledError: if it needs something that the phantom lacks.
@@ -63,6 +67,40 @@ def record_command(
         OperatorError: if there are no stand-ins for its torch.
         SimulationError: if the simulator and the real allocator disagree.
     """
+    start = time.perf_counter()
+    first = _record_once(question, output, on_progress)
+    if not first.has_data_sizes:
+        return first.run
+    runs = [first.run]
+
+    def run_with_none() -> TracedJob:
+        if not first.is_protected:
+            raise NotProtectedError("its changes of files are not kept apart")
+        limits = question.limits.after(time.perf_counter() - start)
+        # What reports to others has done so.
+        again = replace(question, data_sizes="none", keep=None, is_online=False, limits=limits)
+        runs.append(_record_once(again, None, lambda _: None).run)
+        return runs[-1].traced
+
+    joined = join_ends(first.run.traced, run_with_none)
+    (answered,) = [run for run in runs if run.traced.timeline is joined.timeline]
+    doubts = {doubt.code: doubt for run in (*runs, answered) for doubt in run.traced.doubts}
+    seconds = time.perf_counter() - start
+    return replace(answered, traced=replace(joined, doubts=tuple(doubts.values()), seconds=seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunOnce:
+    """One of at most two runs of a command."""
+
+    run: CommandRun
+    has_data_sizes: bool
+    is_protected: bool
+
+
+def _record_once(
+    question: CommandQuestion, output: BinaryIO | None, on_progress: Callable[[Heard], None]
+) -> _RunOnce:
     start = time.perf_counter()
     recorded = run_command(question, output=output, on_progress=on_progress)
     if not recorded.recordings:
@@ -80,13 +118,18 @@ def record_command(
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
         *doubt_processes(recorded.heard, num_others=len(found) - 1),
     )
-    return CommandRun(
+    command_run = CommandRun(
         traced=replace(traced, doubts=doubts),
         marks=tuple(_mark(run)),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
         num_steps=described.num_steps,
         why=described.why,
+    )
+    return _RunOnce(
+        run=command_run,
+        has_data_sizes=any(one.num_data_sized_results for one, _ in found.values()),
+        is_protected=recorded.is_protected,
     )
 
 

@@ -2,12 +2,13 @@
 
 Turns an installed torch (its `.so` files say which libraries and symbols it wants) into a directory
 of shared libraries: one for every NVIDIA library torch needs, plus `libmemgate_phantom.so` with the
-device they share and `libmemgate_tracker.so`, which listens to torch's allocator. What each symbol
-does is in `symbols.py` and in the C++ of `engines/phantom/native`. Needs a C++ compiler; neither
-NVIDIA's headers nor its libraries.
+device they share, `libmemgate_tracker.so`, which listens to torch's allocator, and
+`libmemgate_values.so`, which follows the values of tensors. What each symbol does is in
+`symbols.py` and in the C++ of `engines/phantom/native`. Needs a C++ compiler; neither NVIDIA's
+headers nor its libraries.
 
 The result can be moved, and taken to other machines: it needs glibc 2.28 or later, and no
-libstdc++ but for the tracker, which shares torch's. It does not install torch or check that a build
+libstdc++ but for the last two, which share torch's. It does not install torch or check that a build
 works; how the result is loaded is in `memgate_hook.phantom`, where it is kept in `finding.py`
 and in `runtimes`.
 """
@@ -86,8 +87,7 @@ def build(torch: TorchBuild, out_dir: Path) -> None:
     _link_aliases(tools)
 
     # 3. What listens to torch is another matter: it is part of torch. The stamp comes last.
-    for name, sources in symbols.LISTENERS.items():
-        _build_for_torch(tools, name, sources)
+    _build_listeners(tools)
     shutil.rmtree(tools.objects_dir)
     (out_dir / STAMP_NAME).write_text(standins_digest(torch))
 
@@ -224,23 +224,39 @@ def _link_aliases(tools: _Tools) -> None:
     (tools.out_dir / "libcuda.so").symlink_to(target.name)
 
 
-def _build_for_torch(tools: _Tools, name: str, sources: Iterable[str]) -> None:
-    """Build a library that listens to torch itself, against torch's own headers.
+def _build_listeners(tools: _Tools) -> None:
+    """Build the libraries that listen to torch itself, against torch's own headers.
 
-    It shares classes with torch, and so torch's libstdc++: whichever the process has loaded.
+    They share classes with torch, and so torch's libstdc++: whichever the process has loaded.
     """
-    torch_dir = tools.torch.directory
-    script = tools.objects_dir / f"{name}.map"
-    script.write_text(_LISTENER_SCRIPT)
     options = [
         # torch 2.14's headers want C++20; older ones do not mind
-        *("-std=c++20", "-O2", "-fPIC", "-w", "-shared"),
+        *("-std=c++20", "-O2", "-fPIC", "-w"),
         "-DNDEBUG",  # some of its classes have other members where assertions are on
         f"-D_GLIBCXX_USE_CXX11_ABI={int(tools.torch.uses_new_strings)}",
         *tools.macros,
-        *("-isystem", str(NATIVE_DIR / "for_torch"), "-isystem", str(torch_dir / "include")),
-        *(str(NATIVE_DIR / source) for source in sources),
-        *(f"-L{torch_dir / 'lib'}", "-lc10_cuda", "-lc10", "-Wl,--allow-shlib-undefined"),
+        *("-isystem", str(NATIVE_DIR / "for_torch")),
+        *("-isystem", str(tools.torch.directory / "include")),
+    ]
+
+    def compile_one(source: str) -> None:
+        output = tools.objects_dir / f"{Path(source).name}.o"
+        compile_cxx(tools.compiler, *options, "-c", str(NATIVE_DIR / source), "-o", str(output))
+
+    with ThreadPoolExecutor(NUM_COMPILERS) as pool:
+        list(pool.map(compile_one, sorted(set().union(*symbols.LISTENERS.values()))))
+    for name, sources in symbols.LISTENERS.items():
+        _link_listener(tools, name, sources)
+
+
+def _link_listener(tools: _Tools, name: str, sources: Iterable[str]) -> None:
+    script = tools.objects_dir / f"{name}.map"
+    script.write_text(_LISTENER_SCRIPT)
+    options = [
+        *("-shared", *(str(tools.objects_dir / f"{Path(source).name}.o") for source in sources)),
+        *(f"-L{tools.torch.directory / 'lib'}", "-lc10_cuda", "-lc10", "-ltorch_cpu"),
+        *(f"-L{tools.out_dir}", "-lmemgate_phantom", "-Wl,-rpath,$ORIGIN"),
+        *("-Wl,--as-needed", "-Wl,--allow-shlib-undefined"),
         f"-Wl,-soname,{name},--version-script,{script}",
     ]
     compile_cxx(tools.compiler, *options, "-o", str(tools.out_dir / name))

@@ -83,7 +83,19 @@ CORE_SOURCES = (
 
 #: Libraries that are built against torch's own headers, and their sources.
 TRACKER_NAME = "libmemgate_tracker.so"
-LISTENERS = {TRACKER_NAME: ("tracker.cpp",)}
+VALUES_NAME = "libmemgate_values.so"
+LISTENER_RUNTIME_SOURCE = "newer_cxx.cpp"
+LISTENERS = {
+    TRACKER_NAME: ("tracker.cpp", LISTENER_RUNTIME_SOURCE),
+    VALUES_NAME: (
+        "values/arguments.cpp",
+        "values/observer.cpp",
+        "values/operators.cpp",
+        "values/place.cpp",
+        "values/rules.cpp",
+        LISTENER_RUNTIME_SOURCE,
+    ),
+}
 
 #: What every library has of the C++ runtime.
 RUNTIME_SOURCE = "cxx_runtime.cpp"

@@ -11,17 +11,19 @@ import time
 from collections import OrderedDict
 from dataclasses import replace
 
+from msgspec import structs
+
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
-from memgate.report import Reason
 from memgate.run_key import RunKey
 from memgate.timeline import Timeline
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
+from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
@@ -91,13 +93,33 @@ class PhantomEngine:
         return self._traced[key]
 
     def _trace(self, request: Request, gpu: GpuSpec) -> TracedJob:
+        """Run a job; a second time at the other end if it has sizes that depend on data."""
+        start = time.perf_counter()
+        traced, num_data_sized = self._run(_take_end(request, "all"), gpu)
+        if not num_data_sized:
+            return traced
+
+        def run_with_none() -> TracedJob:
+            limits = request.limits.after(time.perf_counter() - start)
+            return self._run(_take_end(structs.replace(request, limits=limits), "none"), gpu)[0]
+
+        joined = join_ends(traced, run_with_none)
+        return replace(joined, seconds=time.perf_counter() - start)
+
+    def _run(self, request: Request, gpu: GpuSpec) -> tuple[TracedJob, int]:
+        """Return what a run was, and how many results of it have sizes that depend on data."""
         start = time.perf_counter()
         try:
             answer = self._host.ask(request)
         except NoKernelsError:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
-        return to_traced(answer, self._runtime.name, time.perf_counter() - start)
+        traced = to_traced(answer, self._runtime.name, time.perf_counter() - start)
+        return traced, answer.num_data_sized_results
+
+
+def _take_end(request: Request, end: str) -> Request:
+    return structs.replace(request, environment=request.environment | {DATA_SIZES: end})
 
 
 def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
@@ -117,18 +139,11 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         versions=run.versions,
         alloc_conf=run.alloc_conf,
         num_parameters=run.num_parameters,
-        notes=(SIZES_DEPEND_ON_DATA,) if run.num_data_sized_results else (),
+        notes=(),
         architectures=run.architectures,
         cudnn_benchmark=run.cudnn_benchmark,
         seconds=seconds,
     )
-
-
-SIZES_DEPEND_ON_DATA = Reason(
-    code="SIZES_DEPEND_ON_DATA",
-    message="the job makes tensors whose size depends on data (nonzero, unique, boolean"
-    " masks); there is no data here, so the true figure may differ",
-)
 
 
 def check_against_the_real_allocator(

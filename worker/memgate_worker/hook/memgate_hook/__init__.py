@@ -14,8 +14,10 @@ it changes nothing until torch is imported:
     observer      which of them belong to which phase, layer and tensor
     arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
+    values        plausible contents for tensors that nobody computes
     watch         how long to go on
     adjustments   what we change in torch, and why
+    blank         weights that are not filled
 
 Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and
 one recording. Modules import each other relatively, so that both names work.

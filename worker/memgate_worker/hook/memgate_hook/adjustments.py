@@ -8,6 +8,8 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
+from .blank import blank
+
 #: fills of at least this many elements are weights, whose values never matter
 _WEIGHT_ELEMENTS = 4096
 
@@ -24,7 +26,7 @@ def show_one_device() -> None:
 
 
 def leave_weights_unfilled() -> None:
-    """Skip random fills of large tensors on the CPU, so that their pages are never touched."""
+    """Blank large tensors on the CPU instead of filling them: their pages are never touched."""
     for name in ("normal_", "uniform_"):
         setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name)))
     nn.init.trunc_normal_ = _unless_large(nn.init.trunc_normal_)
@@ -33,7 +35,7 @@ def leave_weights_unfilled() -> None:
 def _unless_large(fill: Any) -> Any:
     def fill_unless_large(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS:
-            return tensor
+            return blank(tensor)
         return fill(tensor, *args, **kwargs)
 
     return fill_unless_large

@@ -32,12 +32,8 @@ class PhantomCounters(NamedTuple):
     """Currently handed out by cudaMalloc and cuMemCreate, without the context."""
     peak_bytes: int
     num_launches: int
-    num_scalar_reads: int
-    """Copies to the host of at most 16 bytes; they read zero unless the content is certain."""
-    num_data_reads: int
-    """Larger copies to the host of memory whose content is not known: sizes may depend on data."""
     num_data_sized_results: int
-    """Results whose size depends on data (nonzero, unique, boolean masks): wrong here."""
+    """Results whose size depends on data that is not known (nonzero, unique, boolean masks)."""
     unmodelled: tuple[str, ...]
     """Calls that were refused, in order."""
 
@@ -62,7 +58,7 @@ class Phantom:
             self._function(name).restype = ctypes.c_size_t
         self._function("num_workspaces").restype = ctypes.c_int64
         self._function("workspaces").restype = ctypes.c_void_p
-        for name in ("launches", "scalar_reads", "data_reads", "data_sized_results"):
+        for name in ("launches", "data_sized_results"):
             self._function(name).restype = ctypes.c_ulonglong
         self._function("unmodelled").restype = ctypes.c_char_p
         self._function("configure").argtypes = [ctypes.c_char_p, ctypes.c_char_p]
@@ -104,8 +100,6 @@ class Phantom:
             used_bytes=self._function("used_bytes")(),
             peak_bytes=self._function("peak_bytes")(),
             num_launches=self._function("launches")(),
-            num_scalar_reads=self._function("scalar_reads")(),
-            num_data_reads=self._function("data_reads")(),
             num_data_sized_results=self._function("data_sized_results")(),
             unmodelled=tuple(refused.decode().split("\n")) if refused else (),
         )

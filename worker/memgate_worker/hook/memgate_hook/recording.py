@@ -18,6 +18,7 @@ from .observer import Observer
 from .phantom import Phantom
 from .stages import Stages
 from .tracker import Tracker
+from .values import follow_values
 
 #: counters that the simulator must reproduce
 _COMPARED = tuple(
@@ -37,13 +38,18 @@ class Recording:
     """Records from now on."""
 
     def __init__(self, phantom: Phantom, on_progress: Callable[[], None] = lambda: None) -> None:
-        """Listen; ``on_progress`` is called after each step, and while the job evaluates."""
+        """Listen; ``on_progress`` is called after each step, and while the job evaluates.
+
+        Raises:
+            OSError: what listens to torch does not go with this torch.
+        """
         self._start = time.perf_counter()
         self._phantom = phantom
         self.tracker = Tracker(phantom.library_dir)
         # When the job first uses CUDA: until then it may still change the allocator's settings.
         torch.cuda._lazy_call(self.tracker.attach)
         phantom.watch_workspaces(self.tracker)
+        follow_values(phantom.library_dir)
         take_flash_attention()
         self.stages = Stages(self.tracker.position, self.tracker.take_peak, on_progress)
         self._observer = Observer(self.tracker.position, self.stages)

@@ -78,9 +78,11 @@ class Session:
         adjustments.show_one_device()
         problem = _why_not_the_phantom(torch)
         if problem is not None:
-            self._connection.tell(kind="problem", message=problem)
-            _stop(f"memgate: {problem}")
-        self._recording = Recording(self._phantom, self._progress)
+            self._give_up(problem)
+        try:
+            self._recording = Recording(self._phantom, self._progress)
+        except OSError as error:
+            self._give_up(f"what listens to torch {torch.__version__} cannot be loaded: {error}")
         adjustments.leave_weights_unfilled()
         adjustments.mind_compilation(self._note("compile_ignored"))
         adjustments.show_the_memory_of_the_gpu()
@@ -89,6 +91,10 @@ class Session:
         torch.save = self._recording.stages.saving(torch.save)
         torch.cuda._lazy_call(self._cuda_is_used)
         self._see_the_end()
+
+    def _give_up(self, problem: str) -> None:
+        self._connection.tell(kind="problem", message=problem)
+        _stop(f"memgate: {problem}")
 
     def _note(self, name: str) -> Callable[[], None]:
         def note() -> None:

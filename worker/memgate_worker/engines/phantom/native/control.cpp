@@ -43,10 +43,29 @@ void memgate_phantom_events_pending(int pending) { set_events_pending(pending !=
 size_t memgate_phantom_used_bytes() { return books().used_bytes(); }
 size_t memgate_phantom_peak_bytes() { return books().peak_bytes(); }
 unsigned long long memgate_phantom_launches() { return num_launches(); }
-unsigned long long memgate_phantom_scalar_reads() { return num_scalar_reads(); }
-unsigned long long memgate_phantom_data_reads() { return num_data_reads(); }
 unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
 const char* memgate_phantom_unmodelled() { return refused_calls(); }
+
+// For values/; see contents.h.
+uint64_t memgate_phantom_num_writes() { return num_writes(); }
+uint64_t memgate_phantom_oldest_write(uint64_t address, size_t bytes) { return oldest_write(address, bytes); }
+int memgate_phantom_certainty(uint64_t address, size_t bytes) { return certainty_of(address, bytes); }
+int memgate_phantom_read(void* destination, uint64_t address, size_t bytes) {
+  return read_contents(destination, address, bytes);
+}
+int memgate_phantom_constant(uint64_t address, size_t bytes, size_t element_bytes, void* element) {
+  return find_constant(address, bytes, element_bytes, element);
+}
+void memgate_phantom_write(uint64_t address, const void* source, size_t bytes, int certainty) {
+  write_contents(address, source, bytes, static_cast<Certainty>(certainty));
+}
+void memgate_phantom_fill(uint64_t address, size_t bytes, const void* element, size_t element_bytes, int certainty) {
+  fill_contents(address, bytes, element, element_bytes, static_cast<Certainty>(certainty));
+}
+void memgate_phantom_forget(uint64_t address, size_t bytes) { forget(address, bytes); }
+void memgate_phantom_expect_count(uint64_t count) { expect_count(count); }
+void memgate_phantom_end_count() { end_count(); }
+void memgate_phantom_note_data_sized_result() { note_data_sized_result(); }
 
 // For generated code.
 long memgate_phantom_refuse(const char* call, long status) { return refuse(call, status); }

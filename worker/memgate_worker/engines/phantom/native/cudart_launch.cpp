@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "contents.h"
 #include "cudart.h"
 #include "device.h"
 #include "kernels.h"
@@ -14,7 +15,7 @@ namespace {
 
 cudaError_t launch(const void* function) {
   if (kernel_architecture(function, compute_capability()) == 0) return failed(cudaErrorNoKernelImageForDevice);
-  note_launch(function);
+  count_launch();
   return cudaSuccess;
 }
 
@@ -46,9 +47,9 @@ void __cudaUnregisterFatBinary(void** image) { unregister_image(image); }
 void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
 char __cudaInitModule(void**) { return 0; }
 
-void __cudaRegisterFunction(void** image, const char* host_function, char*, const char* device_name, int, void*,
-                            void*, dim3*, dim3*, int*) {
-  register_kernel(image, host_function, device_name);
+void __cudaRegisterFunction(void** image, const char* host_function, char*, const char*, int, void*, void*, dim3*,
+                            dim3*, int*) {
+  register_kernel(image, host_function);
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared_bytes, void* stream) {

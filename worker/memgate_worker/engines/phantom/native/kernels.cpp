@@ -7,8 +7,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "contents.h"
-
 namespace memgate::phantom {
 namespace {
 
@@ -52,18 +50,8 @@ struct Container {
   std::vector<Image> images = {};
 };
 
-struct Kernel {
-  Container* container;
-  const char* device_name;
-};
-
 std::mutex mutex;
-std::unordered_map<const void*, Kernel> kernels;
-
-// A selection and the read of its count belong together if at most this many launches lie between.
-constexpr uint64_t kNearLaunches = 4;
-uint64_t open_selection = 0;  // num_launches() at the last selection that no read has been found for; 0: none
-uint64_t data_sized_results = 0;
+std::unordered_map<const void*, Container*> kernels;
 
 // Only when asked for: reading every container while torch is imported would page in half a gigabyte of file.
 void read_images(Container& container) {
@@ -96,24 +84,6 @@ int best_architecture(const std::vector<Image>& images, int capability) {
   return machine_code != 0 ? machine_code : ptx;
 }
 
-// Kernels of algorithms that keep some of their input.
-bool is_selection(const char* device_name) {
-  constexpr const char* kMarks[] = {"DeviceSelect", "DeviceUnique", "DeviceReduceByKey", "DeviceRunLengthEncode",
-                                    "DevicePartition"};
-  for (const char* mark : kMarks) {
-    if (std::strstr(device_name, mark) != nullptr) return true;
-  }
-  return false;
-}
-
-// The count may be read before the selection (nonzero) or after it (unique).
-void close_selection() {
-  const uint64_t read = launches_before_last_scalar_read();
-  if (open_selection == 0 || read < open_selection) return;
-  if (read - open_selection <= kNearLaunches) ++data_sized_results;
-  open_selection = 0;
-}
-
 }  // namespace
 
 void* register_image(const void* wrapper) {
@@ -124,9 +94,9 @@ void* register_image(const void* wrapper) {
   return container;
 }
 
-void register_kernel(void* image, const void* host_function, const char* device_name) {
+void register_kernel(void* image, const void* host_function) {
   const std::lock_guard<std::mutex> lock(mutex);
-  kernels[host_function] = {static_cast<Container*>(image), device_name};
+  kernels[host_function] = static_cast<Container*>(image);
 }
 
 // At the end of the process libraries are torn down in no useful order: the containers are left to the system.
@@ -136,29 +106,9 @@ int kernel_architecture(const void* host_function, int capability) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto found = kernels.find(host_function);
   if (found == kernels.end()) return capability;
-  Container& container = *found->second.container;
+  Container& container = *found->second;
   read_images(container);
   return container.images.empty() ? capability : best_architecture(container.images, capability);
-}
-
-void note_launch(const void* host_function) {
-  count_launch();
-  const std::lock_guard<std::mutex> lock(mutex);
-  close_selection();
-  const auto found = kernels.find(host_function);
-  if (found == kernels.end() || !is_selection(found->second.device_name)) return;
-  const uint64_t read = launches_before_last_scalar_read();
-  if (read != 0 && num_launches() - read <= kNearLaunches) {
-    ++data_sized_results;
-  } else {
-    open_selection = num_launches();
-  }
-}
-
-uint64_t num_data_sized_results() {
-  const std::lock_guard<std::mutex> lock(mutex);
-  close_selection();
-  return data_sized_results;
 }
 
 }  // namespace memgate::phantom

@@ -61,10 +61,6 @@ void count(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
 
 extern "C" {
 
-// PyTorch's headers include <iostream>; from GCC 13 on that asks the C++ library for this, which older ones lack. They
-// do it by themselves.
-void _ZSt21ios_base_library_initv() {}
-
 // Starts listening. The allocator must exist: call torch.cuda.init() first.
 void memgate_tracker_attach() {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;

@@ -70,7 +70,7 @@ void copy_rows(void* destination, size_t destination_pitch, const void* source, 
 
 void set(void* pointer, const void* pattern, size_t unit, size_t bytes) {
   if (is_device_address(pointer)) {
-    forget(address_of(pointer), bytes);
+    fill_contents(address_of(pointer), bytes, pattern, unit, kKnown);
     return;
   }
   for (size_t done = 0; done + unit <= bytes; done += unit) std::memcpy(static_cast<char*>(pointer) + done, pattern, unit);

@@ -1,6 +1,6 @@
 // Memory as both the runtime and the driver handle it: copies and sets, pinned and managed host memory.
 //
-// Copies between host and device go to contents.h; sets leave the range unknown.
+// Copies between host and device go to contents.h, and so do sets: what was set is known.
 #pragma once
 
 #include <cstddef>
