@@ -58,6 +58,20 @@ def test_a_library_that_only_looks_for_torch_changes_nothing(tmp_path: Path) -> 
     assert (run.num_steps, run.why) == (5, "end")
 
 
+def test_the_process_that_failed_is_named_and_not_what_started_it(run: Any, tmp_path: Path) -> None:
+    """Launchers fail as well, at greater length."""
+    path = tmp_path / "train.py"
+    path.write_text("print('half way')\nraise KeyError('text')\n")
+    start = [RUNTIME.python, "-m", "accelerate.commands.launch", "--num_processes", "1"]
+
+    ran = run("run", "--gpu", "t4", "--", *start, path)
+
+    assert ran.status == 1
+    assert "the job failed in train.py, line 2, in <module> (raise KeyError('text'))" in ran.err
+    assert "  half way" in ran.err
+    assert "CalledProcessError" not in ran.err
+
+
 LOADER = """
 class Scaled(torch.utils.data.Dataset):
     scale = nn.Threshold(0, 0)  # a transform of images is a module, too

@@ -28,6 +28,15 @@ from memgate_worker.recorder.question import CommandQuestion
 #: of a command's output, so many lines are quoted
 _NUM_LINES = 8
 
+#: raised by what starts processes (accelerate, torchrun, torch.multiprocessing) when one failed
+_OF_LAUNCHERS = {
+    *("CalledProcessError", "ChildFailedError"),
+    *("ProcessRaisedException", "ProcessExitedException"),
+}
+
+#: how Python begins to print what a process raised
+_TRACEBACK = "Traceback (most recent call last)"
+
 #: raised by the hook, see ``adjustments``
 _COMPILES = "CompilationError"
 
@@ -40,8 +49,11 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.problems:
         return NotWatchedError(heard.problems[0])
     if heard.failures:
-        last = [*heard.failures.values()][-1]
-        return explain_failure(last, (), question, recorded.last_output)
+        failures = [*heard.failures.values()]
+        cause, output = _find_cause(failures), recorded.last_output
+        if cause is not failures[-1]:
+            output = output.rpartition(_TRACEBACK)[0] or output
+        return explain_failure(cause, (), question, output)
     if recorded.status is None:  # it was ended by us, and its process did not answer
         return TimeLimitError(
             f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
@@ -94,6 +106,12 @@ def quote(output: str) -> str:
     if not lines:
         return "; it printed nothing"
     return "\nthe last lines that it printed:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _find_cause(failures: Sequence[Raised]) -> Raised:
+    """Return what the last process raised that did not fail because another one had."""
+    own = [failure for failure in failures if failure.kind not in _OF_LAUNCHERS]
+    return own[-1] if own else failures[-1]
 
 
 def _last_line(output: str) -> str:
