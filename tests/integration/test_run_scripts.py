@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.recording import record_script
 
@@ -45,6 +46,55 @@ def record(tmp_path: Path) -> Any:
 def doubts(run: Any) -> list[str]:
     """Return the codes of a recording's doubts."""
     return [doubt.code for doubt in run.traced.doubts]
+
+
+def test_calls_without_gradients_that_steps_do_not_make_evaluate(record: Any) -> None:
+    """Many jobs never leave the training mode."""
+    text = """
+for _ in range(6): step()
+with torch.no_grad():
+    model(torch.zeros(64, 256).cuda())
+while True: step()
+"""
+    assert record(text, watch=Watch(seconds=60)).why == "evaluation"
+
+
+@pytest.mark.parametrize(
+    ("size", "want"), [(8, []), (1, ["EVALUATION_NOT_REACHED"]), (4000, ["EVALUATION_NOT_REACHED"])]
+)
+def test_an_evaluation_before_the_first_step_tells_what_later_ones_take(
+    record: Any, size: int, want: list[str]
+) -> None:
+    """Unless it only tried the model out, or takes more than training does."""
+    text = f"""
+with torch.no_grad():
+    model.eval()
+    for _ in range(3):
+        model(torch.zeros({size}, 256).cuda())
+while True: step()
+"""
+    assert doubts(record(text, watch=Watch(seconds=0.5))) == want
+
+
+def test_steps_of_several_optimizers_are_one_step(record: Any) -> None:
+    """The generator of a GAN, and then its discriminator."""
+    text = """
+makes = nn.Linear(32, 256).cuda()
+other = torch.optim.SGD(makes.parameters(), lr=1)
+while True:
+    made = makes(torch.zeros(8, 32).cuda())
+    model(made).sum().backward()
+    other.step()
+    step()
+"""
+    assert doubts(record(text, watch=Watch(seconds=0.5))) == ["EVALUATION_NOT_REACHED"]
+
+
+def test_a_model_can_be_traced(record: Any) -> None:
+    """Its graph is compared with that of a second run, and has nothing of ours in it."""
+    run = record("torch.jit.trace(model, torch.zeros(2, 256).cuda())\nfor _ in range(5): step()\n")
+
+    assert {batch.shape for batch in run.batches} == {(8, 256)}
 
 
 def test_a_library_that_only_looks_for_torch_changes_nothing(tmp_path: Path) -> None:

@@ -75,8 +75,10 @@ class Observer:
 
         def seen_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if self._depth == 0:
-                # Transforms of images and the like, which data loaders call by the thousand.
-                if not _is_on_the_gpu(module, args, kwargs):
+                # Transforms of images and the like, which data loaders call by the thousand; and
+                # a model that torch.jit traces, which is run for its graph alone.
+                is_traced = torch._C._get_tracing_state() is not None
+                if is_traced or not _is_on_the_gpu(module, args, kwargs):
                     return call(module, *args, **kwargs)
                 self._listener.call_begins(module, args, kwargs)
             self._depth += 1
@@ -131,6 +133,15 @@ class Observer:
         self._listener.step_ends(max(self._num_steps.values()))
 
     def _note(self, tensors: Iterator[_Seen]) -> None:
+        # What we ask of tensors must not be in the graph of a model that is traced.
+        tracing = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)
+        try:
+            self._note_each(tensors)
+        finally:
+            torch._C._set_tracing_state(tracing)
+
+    def _note_each(self, tensors: Iterator[_Seen]) -> None:
         position = self._position()
         for tensor, category, layer in tensors:
             tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor

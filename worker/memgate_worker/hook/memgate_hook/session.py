@@ -162,13 +162,22 @@ class Session:
             if self._written_by == pid or not is_used:
                 return
             self._written_by = pid
-            described = self._recording.describe()
-            described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
-            path = self._run_dir / f"{pid}.recording"
-            with path.open("wb") as out:
-                out.write(json.dumps(described).encode() + b"\n")
-                out.write(self._recording.tracker.rows())
-            self._connection.tell(kind="recorded", pid=pid, file=path.name, why=why)
+            try:
+                file = self._write_file(why, pid)
+            except Exception as error:
+                problem = f"what was recorded cannot be written, a fault of memgate: {error!r}"
+                self._connection.tell(kind="problem", message=problem)
+                return
+            self._connection.tell(kind="recorded", pid=pid, file=file, why=why)
+
+    def _write_file(self, why: str, pid: int) -> str:
+        described = self._recording.describe()
+        described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
+        path = self._run_dir / f"{pid}.recording"
+        with path.open("wb") as out:
+            out.write(json.dumps(described).encode() + b"\n")
+            out.write(self._recording.tracker.rows())
+        return path.name
 
 
 _exit = os._exit
