@@ -122,6 +122,33 @@ def test_the_process_that_failed_is_named_and_not_what_started_it(run: Any, tmp_
     assert "CalledProcessError" not in ran.err
 
 
+ALONE = """
+import torch.distributed as dist
+dist.init_process_group("nccl")
+dist.barrier()
+gathered = [None]
+dist.all_gather_object(gathered, {"a": 5})
+assert gathered == [{"a": 5}], gathered
+model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+for _ in range(5): step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_single_process_of_a_distributed_job_runs(run: Any, tmp_path: Path) -> None:
+    """It exchanges everything with itself; several are another matter."""
+    path = tmp_path / "train.py"
+    path.write_text(TRAIN + ALONE)
+    start = [RUNTIME.python.parent / "torchrun", "--standalone", "--nproc-per-node"]
+
+    ran = run("run", "--gpu", "t4", "--json", "--", *start, "1", path)
+    refused = run("run", "--gpu", "t4", "--", *start, "2", path)
+
+    assert (ran.status, '"decision":"admit"' in ran.out) == (0, True)
+    assert refused.status == 1
+    assert "ncclCommInitRank" in refused.err
+
+
 LOADER = """
 class Scaled(torch.utils.data.Dataset):
     scale = nn.Threshold(0, 0)  # a transform of images is a module, too

@@ -49,11 +49,8 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.problems:
         return NotWatchedError(heard.problems[0])
     if heard.failures:
-        failures = [*heard.failures.values()]
-        cause, output = _find_cause(failures), recorded.last_output
-        if cause is not failures[-1]:
-            output = output.rpartition(_TRACEBACK)[0] or output
-        return explain_failure(cause, (), question, output)
+        cause = _find_cause([*heard.failures.values()])
+        return explain_failure(cause, (), question, output_of(recorded, cause))
     if recorded.status is None:  # it was ended by us, and its process did not answer
         return TimeLimitError(
             f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
@@ -98,6 +95,13 @@ def explain_failure(
             " run it in its own environment: memgate run -- COMMAND"
         )
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
+
+
+def output_of(recorded: Recorded, cause: Raised) -> str:
+    """Return what was printed, without what a launcher printed about the failure of its process."""
+    output = recorded.last_output
+    is_last = [*recorded.heard.failures.values()][-1] is cause
+    return output if is_last else output.rpartition(_TRACEBACK)[0] or output
 
 
 def quote(output: str) -> str:
