@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from memgate_worker.hook.memgate_hook.watch import Watch
@@ -95,6 +98,25 @@ def test_a_model_can_be_traced(record: Any) -> None:
     run = record("torch.jit.trace(model, torch.zeros(2, 256).cuda())\nfor _ in range(5): step()\n")
 
     assert {batch.shape for batch in run.batches} == {(8, 256)}
+
+
+def test_a_job_ends_with_the_memgate_that_runs_it() -> None:
+    """Schedulers and `timeout` send a signal; what is left behind would go on for days."""
+    job = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", job]
+    memgate = subprocess.Popen(
+        [Path(sys.executable).parent / "memgate", "run", "--show-output", "--", *command],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert memgate.stderr is not None
+    pid = int(next(line for line in memgate.stderr if line.strip().isdigit()))
+
+    memgate.terminate()
+
+    assert memgate.wait(30) == 143
+    memgate.stderr.close()
+    assert not psutil.pid_exists(pid)
 
 
 def test_a_library_that_only_looks_for_torch_changes_nothing(tmp_path: Path) -> None:

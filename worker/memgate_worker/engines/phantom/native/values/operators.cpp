@@ -121,7 +121,9 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
   const std::string_view space = std::string_view(full_name).substr(0, colons);
   const std::string_view name = without_underscore(std::string_view(full_name).substr(colons + 2));
   read_schema(*op);
-  op->is_ignored = op->is_ignored || changes_no_data(handle, name);
+  // Collectives of a single process copy at most, which the device sees for itself.
+  const bool is_collective = space == "c10d" || space == "_c10d_functional";
+  op->is_ignored = op->is_ignored || is_collective || changes_no_data(handle, name);
   const bool is_composite = has_kernel(handle, c10::DispatchKey::CompositeImplicitAutograd) ||
                             has_kernel(handle, c10::DispatchKey::CompositeExplicitAutograd);
   const bool is_own = space == "aten";
