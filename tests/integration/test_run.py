@@ -95,7 +95,9 @@ def test_whatever_starts_a_job_gets_the_same_answer(
 ) -> None:
     """The script itself, launchers, and a shell script that fails after it."""
     names = {"python": RUNTIME.python, "bin": RUNTIME.python.parent}
-    (tmp_path / "train.py").write_text(TRAIN + "for _ in range(5): step()\n")
+    # Many libraries look whether there is a torch before they import it.
+    looks = "from importlib.util import find_spec\nassert find_spec('torch')\n"
+    (tmp_path / "train.py").write_text(looks + TRAIN + "for _ in range(5): step()\n")
     start = "#!/bin/sh\nset -e\nexport CUDA_VISIBLE_DEVICES=3\n{python} train.py\nexit 9\n"
     executable(tmp_path / "start.sh", start.format(**names))
     monkeypatch.chdir(tmp_path)
@@ -152,9 +154,9 @@ def test_an_evaluation_that_takes_more_counts(record: Any) -> None:
     )
 
     assert (run.why, doubts(run)) == ("evaluation", [])
-    stages = [stage for stage, _ in groupby(mark.phase for mark in run.marks)]
+    stages = [stage for stage, _ in groupby(mark.phase for mark in run.traced.marks)]
     assert stages[:3] == ["load", "train", "evaluate"]
-    assert [mark.step for mark in run.marks if mark.phase == "train"][:10] == list(range(10))
+    assert [mark.step for mark in run.traced.marks if mark.phase == "train"][:10] == list(range(10))
     assert allocated(run) > 2 * 8000 * 256 * 4
 
 
@@ -208,6 +210,21 @@ for _ in range(6):
 """)
 
     assert (run.num_steps, doubts(run)) == (6, [])
+
+
+def test_sparse_gradients_are_gradients(record: Any) -> None:
+    """They have no storage of their own, and their values have."""
+    run = record("""
+model = torch.nn.EmbeddingBag(100, 256, sparse=True).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(5):
+    model(torch.ones(4, 8, device="cuda", dtype=torch.long)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+
+    assert run.num_steps == 5
+    assert "gradients" in {label.category for label in run.traced.timeline.labels}
 
 
 def test_peaks_that_a_job_resets_are_still_checked(record: Any) -> None:
@@ -368,6 +385,8 @@ def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:
 
     now, later = json.loads(ran.out), json.loads(asked.out)
     assert (now["decision"], now["needs_bytes"]) == (later["decision"], later["needs_bytes"])
+    assert now["phases"] == later["phases"]
+    assert [*now["phases"]] == ["load", "train", "evaluate"]
     assert json.loads(other.out)["decision"] == "uncertain"
     assert "RECORDED_FOR_ANOTHER_GPU" in other.out
 

@@ -20,7 +20,7 @@ from memgate.report import Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.timeline_file.document import FORMAT_VERSION, HEADER_BYTES
 from memgate.timeline_file.reading import read_timeline
-from memgate.timeline_file.recorded import JobPhase, RecordedTimeline
+from memgate.timeline_file.recorded import RecordedTimeline
 from memgate.timeline_file.writing import write_timeline
 from memgate.units import GIB, MIB
 from tests.timeline_files import (
@@ -132,22 +132,6 @@ def test_more_events_than_a_file_takes_are_refused(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(InputError, match="has 4 events, and a timeline file takes 3; record fewer"):
         write_timeline(make_plain())
-
-
-# --- phases of the job
-
-
-def test_phases_of_the_job_are_spans_of_events() -> None:
-    """Steps that follow each other are one; phases without events are left out."""
-    marks = make_recorded().marks
-    late = (*marks, (13, JobPhase.SAVE, None))
-
-    assert list(make_recorded(marks=late).phase_spans()) == [
-        (JobPhase.LOAD, 0, 1),
-        (JobPhase.TRAIN, 1, 10),
-        (JobPhase.EVALUATE, 10, 13),
-    ]
-    assert list(make_plain().phase_spans()) == []
 
 
 def test_the_head_of_a_file_says_what_it_is() -> None:

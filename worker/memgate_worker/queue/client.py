@@ -147,6 +147,10 @@ class QueueClient:
         """Return the digests of everything that workers announce; none if there are no workers."""
         return self._serving().identities
 
+    def missing_runtime(self) -> str | None:
+        """Return the runtime for jobs that name none, if there are workers and none has it."""
+        return self._serving().missing_runtime
+
     def _serving(self) -> Serving:
         """Return what workers announced a moment ago."""
         now = time.monotonic()

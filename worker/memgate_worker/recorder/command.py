@@ -150,7 +150,13 @@ def _start(
         lambda: subprocess.Popen(
             guard.command(question.command),
             cwd=question.directory,
-            env=guard.environment(command_environment(question, guard.scratch)),
+            env=guard.environment(
+                command_environment(
+                    question,
+                    guard.scratch,
+                    is_protected=guard.protection is not Protection.NONE,
+                )
+            ),
             stdin=terminal,
             stdout=output,
             stderr=subprocess.STDOUT,

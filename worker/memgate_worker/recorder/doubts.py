@@ -11,6 +11,7 @@ from memgate.units import format_size
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
+    SeenLongest,
     SeenShapes,
     SeenTensor,
 )
@@ -36,13 +37,7 @@ def doubt_what_was_seen(
             " evaluation; if it has one that takes more, so does the job: go on until there was one"
             " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
         )
-    if was_stopped and (varying := _varying(described.shapes)) is not None:
-        yield Reason(
-            code="INPUT_SHAPES_VARY",
-            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
-            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on"
-            " to the end (memgate run --until end)",
-        )
+    yield from _doubt_shapes(described)
     if was_stopped and _is_growing(described.steps):
         last = described.steps[-1].peak_bytes
         yield Reason(
@@ -69,6 +64,90 @@ def doubt_what_was_seen(
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
+    if "kernels_timed" in described.notes:
+        yield Reason(
+            code="KERNELS_NOT_TIMED",
+            message="torch.compile chooses among kernels by their times here (max-autotune), and"
+            " nothing can be timed on a GPU that is not there; PyTorch's own kernels were taken,"
+            " and with others the job takes other memory",
+        )
+
+
+def _doubt_shapes(described: Description) -> Iterator[Reason]:
+    """Yield why later batches may be larger than those that were seen."""
+    longest, varying = described.longest, _varying(described.shapes)
+    if longest is not None and not _met_the_longest(described, longest):
+        yield Reason(
+            code="LONGEST_NOT_RUN",
+            message=f"no training step was seen with {_name(longest)}, as --longest asks:"
+            f" {_why_no_longest(longest, varying)}",
+        )
+    elif longest is not None and not longest.in_proportion:
+        return
+    if described.why != "end" and varying is not None:
+        yield Reason(
+            code="INPUT_SHAPES_VARY",
+            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
+            f" {described.num_steps} steps: {_show(varying)}. {_how_to_know_the_longest(longest)}",
+        )
+
+
+def note_what_was_seen(described: Description) -> Iterator[Reason]:
+    """Yield what there is to know about the answer."""
+    if described.num_communicators:
+        yield Reason(
+            code="NCCL_NOT_COUNTED",
+            message="the job has a process group of NCCL with one process in it; what NCCL loads"
+            " onto the GPU for itself is not in the figures",
+        )
+    longest = described.longest
+    if longest is not None and _met_the_longest(described, longest):
+        largest = max((calls for calls, _ in described.shapes), key=_num_elements)
+        yield Reason(
+            code="LONGEST_BATCH",
+            message=f"the answer is for {_name(longest)}, as --longest asks; the largest training"
+            f" step had {_show(largest)}",
+        )
+
+
+def _name(longest: SeenLongest) -> str:
+    if longest.length is None:
+        return "a batch of the longest samples of its data set"
+    return f"a longest batch of {longest.length}"
+
+
+def _met_the_longest(described: Description, longest: SeenLongest) -> bool:
+    """Tell whether a step was as long; if nothing varies, the batches may all be that long."""
+    if longest.is_run or longest.longer is not None:
+        return longest.longer is None
+    shapes = [tensor.shape for calls, _ in described.shapes for call in calls for tensor in call]
+    is_there = any(longest.length in shape[1:] for shape in shapes)
+    return is_there and not longest.problem and _varying(described.shapes) is None
+
+
+def _why_no_longest(longest: SeenLongest, varying: list[list[SeenTensor]] | None) -> str:
+    if longest.longer is not None:
+        return f"a batch of {longest.longer} was seen, which is longer"
+    if longest.problem:
+        return longest.problem
+    if varying is None:
+        return "no dimension of its batches was seen to vary, so it is not known what to pad"
+    return (
+        "its batches were not seen to vary where they come from, a data loader or a line that moves"
+        " them to the GPU; or the job cuts them, or ended too early"
+    )
+
+
+def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
+    if longest is not None and longest.is_run:
+        return (
+            f"What varies on its own was made longer in proportion to the {longest.length} of"
+            " --longest, and may be longer still; go on to the end (memgate run --until end)"
+        )
+    return (
+        "Answer for the longest one (memgate run --longest N, or --longest data), or go on to the"
+        " end (memgate run --until end)"
+    )
 
 
 def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
@@ -114,7 +193,7 @@ def _is_usual_to_be_full(shapes: Sequence[SeenShapes]) -> bool:
     for step, count in shapes:
         for one_sample, num_samples in _largest_of_each(step).items():
             counts[one_sample][num_samples] += count
-    return all(of_one[max(of_one)] >= max(of_one.values()) for of_one in counts.values())
+    return all(2 * of_one[max(of_one)] >= sum(of_one.values()) for of_one in counts.values())
 
 
 def _largest_of_each(step: Sequence[Sequence[SeenTensor]]) -> dict[tuple[int, ...], int]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memgate.errors import (
+    CompilerMissingError,
     HostMemoryError,
     JobFailedError,
     MemgateError,
@@ -37,8 +38,9 @@ _OF_LAUNCHERS = {
 #: how Python begins to print what a process raised
 _TRACEBACK = "Traceback (most recent call last)"
 
-#: raised by the hook, see ``adjustments``
-_COMPILES = "CompilationError"
+#: what torch.compile says where there is no Triton, and Triton where there is no C compiler
+_NO_TRITON = "Cannot find a working triton installation"
+_NO_COMPILER = "Failed to find C compiler"
 
 
 def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> MemgateError:
@@ -80,10 +82,17 @@ def explain_failure(
     """Say whose fault an exception is that ended a job."""
     if unmodelled:
         return not_modelled(unmodelled)
-    if failure.kind == _COMPILES:
+    if _NO_COMPILER in failure.message:
+        return CompilerMissingError(
+            "the job uses torch.compile or Triton, and this machine has no C compiler, which Triton"
+            " needs to start kernels: install one (apt install gcc, conda install gcc), or name"
+            " one with the variable CC"
+        )
+    if _NO_TRITON in failure.message and question.runtime:
         return UnsupportedJobError(
-            "the job uses torch.compile, which is not supported yet; without it the job takes other"
-            " memory. --ignore-compile answers for the job without it, and says so"
+            "the job uses torch.compile, which needs the module 'triton', which runtime"
+            f" {question.runtime} lacks; run it in its own environment: memgate run -- COMMAND."
+            " --ignore-compile answers for the job without it, and says so"
         )
     if failure.kind == "MemoryError" or NO_HOST_MEMORY in failure.message:
         return HostMemoryError(f"this machine has no memory for the job: {failure.last_line}")

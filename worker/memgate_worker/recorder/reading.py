@@ -24,7 +24,11 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
 from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.recorder.command import Recorded, run_command
-from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
+from memgate_worker.recorder.doubts import (
+    doubt_processes,
+    doubt_what_was_seen,
+    note_what_was_seen,
+)
 from memgate_worker.recorder.failures import (
     explain_failure,
     explain_no_recording,
@@ -37,11 +41,9 @@ from memgate_worker.recorder.question import CommandQuestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """A command that was run: the job's timeline, and what it was doing when."""
+    """A command that was run: the job's timeline, and what is known of it."""
 
     traced: TracedJob
-    #: phases of the job, and its steps
-    marks: tuple[JobMark, ...]
     batches: tuple[BatchShape, ...]
     #: the real cuDNN that was asked for plans
     cudnn: str | None
@@ -108,7 +110,7 @@ def _record_once(
         raise explain_no_recording(recorded, question)
     found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
     pid = max(found, key=lambda one: _what_it_took(found[one][0]))
-    described, rows = found[pid]
+    described, rows = found.pop(pid)
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
@@ -117,11 +119,15 @@ def _record_once(
     traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
-        *doubt_processes(recorded.heard, num_others=len(found) - 1),
+        *doubt_processes(recorded.heard, num_others=_count_users(found)),
     )
     command_run = CommandRun(
-        traced=replace(traced, doubts=doubts),
-        marks=tuple(_mark(run)),
+        traced=replace(
+            traced,
+            notes=(*traced.notes, *note_what_was_seen(described)),
+            doubts=doubts,
+            marks=tuple(_mark(run)),
+        ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
         num_steps=described.num_steps,
@@ -155,6 +161,11 @@ def _batches(described: Description) -> Iterator[BatchShape]:
             counts[tensor] += count
     for tensor, count in counts.items():
         yield BatchShape(tensor.name, tensor.shape, tensor.dtype, count)
+
+
+def _count_users(others: dict[int, tuple[Description, bytes]]) -> int:
+    """Count processes that took memory of the GPU; asking for its properties takes none."""
+    return sum(1 for _, rows in others.values() if rows)
 
 
 def _what_it_took(described: Description) -> tuple[bool, int]:

@@ -16,6 +16,10 @@ it changes nothing until torch is imported:
     stages        loading, training, evaluation, saving; the shapes of batches
     values        plausible contents for tensors that nobody computes
     watch         how long to go on
+    longest       the longest batch that the caller asks for: ``lengths`` says what it is like,
+                  ``padding`` makes it, ``moves`` sees batches that no data loader gives out;
+                  or ``longest_samples``, which ``samples`` finds in the data set
+    compiling     stays out of the sight of torch.compile, and knows when it is at work
     adjustments   what we change in torch, and why
     blank         weights that are not filled
 

@@ -81,6 +81,7 @@ class Recording:
             "num_parameters": self._observer.num_parameters,
             "num_data_sized_results": counters.num_data_sized_results,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "num_communicators": counters.num_communicators,
             "unmodelled": counters.unmodelled,
             "versions": _versions(),
             "architectures": torch.cuda.get_arch_list(),

@@ -70,6 +70,10 @@ class Stages(TrainingListener):
         self.num_backward_passes = 0
         #: an evaluation after training began has ended, or goes on without taking more
         self.has_evaluated = False
+        #: forward and backward passes, whatever they are for
+        self.num_passes = 0
+        #: is told of the shapes of each step
+        self.on_step: Callable[[StepShapes], None] = lambda _: None
         self._shapes_of_step: list[tuple[SeenTensor, ...]] = []
         #: since the last backward pass, evaluations apart
         self._num_calls = 0
@@ -97,6 +101,7 @@ class Stages(TrainingListener):
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A forward pass begins."""
+        self.num_passes += 1
         is_evaluating = not torch.is_grad_enabled() and self._evaluates(module)
         self._num_calls += not is_evaluating
         has_many_calls = self._num_calls > _CALLS_OF_A_STEP
@@ -117,8 +122,13 @@ class Stages(TrainingListener):
             self._trains_without_gradients = True
         return not self._trains_without_gradients
 
+    def function_begins(self, args: Any, kwargs: Any) -> None:
+        """A compiled function is called; what it calls is not seen."""
+        self._shapes_of_step.append(_tensors_of(args, kwargs))
+
     def backward_begins(self) -> None:
         """It trains."""
+        self.num_passes += 1
         self._begin(TRAINING)
         self._num_calls = 0
         self.num_backward_passes += 1
@@ -178,6 +188,7 @@ class Stages(TrainingListener):
         self._shapes_of_step.clear()
         if shapes in self.shapes or len(self.shapes) < _MAX_SHAPES:
             self.shapes[shapes] = self.shapes.get(shapes, 0) + 1
+        self.on_step(shapes)
         self._on_progress()
 
 

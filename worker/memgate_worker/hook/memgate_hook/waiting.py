@@ -29,22 +29,25 @@ class _TorchFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
-        """Find a module; everything except torch is left to others."""
+        """Find a module; everything except torch is left to others.
+
+        Whoever asks may only want to know whether there is a torch: nothing is done yet.
+        """
         if name != "torch":
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None or spec.origin is None:
             return None
-        # Many libraries only look whether torch is there; it is theirs to import it, or not.
-        spec.loader = _TorchLoader(spec.loader, self)
+        spec.loader = _TorchLoader(spec.loader, Path(spec.origin).parent, self)
         return spec
 
 
 class _TorchLoader(Loader):
-    """Loads torch as usual, with a session that begins before that and records after it."""
+    """Loads torch as usual, with our stand-ins before it, and a session from then on."""
 
-    def __init__(self, loader: Loader, finder: _TorchFinder) -> None:
+    def __init__(self, loader: Loader, torch_dir: Path, finder: _TorchFinder) -> None:
         self._loader = loader
+        self._torch_dir = torch_dir
         self._finder = finder
 
     def __getattr__(self, name: str) -> Any:
@@ -55,12 +58,11 @@ class _TorchLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Run the module as usual, once."""
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
+        """Run the module as usual."""
+        sys.meta_path.remove(self._finder)
+        session = Session.begin(self._torch_dir)
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
-        session = Session.begin(Path(str(module.__file__)).parent)
         self._loader.exec_module(module)
         session.torch_is_there(module)

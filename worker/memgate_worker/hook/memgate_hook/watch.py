@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,12 +10,17 @@ from typing import NamedTuple
 #: second on, and two that show the rest
 MIN_STEPS = 4
 
+#: how long batches are compared at least until they show what varies among them
+_COMPARING_SECONDS = 30.0
+
 
 class Seen(NamedTuple):
     """What a job has done so far."""
 
     num_steps: int
     has_evaluated: bool
+    #: a longest batch was asked for, and has not been run yet
+    is_longest_due: bool = False
 
 
 class Watch(NamedTuple):
@@ -47,13 +51,19 @@ class Watch(NamedTuple):
             "MEMGATE_WATCH_SECONDS": str(self.seconds),
         }
 
-    def why_stop(self, seen: Seen, first_step_at: float) -> str | None:
-        """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not."""
+    def why_stop(self, seen: Seen, seconds: float) -> str | None:
+        """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not.
+
+        Args:
+            seen: what the job has done.
+            seconds: how long ago its first step was.
+        """
         if self.steps is not None:
             return "steps" if seen.num_steps >= self.steps else None
         if self.until == "end" or seen.num_steps < MIN_STEPS:
             return None
-        if seen.has_evaluated:
+        if seen.has_evaluated and not seen.is_longest_due:
             return "evaluation"
-        is_late = time.monotonic() - first_step_at > self.seconds
+        least = _COMPARING_SECONDS if seen.is_longest_due else 0.0
+        is_late = seconds > max(self.seconds, least)
         return "time" if is_late and self.until is None else None

@@ -1,41 +1,92 @@
-// libnccl for one process: its communicators, and collectives, which then only copy. Several ranks are refused by name.
+// libnccl for a group of one process: what it would send to itself is copied. Several processes are refused by name.
 //
-// Launchers start single processes as they start many, and those exchange gradients with themselves. What NCCL itself
-// takes for that is not PyTorch's, and not in the books.
+// With one rank NCCL copies from the buffer that is sent to the one that receives, and does nothing if they are the
+// same. What it takes for itself is not in the books; that there was a communicator is counted, so that it can be told.
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "refusals.h"
-#include "streams.h"
 #include "transfers.h"
 
 using namespace memgate::phantom;
 
+extern "C" void memgate_phantom_note_communicator();
+
 namespace {
 
-enum Status { kSuccess = 0, kInvalidUsage = 5 };
+enum Result { kSuccess = 0, kInvalidUsage = 5 };
 
-// The documented layout; it is passed by value.
+constexpr int kNoColor = -1;
+constexpr size_t kIdBytes = 128;
+
 struct UniqueId {
-  char internal[128];
+  char bytes[kIdBytes];
 };
 
-using Communicator = void*;
+struct Communicator {};
 
-int create(const char* call, int num_ranks, Communicator* communicator) {
-  if (num_ranks != 1) return static_cast<int>(refuse(call, kInvalidUsage));
-  *communicator = reinterpret_cast<void*>(next_handle());
-  return kSuccess;
-}
-
-// The sizes of ncclDataType_t in their order: 8-bit integers, 32, 64, half, float, double, bfloat16, 8-bit floats.
-int copy_elements(void* target, const void* source, size_t count, int type) {
+// By the published numbers of its data types: int8, uint8, int32, uint32, int64, uint64, half, float, double, bfloat16,
+// and two kinds of 8-bit floats.
+size_t bytes_of(size_t count, int data_type) {
   constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-  if (type < 0 || type >= static_cast<int>(sizeof(kSizes) / sizeof(*kSizes)))
-    return static_cast<int>(refuse("ncclDataType_t", kInvalidUsage));
-  if (target != source && target != nullptr) copy(target, source, count * kSizes[type]);
+  return count * kSizes[static_cast<size_t>(data_type) % (sizeof(kSizes) / sizeof(kSizes[0]))];
+}
+
+int give(void* target, const void* source, size_t count, int data_type) {
+  if (target != source) copy(target, source, bytes_of(count, data_type));
   return kSuccess;
 }
+
+int join(const char* call, Communicator** communicator, int num_ranks) {
+  if (num_ranks != 1) {
+    const std::string named = std::string(call) + " with " + std::to_string(num_ranks) + " ranks";
+    return static_cast<int>(refuse(named.c_str(), kInvalidUsage));
+  }
+  memgate_phantom_note_communicator();
+  *communicator = new Communicator;
+  return kSuccess;
+}
+
+// What is sent is received in the same order; within a group, either may come first.
+class Mailbox {
+ public:
+  int send(const void* source) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sent_.push_back(source);
+    return match();
+  }
+
+  int receive(void* target, size_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wanted_.push_back({target, bytes});
+    return match();
+  }
+
+ private:
+  struct Wanted {
+    void* target;
+    size_t bytes;
+  };
+
+  int match() {
+    while (!sent_.empty() && !wanted_.empty()) {
+      if (wanted_.front().target != sent_.front()) copy(wanted_.front().target, sent_.front(), wanted_.front().bytes);
+      sent_.erase(sent_.begin());
+      wanted_.erase(wanted_.begin());
+    }
+    return kSuccess;
+  }
+
+  std::mutex mutex_;
+  std::vector<const void*> sent_;
+  std::vector<Wanted> wanted_;
+};
+
+Mailbox mailbox;
 
 }  // namespace
 
@@ -47,74 +98,107 @@ int ncclGetVersion(int* version) {
 }
 
 int ncclGetUniqueId(UniqueId* id) {
-  memset(id->internal, 0, sizeof(id->internal));
+  std::memset(id, 0, sizeof(UniqueId));
   return kSuccess;
 }
 
-int ncclCommInitRank(Communicator* communicator, int num_ranks, UniqueId, int) {
-  return create("ncclCommInitRank", num_ranks, communicator);
+int ncclCommInitRank(Communicator** made, int num_ranks, UniqueId, int) {
+  return join("ncclCommInitRank", made, num_ranks);
 }
 
-int ncclCommInitRankConfig(Communicator* communicator, int num_ranks, UniqueId, int, void*) {
-  return create("ncclCommInitRankConfig", num_ranks, communicator);
+int ncclCommInitRankConfig(Communicator** made, int num_ranks, UniqueId, int, void*) {
+  return join("ncclCommInitRankConfig", made, num_ranks);
 }
 
-int ncclCommInitRankScalable(Communicator* communicator, int num_ranks, int, int, UniqueId*, void*) {
-  return create("ncclCommInitRankScalable", num_ranks, communicator);
+int ncclCommInitRankScalable(Communicator** made, int num_ranks, int, int, UniqueId*, void*) {
+  return join("ncclCommInitRankScalable", made, num_ranks);
 }
 
-// A process that takes part in no group has a negative color.
-int ncclCommSplit(Communicator, int color, int, Communicator* communicator, void*) {
-  *communicator = nullptr;
-  return color < 0 ? kSuccess : create("ncclCommSplit", 1, communicator);
+int ncclCommInitAll(Communicator** made, int num_devices, const int*) {
+  return join("ncclCommInitAll", made, num_devices);
 }
 
-int ncclCommDestroy(Communicator) { return kSuccess; }
-int ncclCommAbort(Communicator) { return kSuccess; }
-int ncclCommFinalize(Communicator) { return kSuccess; }
-int ncclGroupStart() { return kSuccess; }
-int ncclGroupEnd() { return kSuccess; }
+int ncclCommSplit(Communicator*, int color, int, Communicator** made, void*) {
+  *made = nullptr;
+  return color == kNoColor ? kSuccess : join("ncclCommSplit", made, 1);
+}
 
-int ncclCommGetAsyncError(Communicator, int* status) {
-  *status = kSuccess;
+int ncclCommDestroy(Communicator* communicator) {
+  delete communicator;
   return kSuccess;
 }
 
-int ncclCommCount(Communicator, int* count) {
+int ncclCommAbort(Communicator* communicator) { return ncclCommDestroy(communicator); }
+int ncclCommFinalize(Communicator*) { return kSuccess; }
+
+int ncclCommCount(const Communicator*, int* count) {
   *count = 1;
   return kSuccess;
 }
 
-int ncclCommUserRank(Communicator, int* rank) {
+int ncclCommUserRank(const Communicator*, int* rank) {
   *rank = 0;
   return kSuccess;
 }
 
-int ncclCommCuDevice(Communicator, int* device) {
+int ncclCommCuDevice(const Communicator*, int* device) {
   *device = 0;
   return kSuccess;
 }
 
-int ncclAllReduce(const void* source, void* target, size_t count, int type, int, Communicator, void*) {
-  return copy_elements(target, source, count, type);
+int ncclCommGetAsyncError(Communicator*, int* error) {
+  *error = kSuccess;
+  return kSuccess;
 }
 
-int ncclReduce(const void* source, void* target, size_t count, int type, int, int, Communicator, void*) {
-  return copy_elements(target, source, count, type);
+int ncclGroupStart() { return kSuccess; }
+int ncclGroupEnd() { return kSuccess; }
+
+int ncclRedOpCreatePreMulSum(int* operation, void*, int, int, Communicator*) {
+  *operation = 0;
+  return kSuccess;
 }
 
-int ncclBroadcast(const void* source, void* target, size_t count, int type, int, Communicator, void*) {
-  return copy_elements(target, source, count, type);
+int ncclRedOpDestroy(int, Communicator*) { return kSuccess; }
+
+int ncclAllReduce(const void* source, void* target, size_t count, int type, int, Communicator*, void*) {
+  return give(target, source, count, type);
 }
 
-int ncclBcast(void*, size_t, int, int, Communicator, void*) { return kSuccess; }
-
-int ncclAllGather(const void* source, void* target, size_t count, int type, Communicator, void*) {
-  return copy_elements(target, source, count, type);
+int ncclReduce(const void* source, void* target, size_t count, int type, int, int, Communicator*, void*) {
+  return give(target, source, count, type);
 }
 
-int ncclReduceScatter(const void* source, void* target, size_t count, int type, int, Communicator, void*) {
-  return copy_elements(target, source, count, type);
+int ncclReduceScatter(const void* source, void* target, size_t count, int type, int, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclBroadcast(const void* source, void* target, size_t count, int type, int, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclBcast(void*, size_t, int, int, Communicator*, void*) { return kSuccess; }
+
+int ncclAllGather(const void* source, void* target, size_t count, int type, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclAlltoAll(const void* source, void* target, size_t count, int type, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclGather(const void* source, void* target, size_t count, int type, int, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclScatter(const void* source, void* target, size_t count, int type, int, Communicator*, void*) {
+  return give(target, source, count, type);
+}
+
+int ncclSend(const void* source, size_t, int, int, Communicator*, void*) { return mailbox.send(source); }
+
+int ncclRecv(void* target, size_t count, int type, int, Communicator*, void*) {
+  return mailbox.receive(target, bytes_of(count, type));
 }
 
 }

@@ -121,9 +121,7 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
   const std::string_view space = std::string_view(full_name).substr(0, colons);
   const std::string_view name = without_underscore(std::string_view(full_name).substr(colons + 2));
   read_schema(*op);
-  // Collectives of a single process copy at most, which the device sees for itself.
-  const bool is_collective = space == "c10d" || space == "_c10d_functional";
-  op->is_ignored = op->is_ignored || is_collective || changes_no_data(handle, name);
+  op->is_ignored = op->is_ignored || changes_no_data(handle, name);
   const bool is_composite = has_kernel(handle, c10::DispatchKey::CompositeImplicitAutograd) ||
                             has_kernel(handle, c10::DispatchKey::CompositeExplicitAutograd);
   const bool is_own = space == "aten";
@@ -138,6 +136,8 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
     op->is_elementwise = handle.hasTag(at::Tag::pointwise) || kSameForOne.count(name) != 0;
     op->is_heavy = kHeavy.count(name) != 0;
   }
+  // A group of one process: what is sent to itself is copied (nccl.cpp), and what is in place stays.
+  if (space == "c10d") op->rule = Rule::kUnchanged;
   if (full_name == "torchvision::nms") op->data_size = DataSize::kBoxes;
   // The parts of a composite operator are seen on their own.
   const bool says_more = op->rule == Rule::kTrue || op->rule == Rule::kFalse;
