@@ -85,9 +85,21 @@ def test_what_a_job_did_not_show_is_told(
         ([seen(2, [[8, 128]]), seen(9, [[5, 128]])], ["INPUT_SHAPES_VARY"]),
         ([seen(5, [[8, 3, 224, 224]], [[64, 3, 96, 96]])], []),
         ([seen(4, [[]]), seen(1)], []),
+        (
+            [
+                SAME,
+                seen(5, [[8, 3, 32, 32]], [[8, 9]]),
+                seen(1, [[8, 9]], [[8, 9]], *[[[8, 3, 32, 32]]] * 2),
+            ],
+            [],
+        ),
+        ([seen(6, [[40]]), seen(2, [[70]])], ["INPUT_SHAPES_VARY"]),
         ([seen(1, [[900]]), seen(1, [[700]]), seen(1, [[800]])], ["INPUT_SHAPES_VARY"]),
     ],
-    ids=["a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor", "packed"],
+    ids=[
+        *("a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor"),
+        *("a call that is rare", "rows of tokens", "packed"),
+    ],
 )
 def test_batches_of_different_shapes_are_told(shapes: list[Any], want: list[str]) -> None:
     """But not a last batch that is smaller, nor several calls in every step."""

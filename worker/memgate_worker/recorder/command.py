@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -76,6 +77,7 @@ def run_command(
         tempfile.TemporaryFile() as said,
         guarded(question, run_dir) as guard,
         silent_terminal() as terminal,
+        _ended_by_signals(),
     ):
         with Listening(run_dir, find_libraries, on_progress) as listening:
             process = _start(question, guard, terminal, said)
@@ -96,6 +98,24 @@ def run_command(
             last_output=_read_the_end(said),
             is_protected=guard.protection is not Protection.NONE,
         )
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have signals that end us end the command first: it has a session of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

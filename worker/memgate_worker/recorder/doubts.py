@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -181,16 +182,34 @@ def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
 def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:
     """Return the largest step, if later ones may be larger.
 
-    A last batch that is smaller than all others, and otherwise like them, is no variation.
+    A last batch that is smaller than all others, and otherwise like them, is no variation. Nor are
+    calls that only some steps make, with shapes that are usual (samples of a generator).
     """
     if len(shapes) < 2:
         return None
-    largest, count = max(shapes, key=lambda seen: _num_elements(seen[0]))
-    others = [(other, often) for other, often in shapes if other is not largest]
-    is_usual = count >= sum(often for _, often in others)
-    if is_usual and all(_is_part_of(other, largest) for other, _ in others):
+    largest, _ = max(shapes, key=lambda seen: _num_elements(seen[0]))
+    if _is_usual_to_be_full(shapes) and all(_is_part_of(step, largest) for step, _ in shapes):
         return None
     return largest
+
+
+def _is_usual_to_be_full(shapes: Sequence[SeenShapes]) -> bool:
+    """Tell whether most steps have as many samples as the fullest one."""
+    counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for step, count in shapes:
+        for one_sample, num_samples in _largest_of_each(step).items():
+            counts[one_sample][num_samples] += count
+    return all(2 * of_one[max(of_one)] >= sum(of_one.values()) for of_one in counts.values())
+
+
+def _largest_of_each(step: Sequence[Sequence[SeenTensor]]) -> dict[tuple[int, ...], int]:
+    """Return the most samples that a step has of each shape."""
+    most: dict[tuple[int, ...], int] = {}
+    for tensor in (tensor for call in step for tensor in call if tensor.shape):
+        num_samples, *one_sample = tensor.shape
+        key = tuple(one_sample)
+        most[key] = max(num_samples, most.get(key, 0))
+    return most
 
 
 def _num_elements(step: Sequence[Sequence[SeenTensor]]) -> int:

@@ -29,6 +29,15 @@ from memgate_worker.recorder.question import CommandQuestion
 #: of a command's output, so many lines are quoted
 _NUM_LINES = 8
 
+#: raised by what starts processes (accelerate, torchrun, torch.multiprocessing) when one failed
+_OF_LAUNCHERS = {
+    *("CalledProcessError", "ChildFailedError"),
+    *("ProcessRaisedException", "ProcessExitedException"),
+}
+
+#: how Python begins to print what a process raised
+_TRACEBACK = "Traceback (most recent call last)"
+
 #: what torch.compile says where there is no Triton, and Triton where there is no C compiler
 _NO_TRITON = "Cannot find a working triton installation"
 _NO_COMPILER = "Failed to find C compiler"
@@ -42,8 +51,8 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.problems:
         return NotWatchedError(heard.problems[0])
     if heard.failures:
-        last = [*heard.failures.values()][-1]
-        return explain_failure(last, (), question, recorded.last_output)
+        cause = _find_cause([*heard.failures.values()])
+        return explain_failure(cause, (), question, output_of(recorded, cause))
     if recorded.status is None:  # it was ended by us, and its process did not answer
         return TimeLimitError(
             f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
@@ -97,12 +106,25 @@ def explain_failure(
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
 
 
+def output_of(recorded: Recorded, cause: Raised) -> str:
+    """Return what was printed, without what a launcher printed about the failure of its process."""
+    output = recorded.last_output
+    is_last = [*recorded.heard.failures.values()][-1] is cause
+    return output if is_last else output.rpartition(_TRACEBACK)[0] or output
+
+
 def quote(output: str) -> str:
     """Quote the end of what a command printed."""
     lines = [line for line in output.splitlines() if line.strip()][-_NUM_LINES:]
     if not lines:
         return "; it printed nothing"
     return "\nthe last lines that it printed:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _find_cause(failures: Sequence[Raised]) -> Raised:
+    """Return what the last process raised that did not fail because another one had."""
+    own = [failure for failure in failures if failure.kind not in _OF_LAUNCHERS]
+    return own[-1] if own else failures[-1]
 
 
 def _last_line(output: str) -> str:

@@ -33,6 +33,7 @@ from memgate_worker.recorder.failures import (
     explain_failure,
     explain_no_recording,
     explain_status,
+    output_of,
 )
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
@@ -176,7 +177,8 @@ def _check_that_it_trained(
 ) -> None:
     """A failure after enough steps is a doubt; before that there is no answer."""
     if failure is not None and described.num_steps < MIN_STEPS:
-        raise explain_failure(failure, described.unmodelled, question, recorded.last_output)
+        output = output_of(recorded, failure)
+        raise explain_failure(failure, described.unmodelled, question, output)
     if described.num_steps == 0 and described.unmodelled:
         raise not_modelled(described.unmodelled)
     is_given_up = described.exit_status and described.num_steps < MIN_STEPS

@@ -12,6 +12,7 @@ it changes nothing until torch is imported:
     recording     what is recorded, in the form in which it is written down
     tracker       the real allocator's events
     observer      which of them belong to which phase, layer and tensor
+    arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
     values        plausible contents for tensors that nobody computes
     watch         how long to go on

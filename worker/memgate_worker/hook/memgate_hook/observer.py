@@ -18,6 +18,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .arguments import find_tensors
 from .compiling import watch_calls
 from .marks import LayerMark, PhaseMark, TensorMark
 
@@ -34,7 +35,7 @@ class TrainingListener:
     """Is told what a job does. This one does nothing about it."""
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Somebody outside of all modules calls one."""
+        """Somebody outside of all modules calls one that has or gets something on the GPU."""
 
     def function_begins(self, args: Any, kwargs: Any) -> None:
         """A compiled function is called, outside of all modules."""
@@ -58,6 +59,8 @@ class Observer:
         self.tensors: list[TensorMark] = []
         self.num_parameters = 0
         self._depth = 0
+        #: of the calls that have not ended, whether they are in the depth
+        self._counted: list[bool] = []
         self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._layer_of_parameter: Any = WeakIdKeyDictionary()
         self._num_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
@@ -109,13 +112,15 @@ class Observer:
             self._begin(_FORWARD)
 
     def _call_begins(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
-        if self._depth == 0:
+        counts = self._depth > 0 or _is_of_the_job(module, args, kwargs)
+        if counts and self._depth == 0:
             self._listener.call_begins(module, args, kwargs)
-        self._depth += 1
+        self._depth += counts
+        self._counted.append(counts)
         self._module_begins(module)
 
     def _call_ends(self, module: nn.Module, *_: Any, **__: Any) -> None:
-        self._depth -= 1
+        self._depth -= self._counted.pop()
         layer = self._layer_of_module[module]
         self.layers.append(LayerMark(self._position(), layer, False))
 
@@ -159,6 +164,15 @@ class Observer:
         self._listener.step_ends(max(self._num_steps.values()))
 
     def _note(self, tensors: Iterator[_Seen]) -> None:
+        # What we ask of tensors must not be in the graph of a model that is traced.
+        tracing = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)
+        try:
+            self._note_each(tensors)
+        finally:
+            torch._C._set_tracing_state(tracing)
+
+    def _note_each(self, tensors: Iterator[_Seen]) -> None:
         position = self._position()
         for tensor, category, layer in tensors:
             for part in _parts(tensor):
@@ -194,6 +208,19 @@ class Observer:
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     yield value, "optimizer_state", layer
+
+
+def _is_of_the_job(module: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Tell whether a module has weights on the GPU, or is called with something on it.
+
+    Others are transforms of images and the like, which data loaders call by the thousand. A model
+    that torch.jit traces is run for its graph alone.
+    """
+    if torch._C._get_tracing_state() is not None:
+        return False
+    if any(parameter.is_cuda for parameter in module.parameters()):
+        return True
+    return any(tensor.is_cuda for _, tensor in find_tensors("", (args, kwargs)))
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -75,7 +75,7 @@ class Recording:
             "steps": self.stages.steps,
             "shapes": [[shapes, count] for shapes, count in self.stages.shapes.items()],
             "num_steps": self.stages.num_steps,
-            "has_evaluated": self.stages.has_evaluated,
+            "has_evaluated": self.stages.knows_evaluation,
             "memory_stats": self._earlier_peaks,
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,

@@ -182,25 +182,34 @@ class Session:
         """Write the recording, once, if this process has used CUDA."""
         import torch
 
-        from .compiling import were_kernels_timed
-
         with self._lock:
             pid = os.getpid()
             is_used = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()
             if self._written_by == pid or not is_used or self._is_compile_worker:
                 return
             self._written_by = pid
-            if were_kernels_timed():
-                self._note("kernels_timed")()
-            described = self._recording.describe()
-            if self._longest is not None:
-                described["longest"] = self._longest.describe()
-            described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
-            path = self._run_dir / f"{pid}.recording"
-            with path.open("wb") as out:
-                out.write(json.dumps(described).encode() + b"\n")
-                out.write(self._recording.tracker.rows())
-            self._connection.tell(kind="recorded", pid=pid, file=path.name, why=why)
+            try:
+                file = self._write_file(why, pid)
+            except Exception as error:
+                problem = f"what was recorded cannot be written, a fault of memgate: {error!r}"
+                self._connection.tell(kind="problem", message=problem)
+                return
+            self._connection.tell(kind="recorded", pid=pid, file=file, why=why)
+
+    def _write_file(self, why: str, pid: int) -> str:
+        from .compiling import were_kernels_timed
+
+        if were_kernels_timed():
+            self._note("kernels_timed")()
+        described = self._recording.describe()
+        if self._longest is not None:
+            described["longest"] = self._longest.describe()
+        described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
+        path = self._run_dir / f"{pid}.recording"
+        with path.open("wb") as out:
+            out.write(json.dumps(described).encode() + b"\n")
+            out.write(self._recording.tracker.rows())
+        return path.name
 
 
 _exit = os._exit
