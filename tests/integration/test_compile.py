@@ -5,6 +5,7 @@ Needs Triton, which ``make parts`` gets: our runtimes do without it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def kept_for_backward(run: Any) -> int:
     """Return the bytes that the first step's forward pass keeps for its backward pass."""
     labels = run.traced.timeline.labels
-    first = next(mark.event_index for mark in run.marks if mark.step == 1)
+    first = next(mark.event_index for mark in run.traced.marks if mark.step == 1)
     return sum(
         event.size_bytes
         for event in run.traced.timeline.events[:first]
@@ -80,3 +81,23 @@ def test_cuda_graphs_are_refused_by_name(record: Any) -> None:
     """Their pools are not modelled: an answer without them would be another job's."""
     with pytest.raises(NotModelledError, match=r"CUDA graphs .* reduce-overhead"):
         record("reduce-overhead")
+
+
+def test_the_largest_batch_is_found_without_compiling(run: Any, tmp_path: Path) -> None:
+    """That compilation was ignored makes the answer uncertain, and does not end the search."""
+    path = tmp_path / "train.py"
+    path.write_text("""
+import sys, torch
+model = torch.compile(torch.nn.Linear(2048, 2048).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(6):
+    model(torch.zeros(int(sys.argv[1]), 64, 2048, device="cuda")).sum().backward()
+    optimizer.step()
+""")
+    command = (RUNTIME.python, path, "{batch}")
+
+    ran = run("max-batch", "--gpu", "t4", "--ignore-compile", "--json", "--", *command)
+
+    found = json.loads(ran.out)
+    assert (ran.status, found["estimate"]["decision"]) == (4, "uncertain")
+    assert found["batch_size"] > 1000

@@ -180,7 +180,7 @@ def test_weights_are_never_filled(trace: Any) -> None:
         ),
         ("x = (\n", JobFailedError, "SyntaxError: '(' was never closed"),
         (
-            TRAIN.format(before="model = torch.compile(model)", after=""),
+            TRAIN.format(before="", after="torch.compile(model)(torch.zeros(8, 1024).cuda())"),
             UnsupportedJobError,
             "torch.compile, which needs the module 'triton', which runtime torch-2.14 lacks",
         ),

@@ -64,6 +64,12 @@ def doubt_what_was_seen(
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
+    if "recurrent" in described.notes:
+        yield Reason(
+            code="RECURRENT_LAYERS",
+            message="recurrent layers (nn.LSTM, nn.GRU, nn.RNN) ran by PyTorch's own kernels: only"
+            " cuDNN knows what it keeps for the backward pass, and that may be more or less",
+        )
     if "kernels_timed" in described.notes:
         yield Reason(
             code="KERNELS_NOT_TIMED",

@@ -163,10 +163,13 @@ def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:
     for need in left_out.values():
         reading.write_placeholder(site_packages, need)
     place.pip(*_INSTALL, "--requirement", path)
+    # both are read before anything is removed: what is listed here is read from disk when asked
     installed = list(distributions(path=[str(site_packages)]))
-    if unwanted := reading.find_unwanted(left_out, installed):
+    unwanted = reading.find_unwanted(left_out, installed)
+    needed = reading.needed_after_all(left_out, installed)
+    if unwanted:
         place.pip("uninstall", "--yes", *unwanted)
-    for need in reading.needed_after_all(left_out, installed):
+    for need in needed:
         place.pip(*_INSTALL, "--no-deps", f"{need.name}{need.versions}")
 
 

@@ -21,6 +21,7 @@ it changes nothing until torch is imported:
                   or ``longest_samples``, which ``samples`` finds in the data set
     compiling     stays out of the sight of torch.compile, and knows when it is at work
     adjustments   what we change in torch, and why
+    recurrent     recurrent layers without cuDNN
     blank         weights that are not filled
 
 Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and

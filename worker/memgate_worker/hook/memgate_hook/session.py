@@ -78,6 +78,7 @@ class Session:
         from . import adjustments
         from .compiling import CompileClock
         from .recording import Recording
+        from .recurrent import run_recurrent_layers_without_cudnn
 
         adjustments.show_one_device()
         problem = _why_not_the_phantom(torch)
@@ -92,6 +93,7 @@ class Session:
         adjustments.leave_weights_unfilled()
         if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
             adjustments.run_eagerly(self._note("compile_ignored"))
+        run_recurrent_layers_without_cudnn(self._note("recurrent"))
         adjustments.show_the_memory_of_the_gpu()
         adjustments.note_fractions(self._recording.tracker.note_fraction)
         adjustments.note_resets(self._recording.note_peaks)
