@@ -20,6 +20,7 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
+from memgate_worker.family import takes_more_than
 from memgate_worker.guard.guard import Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
@@ -198,13 +199,7 @@ def _wait(
 
 
 def _check_memory(pid: int, question: CommandQuestion) -> None:
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        used = sum(member.memory_info().rss for member in family)
-    except psutil.NoSuchProcess:  # one of them ended while we looked
-        return
-    if used > question.limits.memory_bytes:
+    if takes_more_than(question.limits.memory_bytes, pid):
         raise HostMemoryError(
             f"the command took more memory of this machine than {question.limits.allowed_memory}"
         )
