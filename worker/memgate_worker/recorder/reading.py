@@ -110,7 +110,7 @@ def _record_once(
         raise explain_no_recording(recorded, question)
     found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
     pid = max(found, key=lambda one: _what_it_took(found[one][0]))
-    described, rows = found.pop(pid)
+    described, rows = found[pid]
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
@@ -119,7 +119,7 @@ def _record_once(
     traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
-        *doubt_processes(recorded.heard, num_others=_count_users(found)),
+        *doubt_processes(recorded.heard, num_others=_count_users(found) - 1),
     )
     command_run = CommandRun(
         traced=replace(
@@ -163,9 +163,9 @@ def _batches(described: Description) -> Iterator[BatchShape]:
         yield BatchShape(tensor.name, tensor.shape, tensor.dtype, count)
 
 
-def _count_users(others: dict[int, tuple[Description, bytes]]) -> int:
+def _count_users(found: dict[int, tuple[Description, bytes]]) -> int:
     """Count processes that took memory of the GPU; asking for its properties takes none."""
-    return sum(1 for _, rows in others.values() if rows)
+    return sum(1 for _, rows in found.values() if rows)
 
 
 def _what_it_took(described: Description) -> tuple[bool, int]:
