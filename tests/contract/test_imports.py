@@ -118,6 +118,7 @@ SERVICE_ROOMS: dict[str, set[str]] = {
 }
 
 WORKER_ROOMS: dict[str, set[str]] = {
+    "family": set(),
     "lifeline": set(),
     "limits": set(),
     "logs": set(),
@@ -128,7 +129,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "hook": set(),
     "standins": {"hook"},
     "runtimes": {"standins"},
-    "engines": {"hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
+    "engines": {"family", "hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
     "verdicts": {"engines"},
     "devices": {"engines", "timings", "verdicts"},
     "snapshots": {"devices", "engines", "timings"},
@@ -139,7 +140,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
         *("devices", "engines", "lifeline", "recordings", "snapshots", "timelines", "timings"),
     },
     "recorder": {
-        *("engines", "guard", "hook", "jobs", "limits", "runtimes", "standins", "verdicts"),
+        *("engines", "family", "guard", "hook", "jobs", "limits", "runtimes", "standins"),
+        "verdicts",
     },
     "local": {
         *("engines", "hook", "limits", "recorder", "recordings", "runtimes", "timings", "uploads"),

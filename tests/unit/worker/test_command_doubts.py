@@ -67,6 +67,8 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
         ({"notes": ["kernels_timed"]}, False, ["KERNELS_NOT_TIMED"]),
         ({"unmodelled": ["cufftCreate"]}, False, ["CALLS_REFUSED"]),
+        ({"has_idle_optimizer": True}, False, ["OPTIMIZER_NOT_REACHED"]),
+        ({"has_idle_optimizer": True, "why": "end"}, False, []),
         ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
     ],
 )
@@ -152,18 +154,19 @@ def test_the_longest_batch_must_have_been_run(
     described = describe(shapes=shapes, longest=usual | longest)
 
     assert codes(described) == want
-    notes = [note.code for note in note_what_was_seen(described)]
+    *notes, last = [note.code for note in note_what_was_seen(described)]
+    assert last == "LATER_NOT_SEEN"
     assert notes == ([] if "LONGEST_NOT_RUN" in want else ["LONGEST_BATCH"])
 
 
 def test_without_a_question_about_the_longest_nothing_is_said_of_it() -> None:
     """There is no note."""
-    assert [*note_what_was_seen(describe(shapes=VARY))] == []
+    assert [*note_what_was_seen(describe(shapes=VARY, why="end"))] == []
 
 
 def test_what_a_process_group_takes_is_not_in_the_figures() -> None:
     """That is told."""
-    (note,) = note_what_was_seen(describe(num_communicators=2))
+    (note,) = note_what_was_seen(describe(num_communicators=2, why="end"))
 
     assert note.code == "NCCL_NOT_COUNTED"
 

@@ -21,7 +21,7 @@ import psutil
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
 from memgate_worker.family import takes_more_than
-from memgate_worker.guard.guard import Guard, Protection
+from memgate_worker.guard.guard import RUN_DIR, Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
@@ -87,7 +87,7 @@ def run_command(
                     _wait(process, listening, question)
                 status = process.poll()
             finally:
-                _end(process)
+                _end(process, run_dir)
         recordings = {
             pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
         }
@@ -140,6 +140,8 @@ def _check_that_it_exists(question: CommandQuestion) -> None:
     is_there = shutil.which(name, path=path)
     if "/" in name and not is_there:
         is_there = shutil.which(question.directory / name)
+    if not is_there and "/" in name and (question.directory / name).is_file():
+        raise InputError(f"{name!r} cannot be executed: chmod +x, or name the program that runs it")
     if not is_there:
         raise InputError(f"{name!r}: there is no such program")
 
@@ -205,17 +207,26 @@ def _check_memory(pid: int, question: CommandQuestion) -> None:
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     """End the command and all that it started."""
     children = []
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for child in children:  # those with a session of their own, as torchrun's workers
+    # those with a session of their own, as torchrun's workers, and those that left their parents
+    for one in (*children, *_find_daemons(run_dir)):
         with suppress(psutil.NoSuchProcess):
-            child.kill()
+            one.kill()
     process.wait()
+
+
+def _find_daemons(run_dir: Path) -> Iterator[psutil.Process]:
+    """Yield the processes that have the variables of this run, whoever their parents are."""
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if one.environ().get(RUN_DIR) == str(run_dir.resolve()):
+                yield one
 
 
 @contextmanager

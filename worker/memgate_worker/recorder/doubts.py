@@ -37,6 +37,12 @@ def doubt_what_was_seen(
             " evaluation; if it has one that takes more, so does the job: go on until there was one"
             " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
         )
+    if was_stopped and described.has_idle_optimizer:
+        yield Reason(
+            code="OPTIMIZER_NOT_REACHED",
+            message="the job was stopped before one of its optimizers had made a step, so its state"
+            " is not counted; watch more of it (memgate run --watch SECONDS, or --until end)",
+        )
     yield from _doubt_shapes(described)
     if was_stopped and _is_growing(described.steps):
         last = described.steps[-1].peak_bytes
@@ -113,6 +119,14 @@ def note_what_was_seen(described: Description) -> Iterator[Reason]:
             code="LONGEST_BATCH",
             message=f"the answer is for {_name(longest)}, as --longest asks; the largest training"
             f" step had {_show(largest)}",
+        )
+    if described.why != "end":
+        evaluated = " and an evaluation" if described.has_evaluated else ""
+        yield Reason(
+            code="LATER_NOT_SEEN",
+            message=f"the job was watched for {described.num_steps} training steps{evaluated}; what"
+            " comes later (larger batches, layers that are unfrozen, other commands of a script)"
+            " was not seen: go on to the end with memgate run --until end",
         )
 
 

@@ -35,6 +35,9 @@ _OF_LAUNCHERS = {
     *("ProcessRaisedException", "ProcessExitedException"),
 }
 
+#: what CUDA says of a GPU that is not there
+_NO_SUCH_DEVICE = "invalid device ordinal"
+
 #: how Python begins to print what a process raised
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -58,20 +61,24 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
             f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
             " which is memgate's limit and not the job's fault; allow more with --timeout SECONDS"
         )
-    return explain_status(recorded, question, used_cuda=False)
+    return explain_status(recorded, question)
 
 
 def explain_status(
-    recorded: Recorded, question: CommandQuestion, *, used_cuda: bool
+    recorded: Recorded, question: CommandQuestion, *, num_steps: int | None = None
 ) -> MemgateError:
-    """Say why a command that raised nothing has trained nothing."""
+    """Say why a command that raised nothing has trained too little.
+
+    ``num_steps`` are the steps that it made; None if it never used CUDA.
+    """
     status = recorded.status or 0
     if status == 0:
-        return nothing_trained(" ".join(question.command), used_cuda=used_cuda)
+        return nothing_trained(" ".join(question.command), used_cuda=num_steps is not None)
     if status < 0:
         return explain_end(status, _last_line(recorded.last_output), is_script=True)
     return JobFailedError(
-        f"the command ended with exit status {status} before it trained anything"
+        f"the command ended with exit status {status}"
+        f"{f' after {num_steps} training steps' if num_steps else ' before it trained anything'}"
         f"{quote(recorded.last_output)}"
     )
 
@@ -102,6 +109,11 @@ def explain_failure(
         return UnsupportedJobError(
             f"the job needs the module {failure.module!r}, which runtime {question.runtime} lacks;"
             " run it in its own environment: memgate run -- COMMAND"
+        )
+    if _NO_SUCH_DEVICE in failure.message:
+        return UnsupportedJobError(
+            f"the job asks for a second GPU{_where(failure)}, and memgate shows it one: several"
+            " GPUs are not supported yet; ask about one process of it (torchrun --nproc-per-node 1)"
         )
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
 

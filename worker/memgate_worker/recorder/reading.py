@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from msgspec import structs
+
 from memgate.errors import NotProtectedError
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
@@ -111,6 +113,8 @@ def _record_once(
     found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
     pid = max(found, key=lambda one: _what_it_took(found[one][0]))
     described, rows = found[pid]
+    if described.why == "end" and not described.exit_status:  # not all ways to exit can be seen
+        described = structs.replace(described, exit_status=recorded.status or 0)
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
@@ -183,4 +187,4 @@ def _check_that_it_trained(
         raise not_modelled(described.unmodelled)
     is_given_up = described.exit_status and described.num_steps < MIN_STEPS
     if described.num_steps == 0 or is_given_up:
-        raise explain_status(recorded, question, used_cuda=True)
+        raise explain_status(recorded, question, num_steps=described.num_steps)

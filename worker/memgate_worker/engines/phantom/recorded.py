@@ -77,6 +77,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[SeenShapes]
     num_steps: int
     has_evaluated: bool
+    #: an optimizer has made no step
+    has_idle_optimizer: bool = False
     memory_stats: dict[str, int]
     alloc_conf: str
     num_parameters: int

@@ -68,6 +68,14 @@ class Observer:
         self._is_stepping = False
         self._listen()
 
+    @property
+    def has_idle_optimizer(self) -> bool:
+        """There is an optimizer that has made no step; its state, if it has any, is still to come.
+
+        One that steps in a compiled function is not seen to, but has state.
+        """
+        return any(not steps and not one.state for one, steps in self._num_steps.items())
+
     def _listen(self) -> None:
         nn.Module.__call__ = watch_calls(nn.Module.__call__, self._call_begins, self._call_ends)
         # There is no hook for it; Tensor.backward looks this name up when it is called.

@@ -1,7 +1,8 @@
 """Stages of a job (loading, training, evaluation, saving), its steps, and the shapes it was given.
 
 A stage is seen from what the job does, since jobs do not say: a module in evaluation mode, called
-without gradients, evaluates. So does one in training mode, if the first steps had no such calls. So
+without gradients, evaluates, unless it is called so before every step, as a teacher or a frozen
+encoder is. So does one in training mode, if the first steps had no such calls. So
 do many calls in a row with no backward pass between them, however they are made; unless the job
 makes such calls before its first step, as reinforcement learning does: then they are part of its
 training.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from itertools import islice
 from typing import Any, Callable
+from weakref import WeakSet
 
 import torch
 from torch import nn
@@ -80,6 +82,9 @@ class Stages(TrainingListener):
         self._trains_by_many_calls = False
         #: that modules in training mode are called without gradients, too
         self._trains_without_gradients = False
+        #: modules that were called in evaluation mode since the last step, and in the step before
+        self._in_evaluation_mode: WeakSet[nn.Module] = WeakSet()
+        self._usual_in_steps: WeakSet[nn.Module] = WeakSet()
         self._num_steady_calls = 0
         self._peak_of_evaluation = 0
         self._early = _EarlyEvaluation()
@@ -117,7 +122,8 @@ class Stages(TrainingListener):
     def _evaluates(self, module: nn.Module) -> bool:
         """Tell whether a module that is called without gradients evaluates."""
         if not module.training:
-            return True
+            self._in_evaluation_mode.add(module)
+            return module not in self._usual_in_steps
         if len(self.steps) < _STEPS_THAT_SHOW_CALLS:
             self._trains_without_gradients = True
         return not self._trains_without_gradients
@@ -185,11 +191,20 @@ class Stages(TrainingListener):
         kept_bytes = self._take_peak()
         largest = max((_num_elements(call) for call in shapes), default=0)
         self._early.compare(kept_bytes, self.steps[-1].peak_bytes, largest)
+        if shapes:  # the first step ends twice: with its backward pass, and with its optimizer's
+            self._compare_modules()
         self._shapes_of_step.clear()
         if shapes in self.shapes or len(self.shapes) < _MAX_SHAPES:
             self.shapes[shapes] = self.shapes.get(shapes, 0) + 1
         self.on_step(shapes)
         self._on_progress()
+
+    def _compare_modules(self) -> None:
+        """What is called in evaluation mode in one step after the other belongs to training."""
+        before, now = self._usual_in_steps, self._in_evaluation_mode
+        if before and all(module in now for module in before):
+            self._early.belongs_to_training()
+        self._usual_in_steps, self._in_evaluation_mode = now, WeakSet()
 
 
 def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
@@ -213,6 +228,7 @@ class _EarlyEvaluation:
 
     def __init__(self) -> None:
         self.is_covered = False
+        self._is_one = True
         self._num_calls = 0
         self._num_elements = 0
         self._peak_bytes = 0
@@ -228,10 +244,14 @@ class _EarlyEvaluation:
         """It ends; what is kept then, such as workspaces of cuBLAS, is there in training, too."""
         self._rise_bytes = max(self._peak_bytes, peak_bytes) - kept_bytes
 
+    def belongs_to_training(self) -> None:
+        """What was called before the first step is called before each of them."""
+        self._is_one = self.is_covered = False
+
     def compare(self, kept_bytes: int, peak_bytes: int, num_elements: int) -> None:
         """A step has ended; the largest of its calls was given so many elements.
 
         A call or two with less than a step gets are no evaluation, but try the model out.
         """
-        is_one = self._num_calls > 1 and self._num_elements >= num_elements > 0
+        is_one = self._is_one and self._num_calls > 1 and self._num_elements >= num_elements > 0
         self.is_covered = is_one and kept_bytes + self._rise_bytes <= peak_bytes

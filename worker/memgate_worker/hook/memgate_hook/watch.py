@@ -10,8 +10,9 @@ from typing import NamedTuple
 #: second on, and two that show the rest
 MIN_STEPS = 4
 
-#: how long batches are compared at least until they show what varies among them
-_COMPARING_SECONDS = 30.0
+#: how long a job is watched at least until its batches show what varies among them, and until all
+#: of its optimizers have made a step
+_PATIENT_SECONDS = 30.0
 
 
 class Seen(NamedTuple):
@@ -21,6 +22,8 @@ class Seen(NamedTuple):
     has_evaluated: bool
     #: a longest batch was asked for, and has not been run yet
     is_longest_due: bool = False
+    #: an optimizer has made no step: gradients are accumulated, or it steps less often than others
+    has_idle_optimizer: bool = False
 
 
 class Watch(NamedTuple):
@@ -58,12 +61,13 @@ class Watch(NamedTuple):
             seen: what the job has done.
             seconds: how long ago its first step was.
         """
+        is_patient = seen.has_idle_optimizer and seconds <= max(self.seconds, _PATIENT_SECONDS)
         if self.steps is not None:
-            return "steps" if seen.num_steps >= self.steps else None
-        if self.until == "end" or seen.num_steps < MIN_STEPS:
+            return "steps" if seen.num_steps >= self.steps and not is_patient else None
+        if self.until == "end" or seen.num_steps < MIN_STEPS or is_patient:
             return None
         if seen.has_evaluated and not seen.is_longest_due:
             return "evaluation"
-        least = _COMPARING_SECONDS if seen.is_longest_due else 0.0
+        least = _PATIENT_SECONDS if seen.is_longest_due else 0.0
         is_late = seconds > max(self.seconds, least)
         return "time" if is_late and self.until is None else None
