@@ -66,7 +66,7 @@ def test_a_job_meets_its_longest_batch(record: Any, loop: str, num_steps: int) -
 
     assert run.num_steps == 12 <= num_steps
     assert doubts(run) == ["EVALUATION_NOT_REACHED"]
-    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH"]
+    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH", "LATER_NOT_SEEN"]
     seen = {batch.shape: batch.num_batches for batch in run.batches}
     assert seen[4, 3000] == 2
 
