@@ -46,6 +46,8 @@ class Recorded:
     heard: Heard
     #: the files' contents, by process id
     recordings: dict[int, bytes]
+    #: of the command's first process
+    pid: int
     #: exit status of the command; None if it was ended by us
     status: int | None
     #: the end of what it printed
@@ -95,6 +97,7 @@ def run_command(
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
+            pid=process.pid,
             status=status,
             last_output=_read_the_end(said),
             is_protected=guard.protection is not Protection.NONE,
