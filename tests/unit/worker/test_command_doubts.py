@@ -11,6 +11,7 @@ from memgate_worker.engines.phantom.recorded import Description, Raised
 from memgate_worker.recorder.doubts import (
     doubt_processes,
     doubt_what_was_seen,
+    note_processes,
     note_what_was_seen,
 )
 from memgate_worker.recorder.listening import Heard
@@ -197,18 +198,60 @@ def test_a_failure_after_enough_steps_is_told() -> None:
     assert codes(describe(why="end"), failure) == ["FAILED_LATER"]
 
 
+LATER = {7: Raised(kind="OSError", message="", last_line="OSError: no file\nof that name")}
+
+
 @pytest.mark.parametrize(
-    ("heard", "num_others", "want"),
+    ("heard", "want"),
     [
-        (Heard(devices={1}, recordings={1: "1.recording"}), 0, []),
-        (Heard(devices={1, 2}, recordings={1: "a", 2: "b"}), 1, ["SEVERAL_PROCESSES"]),
-        (Heard(devices={1, 2}, recordings={1: "a"}), 0, ["PROCESS_NOT_RECORDED"]),
-        (Heard(problems=["python -I: it was stopped"]), 0, ["PROCESS_NOT_RECORDED"]),
+        (Heard(devices={1}, recordings={1: "a"}), []),
+        (Heard(devices={1, 2}, recordings={1: "a", 2: "b"}), []),
+        (
+            Heard(devices={1, 2}, recordings={1: "a", 2: "b"}, at_once={1, 2}),
+            ["SEVERAL_PROCESSES"],
+        ),
+        (Heard(devices={1, 3}, recordings={1: "a", 3: "c"}, at_once={1, 3}), []),
+        (Heard(devices={1, 2}, recordings={1: "a"}), ["PROCESS_NOT_RECORDED"]),
+        (Heard(problems=["python -I: it was stopped"]), ["PROCESS_NOT_RECORDED"]),
+        (Heard(later_failures=LATER), ["COMMANDS_NOT_SEEN"]),
     ],
-    ids=["one", "two", "one is lost", "one was stopped"],
+    ids=[
+        *("one", "one after the other", "at once", "one took nothing", "one is lost"),
+        *("one was stopped", "a later one failed"),
+    ],
 )
 def test_processes_beside_the_one_that_is_answered_for_are_told(
-    heard: Heard, num_others: int, want: list[str]
+    heard: Heard, want: list[str]
 ) -> None:
-    """Whether they train or not; what they take, or would take, is not in the answer."""
-    assert [doubt.code for doubt in doubt_processes(heard, num_others=num_others)] == want
+    """If they hold memory at the same time, or what they take is not known."""
+    assert [doubt.code for doubt in doubt_processes(heard, {1: 100, 2: 50}, "")] == want
+
+
+def test_the_failure_of_a_later_command_is_told_in_a_line() -> None:
+    """It says more than the status of the script."""
+    (doubt,) = doubt_processes(Heard(later_failures=LATER), {1: 100}, "it ended")
+
+    assert "a later command of it failed (OSError: no file);" in doubt.message
+
+
+def test_processes_before_and_after_the_one_that_is_answered_for_are_noted() -> None:
+    """Those that it shares the GPU with are a doubt, and not a note."""
+    peaks = {1: 100 << 20, 2: 5 << 20, 3: 7 << 20, 4: 9 << 20}
+    heard = Heard(at_once={1, 4})
+
+    (note,) = note_processes(heard, peaks, 1)
+
+    assert note.code == "OTHER_PROCESSES"
+    assert note.message.startswith("2 other processes") and "7.00 MiB" in note.message
+    assert [*note_processes(heard, {1: 100, 4: 9}, 1)] == []
+
+
+def test_what_failed_before_it_trained_is_told() -> None:
+    """It may be one of several processes."""
+    failure = Raised(kind="ValueError", message="no", last_line="ValueError: no")
+
+    (doubt,) = doubt_what_was_seen(
+        describe(num_steps=0, shapes=[], why="end"), failure, has_no_evaluation=False
+    )
+
+    assert doubt.message.endswith("failed before it trained anything: ValueError: no")

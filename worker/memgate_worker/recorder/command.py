@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,9 +17,8 @@ from typing import BinaryIO
 
 import psutil
 
-from memgate.errors import HostMemoryError, InputError, TimeLimitError
+from memgate.errors import InputError
 from memgate_worker.engines.starter import start_process
-from memgate_worker.family import takes_more_than
 from memgate_worker.guard.guard import RUN_DIR, Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
@@ -28,12 +26,10 @@ from memgate_worker.recorder.libraries import find_libraries
 from memgate_worker.recorder.listening import Heard, Listening
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.terminal import silent_terminal
+from memgate_worker.recorder.waiting import wait_for
 
-#: how often limits are checked
-_LOOK_SECONDS = 0.1
-
-#: how long processes may take to write their recordings, once one of them has had enough
-_WRITING_SECONDS = 20.0
+#: how often what is printed is shown
+_SHOWING_SECONDS = 0.1
 
 #: how long processes may take to end that were killed
 _ENDING_SECONDS = 5.0
@@ -55,6 +51,8 @@ class Recorded:
     status: int | None
     #: the end of what it printed
     last_output: str
+    #: what of it is known to come later, and was not seen; empty if nothing is
+    unseen: str
     #: its changes of files were kept apart, so that it can be run again
     is_protected: bool
 
@@ -89,7 +87,7 @@ def run_command(
             process = _start(question, guard, terminal, said)
             try:
                 with _shown(said, output):
-                    _wait(process, listening, question)
+                    unseen = wait_for(process, listening, question)
                 status = process.poll()
             finally:
                 _end(process, run_dir)
@@ -103,6 +101,7 @@ def run_command(
             pid=process.pid,
             status=status,
             last_output=_read_the_end(said),
+            unseen=unseen,
             is_protected=guard.protection is not Protection.NONE,
         )
 
@@ -174,45 +173,6 @@ def _start(
     )
 
 
-def _wait(
-    process: subprocess.Popen[bytes], listening: Listening, question: CommandQuestion
-) -> None:
-    """Return when the command has ended, or every process that uses CUDA has recorded enough."""
-    deadline = time.monotonic() + question.limits.seconds
-    enough_at: float | None = None
-    heard = listening.heard
-    while process.poll() is None:
-        with listening.changed:
-            listening.changed.wait(_LOOK_SECONDS)
-        if listening.crash is not None:
-            raise listening.crash
-        now = time.monotonic()
-        if heard.is_enough and enough_at is None:
-            enough_at = now
-        if enough_at is not None:
-            are_all_written = heard.recordings.keys() >= heard.devices
-            if are_all_written or now - enough_at > _WRITING_SECONDS:
-                return
-            continue
-        if now > deadline:
-            listening.say_that_it_is_enough()
-            if not heard.devices:
-                raise TimeLimitError(
-                    f"the command took longer than {question.limits.seconds:g} s before it used a"
-                    " GPU, which is memgate's limit and not the job's fault; allow more with"
-                    " --timeout SECONDS"
-                )
-            enough_at = now
-        _check_memory(process.pid, question)
-
-
-def _check_memory(pid: int, question: CommandQuestion) -> None:
-    if takes_more_than(question.limits.memory_bytes, pid):
-        raise HostMemoryError(
-            f"the command took more memory of this machine than {question.limits.allowed_memory}"
-        )
-
-
 def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     """End the command and all that it started."""
     children = []
@@ -248,7 +208,7 @@ def _shown(said: BinaryIO, output: BinaryIO | None) -> Iterator[None]:
     def copy() -> None:
         position = 0
         while True:
-            was_over = is_over.wait(_LOOK_SECONDS)
+            was_over = is_over.wait(_SHOWING_SECONDS)
             while printed := os.pread(said.fileno(), 1 << 16, position):
                 position += len(printed)
                 output.write(printed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from memgate.report import Reason
@@ -16,6 +16,7 @@ from memgate_worker.engines.phantom.recorded import (
     SeenTensor,
 )
 from memgate_worker.hook.memgate_hook.marks import StepMark
+from memgate_worker.recorder.failures import tell_failure
 from memgate_worker.recorder.listening import Heard
 
 #: a step that takes so much more than all before it is growth, and not chance
@@ -52,11 +53,13 @@ def doubt_what_was_seen(
             f" ({format_size(last)} in the last one); watch more of them (memgate run --until end)",
         )
     if failure is not None or described.exit_status:
-        why = failure.last_line if failure else f"exit status {described.exit_status}"
+        why = tell_failure(failure) if failure else f"exit status {described.exit_status}"
         yield Reason(
             code="FAILED_LATER",
             message=f"the job failed after {described.num_steps} training steps, so what comes"
-            f" after that is not known: {why}",
+            f" after that is not known: {why}"
+            if described.num_steps
+            else f"a process that uses the GPU failed before it trained anything: {why}",
         )
     if described.unmodelled:
         yield Reason(
@@ -125,8 +128,8 @@ def note_what_was_seen(described: Description) -> Iterator[Reason]:
         yield Reason(
             code="LATER_NOT_SEEN",
             message=f"the job was watched for {described.num_steps} training steps{evaluated}; what"
-            " comes later (larger batches, layers that are unfrozen, other commands of a script)"
-            " was not seen: go on to the end with memgate run --until end",
+            " comes later (larger batches, layers that are unfrozen) was not seen: go on to the end"
+            " with memgate run --until end",
         )
 
 
@@ -175,18 +178,22 @@ def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
     )
 
 
-def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
+def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iterator[Reason]:
     """Yield why one process of a command is not all of it.
 
     Args:
         heard: what all of them said.
-        num_others: processes that were recorded, and take less than the one that is answered for.
+        peaks: of those that were recorded and took memory of the GPU, how much, by process id.
+        unseen: what of the command is known to come later.
     """
-    if num_others:
+    at_once = sorted(peak for pid, peak in peaks.items() if pid in heard.at_once)
+    if len(at_once) > 1:
+        others = format_size(sum(at_once[:-1]))
         yield Reason(
             code="SEVERAL_PROCESSES",
-            message=f"{num_others + 1} processes of this command use a GPU; the answer is for the"
-            " one that takes the most, on a GPU of its own",
+            message=f"{len(at_once)} processes of this command use a GPU at the same time; the"
+            " answer is for the one that takes the most, on a GPU of its own. On the same one, the"
+            f" others take up to {others} and a CUDA context each",
         )
     if lost := heard.devices - heard.recordings.keys():
         yield Reason(
@@ -196,6 +203,35 @@ def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
         )
     for problem in heard.problems:
         yield Reason(code="PROCESS_NOT_RECORDED", message=problem)
+    for failure in heard.later_failures.values():
+        unseen = f"a later command of it failed ({tell_failure(failure)})"
+    if unseen:
+        yield Reason(
+            code="COMMANDS_NOT_SEEN",
+            message=f"after a job of this command was watched and stopped, {unseen}; what later"
+            " commands take is not known: run all of it to its end with memgate run --until end, or"
+            " ask about each command alone",
+        )
+
+
+def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Iterator[Reason]:
+    """Yield which processes used the GPU before or after the one that is answered for.
+
+    Args:
+        heard: what all of them said.
+        peaks: what each took of the GPU, by process id.
+        decisive: the one that is answered for.
+    """
+    others = [peak for pid, peak in peaks.items() if pid != decisive and pid not in heard.at_once]
+    if not others:
+        return
+    count = "another process" if len(others) == 1 else f"{len(others)} other processes"
+    yield Reason(
+        code="OTHER_PROCESSES",
+        message=f"{count} of this command used the GPU before or after the one that is answered"
+        f" for, not at the same time, and took less: {format_size(max(others))}, without the"
+        " context",
+    )
 
 
 def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:

@@ -29,6 +29,9 @@ from memgate_worker.recorder.question import CommandQuestion
 #: of a command's output, so many lines are quoted
 _NUM_LINES = 8
 
+#: of an exception's text, so much is quoted
+_MAX_CHARACTERS = 300
+
 #: raised by what starts processes (accelerate, torchrun, torch.multiprocessing) when one failed
 _OF_LAUNCHERS = {
     *("CalledProcessError", "ChildFailedError"),
@@ -57,11 +60,15 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
         cause = _find_cause([*heard.failures.values()])
         return explain_failure(cause, (), question, output_of(recorded, cause))
     if recorded.status is None:  # it was ended by us, and its process did not answer
-        return TimeLimitError(
-            f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
-            " which is memgate's limit and not the job's fault; allow more with --timeout SECONDS"
-        )
+        return _took_too_long(question, "could not be recorded")
     return explain_status(recorded, question)
+
+
+def _took_too_long(question: CommandQuestion, what: str) -> TimeLimitError:
+    return TimeLimitError(
+        f"the job was not done after {question.limits.seconds:g} s and {what}, which is memgate's"
+        " limit and not the job's fault; allow more with --timeout SECONDS"
+    )
 
 
 def explain_status(
@@ -71,6 +78,8 @@ def explain_status(
 
     ``num_steps`` are the steps that it made; None if it never used CUDA.
     """
+    if recorded.status is None and num_steps == 0:  # nothing but the time ends it before it trains
+        return _took_too_long(question, "had trained nothing")
     status = recorded.status or 0
     if status == 0:
         return nothing_trained(" ".join(question.command), used_cuda=num_steps is not None)
@@ -123,6 +132,12 @@ def output_of(recorded: Recorded, cause: Raised) -> str:
     output = recorded.last_output
     is_last = [*recorded.heard.failures.values()][-1] is cause
     return output if is_last else output.rpartition(_TRACEBACK)[0] or output
+
+
+def tell_failure(failure: Raised) -> str:
+    """Say in a line what was raised, and where; the text of an exception may have many."""
+    first = failure.last_line.splitlines()[0]
+    return f"{first[:_MAX_CHARACTERS]}{_where(failure)}"
 
 
 def quote(output: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 import msgspec
+import psutil
 
 from memgate.errors import MemgateError
 from memgate_worker.engines.phantom.recorded import Raised
@@ -31,12 +32,21 @@ class Heard:
 
     #: that have used CUDA, by process id
     devices: set[int] = field(default_factory=set)
+    #: those of them that did so while another one had memory of the GPU
+    at_once: set[int] = field(default_factory=set)
     #: files of recordings, by process id
     recordings: dict[int, str] = field(default_factory=dict)
-    #: a process has ended because it was watched long enough
-    is_enough: bool = False
+    #: when processes were ended because they were watched long enough, by process id, in seconds
+    #: since this machine was started
+    stops: dict[int, float] = field(default_factory=dict)
+    #: devices that were first used after such an end
+    later_devices: set[int] = field(default_factory=set)
     #: what ended processes, by process id, in the order in which they ended
     failures: dict[int, Raised] = field(default_factory=dict)
+    #: those of them that were started after another one was stopped
+    later_failures: dict[int, Raised] = field(default_factory=dict)
+    #: torch was imported, or a GPU was used or done with, so many times
+    num_signs: int = 0
     #: why a process was stopped before it could do anything
     problems: list[str] = field(default_factory=list)
     #: an error of ours, raised while a process waited
@@ -45,6 +55,11 @@ class Heard:
     cudnn: str | None = None
     num_steps: int = 0
     stage: str = ""
+
+    @property
+    def stopped_at(self) -> float | None:
+        """When a process was last ended by us; None if none was."""
+        return max(self.stops.values(), default=None)
 
 
 class Listening:
@@ -141,16 +156,40 @@ class Listening:
 
     def _take(self, message: dict[str, Any]) -> None:
         heard = self.heard
+        heard.num_signs += message["kind"] in ("torch", "device", "recorded")
         match message["kind"]:
             case "device":
-                heard.devices.add(message["pid"])
+                self._take_device(message["pid"], message["began"])
             case "progress":
                 heard.num_steps = max(heard.num_steps, message["num_steps"])
                 heard.stage = message["stage"]
             case "recorded":
                 heard.recordings[message["pid"]] = message["file"]
-                heard.is_enough |= message["why"] != "end"
+                if message["why"] != "end":
+                    heard.stops[message["pid"]] = message["at"]
             case "failed":
-                heard.failures[message["pid"]] = msgspec.convert(message["failure"], type=Raised)
+                failure = msgspec.convert(message["failure"], type=Raised)
+                heard.failures[message["pid"]] = failure
+                if heard.stopped_at is not None and message["began"] > heard.stopped_at:
+                    heard.later_failures[message["pid"]] = failure
             case "problem":
                 heard.problems.append(message["message"])
+
+    def _take_device(self, pid: int, began: float) -> None:
+        heard = self.heard
+        # One that we ended early would still be there if this one was started before that.
+        would_run = {other for other, at in heard.stops.items() if began < at}
+        running = {other for other in heard.devices if is_running(other)}
+        if others := (running | would_run) - {pid}:
+            heard.at_once |= {pid, *others}
+        heard.devices.add(pid)
+        if heard.stops:
+            heard.later_devices.add(pid)
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process has what it took; one that ended may wait for its parent to know."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

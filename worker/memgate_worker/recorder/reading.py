@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 from msgspec import structs
 
 from memgate.errors import NotProtectedError
+from memgate.report import Reason
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.data_sizes import join_ends
@@ -29,6 +30,7 @@ from memgate_worker.recorder.command import Recorded, run_command
 from memgate_worker.recorder.doubts import (
     doubt_processes,
     doubt_what_was_seen,
+    note_processes,
     note_what_was_seen,
 )
 from memgate_worker.recorder.failures import (
@@ -39,6 +41,9 @@ from memgate_worker.recorder.failures import (
 )
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
+
+#: what each process recorded, by its id: a description, and the tracker's rows
+_Found = dict[int, tuple[Description, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,26 +115,35 @@ def _record_once(
     recorded = run_command(question, output=output, on_progress=on_progress)
     if not recorded.recordings:
         raise explain_no_recording(recorded, question)
-    found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
-    pid = max(found, key=lambda one: _what_it_took(found[one][0]))
+    found = _read_all(recorded)
+    _check_that_it_trained(found, recorded, question)
+    pid = _find_decisive(found)
     described, rows = found[pid]
-    if described.why == "end" and pid == recorded.pid and not described.exit_status:
-        # not all ways to exit can be seen from within
-        described = structs.replace(described, exit_status=recorded.status or 0)
-    failure = recorded.heard.failures.get(pid)
-    _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
     cudnn = recorded.heard.cudnn
     runtime = question.runtime or name_libraries(run.versions, cudnn)
     traced = to_traced(run, runtime, time.perf_counter() - start)
+    seen = _find_seen(found, pid, recorded.heard)
+    # asking for the properties of a GPU takes no memory of it
+    peaks = {one: _peak_bytes(described) for one, (described, rows) in found.items() if rows}
     doubts = (
-        *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
-        *doubt_processes(recorded.heard, num_others=_count_users(found) - 1),
+        *_once(
+            doubt
+            for described, failure in seen
+            for doubt in doubt_what_was_seen(
+                described, failure, has_no_evaluation=question.has_no_evaluation
+            )
+        ),
+        *doubt_processes(recorded.heard, peaks, recorded.unseen),
     )
     command_run = CommandRun(
         traced=replace(
             traced,
-            notes=(*traced.notes, *note_what_was_seen(described)),
+            notes=(
+                *traced.notes,
+                *note_processes(recorded.heard, peaks, pid),
+                *_once(note for described, _ in seen for note in note_what_was_seen(described)),
+            ),
             doubts=doubts,
             marks=tuple(_mark(run)),
         ),
@@ -168,19 +182,56 @@ def _batches(described: Description) -> Iterator[BatchShape]:
         yield BatchShape(tensor.name, tensor.shape, tensor.dtype, count)
 
 
-def _count_users(found: dict[int, tuple[Description, bytes]]) -> int:
-    """Count processes that took memory of the GPU; asking for its properties takes none."""
-    return sum(1 for _, rows in found.values() if rows)
+def _read_all(recorded: Recorded) -> _Found:
+    """Read what each process recorded."""
+    found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
+    described, rows = found.get(recorded.pid, (None, b""))
+    if described is not None and described.why == "end" and not described.exit_status:
+        # not all ways to exit can be seen from within
+        described = structs.replace(described, exit_status=recorded.status or 0)
+        found[recorded.pid] = described, rows
+    return found
 
 
-def _what_it_took(described: Description) -> tuple[bool, int]:
-    return described.num_steps > 0, described.memory_stats["reserved_bytes.all.peak"]
+def _find_decisive(found: _Found) -> int:
+    """Return the process that takes the most, of those that trained or were seen to their end."""
+
+    def rank(pid: int) -> tuple[bool, int]:
+        described, _ = found[pid]
+        return described.num_steps > 0 or described.why == "end", _peak_bytes(described)
+
+    return max(found, key=rank)
 
 
-def _check_that_it_trained(
-    described: Description, failure: Raised | None, recorded: Recorded, question: CommandQuestion
-) -> None:
+def _peak_bytes(described: Description) -> int:
+    return described.memory_stats["reserved_bytes.all.peak"]
+
+
+def _find_seen(
+    found: _Found, decisive: int, heard: Heard
+) -> list[tuple[Description, Raised | None]]:
+    """Return what is known of the decisive process, and of others that train or have failed."""
+    first = sorted(found, key=lambda pid: pid != decisive)
+    return [
+        (described, heard.failures.get(pid))
+        for pid, (described, _) in ((pid, found[pid]) for pid in first)
+        if pid == decisive or described.num_steps or pid in heard.failures
+    ]
+
+
+def _once(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Return the first reason of each kind."""
+    known: dict[str, Reason] = {}
+    for reason in reasons:
+        known.setdefault(reason.code, reason)
+    return tuple(known.values())
+
+
+def _check_that_it_trained(found: _Found, recorded: Recorded, question: CommandQuestion) -> None:
     """A failure after enough steps is a doubt; before that there is no answer."""
+    pid = max(found, key=lambda one: (found[one][0].num_steps > 0, _peak_bytes(found[one][0])))
+    described, _ = found[pid]
+    failure = recorded.heard.failures.get(pid)
     if failure is not None and described.num_steps < MIN_STEPS:
         output = output_of(recorded, failure)
         raise explain_failure(failure, described.unmodelled, question, output)

@@ -9,8 +9,12 @@ import contextlib
 import json
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
+
+#: when this process was started, in seconds since this machine was
+BEGAN = time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Connection:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .connection import Connection
+from .connection import BEGAN, Connection
 
 #: so many frames are told, from the last one up
 _NUM_FRAMES = 6
@@ -25,7 +25,8 @@ def tell_failures() -> None:
             connection = Connection(Path(os.environ["MEMGATE_RUN_DIR"]))
         except (OSError, KeyError):  # memgate has gone
             return
-        connection.tell(kind="failed", pid=os.getpid(), failure=_describe(kind, error, trace))
+        failure = _describe(kind, error, trace)
+        connection.tell(kind="failed", pid=os.getpid(), failure=failure, began=BEGAN)
 
     sys.excepthook = tell
 

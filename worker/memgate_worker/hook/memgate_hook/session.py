@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from .connection import Connection
+from .connection import BEGAN, Connection
 from .phantom import Phantom
 from .watch import Seen, Watch
 
@@ -130,7 +130,7 @@ class Session:
         if self._is_compile_worker:
             return
         self._connection.reopen_in_a_fork()
-        self._connection.tell(kind="device", pid=os.getpid())
+        self._connection.tell(kind="device", pid=os.getpid(), began=BEGAN)
         threading.Thread(target=self._listen, name="memgate", daemon=True).start()
 
     def _listen(self) -> None:
@@ -195,7 +195,8 @@ class Session:
                 problem = f"what was recorded cannot be written, a fault of memgate: {error!r}"
                 self._connection.tell(kind="problem", message=problem)
                 return
-            self._connection.tell(kind="recorded", pid=pid, file=file, why=why)
+            at = time.clock_gettime(time.CLOCK_BOOTTIME)
+            self._connection.tell(kind="recorded", pid=pid, file=file, why=why, at=at)
 
     def _write_file(self, why: str, pid: int) -> str:
         from .compiling import were_kernels_timed
