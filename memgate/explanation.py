@@ -94,10 +94,10 @@ def compare_sizes(gpu: str, sizes: Sizes) -> str:
 
 
 def describe_peak(peak_bytes: int, needs_bytes: int) -> str:
-    """Say what a job would take if it could, and why that may be more than what it needs."""
+    """Say what a job would take if it could, and why that is not what it needs."""
     peak = f"{format_size(peak_bytes)} with ample memory"
     if peak_bytes <= needs_bytes:
-        return peak
+        return f"{peak} and the usual CUDA context; what it needs allows for a larger one"
     return f"{peak}; with less, the allocator gives back what it has cached"
 
 

@@ -160,8 +160,8 @@ ANSWER = (
     Term(
         "phases of the job",
         ("phases",),
-        "Of a command or a timeline file: the peak in each phase that was seen: load, train,"
-        " evaluate, save.",
+        "Of a command or a timeline file: the most that is allocated in each phase that was seen"
+        " (load, train, evaluate, save), with the context; not what the allocator has cached.",
     ),
     Term(
         "advice",

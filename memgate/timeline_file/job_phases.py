@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from memgate.allocator.replay import Replay
@@ -27,13 +26,15 @@ def job_phase_spans(
 
 
 def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
-    """Return the most that is held in each phase of a job that was seen, with the context."""
-    changes = ample.reserved_changes
-    indices = [change.event_index for change in changes]
+    """Return the most that a job has allocated in each of its phases, with the context.
+
+    What is reserved would not tell phases apart: what one of them took, the allocator keeps for
+    those that follow.
+    """
+    series = ample.allocated_series
     peaks: dict[JobPhase, int] = {}
     for phase, begin, end in job_phase_spans(marks, ample.num_events):
-        # what was reserved when it began, and every change in it
-        first, last = max(0, bisect_right(indices, begin) - 1), bisect_left(indices, end)
-        most = max((change.reserved_bytes for change in changes[first:last]), default=0)
+        # what was allocated when it began, and after each event in it
+        most = max(series[max(0, begin - 1) : end])
         peaks[phase] = max(most + USUAL_CONTEXT_BYTES, peaks.get(phase, 0))
     return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}

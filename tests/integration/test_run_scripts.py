@@ -43,7 +43,7 @@ def test_calls_without_gradients_that_steps_do_not_make_evaluate(record: Any) ->
     text = """
 for _ in range(6): step()
 with torch.no_grad():
-    model(torch.zeros(64, 256).cuda())
+    for _ in range(4): model(torch.zeros(64, 256).cuda())
 while True: step()
 """
     assert record(text, watch=Watch(seconds=60)).why == "evaluation"

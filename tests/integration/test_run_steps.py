@@ -70,6 +70,26 @@ for i in range(64):
         seldom.step()
 """
 
+EVALUATION = """
+def evaluate(*sizes):
+    model.eval()
+    with torch.no_grad():
+        for size in sizes: model(batch(size))
+    model.train()
+def train(steps):
+    for _ in range(steps): step(model(batch()).sum())
+"""
+
+#: the longest comes after many shorter ones
+LENGTHS = """
+def batch(length): return torch.zeros(8, length, 256, device="cuda")
+def train(steps):
+    for _ in range(steps): step(model(batch(4)).sum())
+train(6)
+evaluate(300, *range(100, 150), 4000)
+train(6)
+"""
+
 DAEMON = """
 import os, time
 for _ in range(6): step(model(batch()).sum())
@@ -109,6 +129,61 @@ def test_a_job_is_watched_until_all_optimizers_have_stepped(record: Any, script:
     assert run.why == "evaluation"
     assert states
     assert doubts(run) == []
+
+
+def largest_evaluation(run: Any) -> int:
+    """Return the most samples of 1 KiB that there were at once after the evaluation began."""
+    begins = [mark.event_index for mark in run.traced.marks if mark.phase == "evaluate"]
+    events = run.traced.timeline.events[begins[-1] :]
+    return max(event.size_bytes for event in events if hasattr(event, "size_bytes")) // 1024
+
+
+def test_a_call_that_tries_the_model_out_is_no_evaluation(record: Any) -> None:
+    """One sample before the first step and after some; the evaluation comes later."""
+    run = record(EVALUATION + "evaluate(1); train(6); evaluate(1); train(50); evaluate(5000, 5000)")
+
+    assert largest_evaluation(run) == 5000
+    assert (run.why, doubts(run)) == ("end", [])
+
+
+@pytest.mark.parametrize(("size", "want"), [(1, ["EVALUATION_NOT_REACHED"]), (8, [])])
+def test_a_single_call_counts_if_it_gets_as_much_as_a_step(
+    record: Any, size: int, want: list[str]
+) -> None:
+    """All of the validation data at once; nothing else comes in time."""
+    text = f"train(6); evaluate({size})\nwhile True: train(1)"
+    run = record(EVALUATION + text, watch=Watch(seconds=2.0))
+
+    assert (run.why, doubts(run)) == ("time", want)
+
+
+def test_an_evaluation_whose_batches_vary_is_seen_to_its_end(record: Any) -> None:
+    """However many shorter ones come before the longest."""
+    run = record(EVALUATION + LENGTHS + "while True: train(1)")
+
+    assert largest_evaluation(run) == 8 * 4000
+    assert (run.why, doubts(run)) == ("evaluation", [])
+
+
+def test_an_evaluation_whose_batches_vary_and_does_not_end_is_doubted(record: Any) -> None:
+    """Longer ones may come."""
+    text = EVALUATION + LENGTHS + "while True: evaluate(100, 101)"
+    run = record(text.replace("train(6)\nwhile", "while"), watch=Watch(seconds=2.0))
+
+    assert (run.why, doubts(run)) == ("time", ["EVALUATION_NOT_REACHED"])
+    assert "in the middle of an evaluation" in run.traced.doubts[0].message
+
+
+def test_what_a_job_keeps_with_every_step_is_seen(record: Any) -> None:
+    """256 KiB of outputs, beside a model that takes far more; losses are nothing."""
+    begin = "large = torch.zeros(1 << 28, device='cuda'); kept = []\nwhile True:\n    train(1)\n"
+    grows = record(EVALUATION + begin + "    kept.append(batch(256))", num_steps=20)
+    lists = record(EVALUATION + begin + "    kept.append(batch(1).sum())", num_steps=20)
+
+    assert "STILL_GROWING" in doubts(grows)
+    assert "256.00 KiB more with every step" in str(grows.traced.doubts)
+    assert "STILL_GROWING" not in doubts(lists)
+    assert "kept 512 bytes more with every step" in str(lists.traced.notes)
 
 
 def _sleepers() -> Iterator[psutil.Process]:

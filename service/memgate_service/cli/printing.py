@@ -69,7 +69,7 @@ def _print_notes(console: Console, answer: Estimate) -> None:
 def _print_phases(console: Console, answer: Estimate) -> None:
     if answer.phases:
         peaks = [f"{name} {format_size(size)}" for name, size in answer.phases.items()]
-        console.print(f"peak by phase: {', '.join(peaks)}")
+        console.print(f"allocated by phase, with the context: {', '.join(peaks)}")
 
 
 def _breakdown(answer: Estimate) -> Table:

@@ -191,6 +191,47 @@ def test_steps_that_still_grow_are_told(peaks: list[int], want: list[str]) -> No
     assert codes(describe(steps=steps)) == want
 
 
+@pytest.mark.parametrize(
+    ("growth_bytes", "want"), [(256 << 10, ["STILL_GROWING"]), (512, []), (0, [])]
+)
+def test_a_job_that_keeps_more_with_every_step_is_told(growth_bytes: int, want: list[str]) -> None:
+    """However little that is beside its peak; a list of losses is nothing."""
+    seen_whole = describe(why="end")
+
+    for described, doubted in ((describe(), want), (seen_whole, [])):
+        found = doubt_what_was_seen(
+            described, None, growth_bytes=growth_bytes, has_no_evaluation=False
+        )
+        assert [doubt.code for doubt in found] == doubted
+
+
+def test_little_that_is_kept_is_noted() -> None:
+    """By how much."""
+    (note,) = note_what_was_seen(describe(), growth_bytes=512)
+    (other,) = note_what_was_seen(describe())
+
+    assert "and kept 512 bytes more with every step;" in note.message
+    assert "kept" not in other.message
+
+
+@pytest.mark.parametrize(
+    ("stages", "want"),
+    [
+        (["load", "train"], "before any evaluation"),
+        (["load", "evaluate", "train"], "too little, or too early"),
+        (["load", "train", "evaluate"], "in the middle of an evaluation"),
+    ],
+)
+def test_how_much_of_an_evaluation_was_seen_is_told(stages: list[str], want: str) -> None:
+    """What is said goes with the phases of the answer."""
+    marks = [[0, stage] for stage in stages]
+    described = describe(stages=marks, has_evaluated=False, why="time")
+
+    (doubt,) = doubt_what_was_seen(described, None, has_no_evaluation=False)
+
+    assert want in doubt.message
+
+
 def test_a_failure_after_enough_steps_is_told() -> None:
     """What came before it was seen; what comes after it was not."""
     failure = Raised(kind="ValueError", message="no", last_line="ValueError: no")
@@ -242,7 +283,8 @@ def test_processes_before_and_after_the_one_that_is_answered_for_are_noted() -> 
     (note,) = note_processes(heard, peaks, 1)
 
     assert note.code == "OTHER_PROCESSES"
-    assert note.message.startswith("2 other processes") and "7.00 MiB" in note.message
+    assert note.message.startswith("2 other processes")
+    assert "7.00 MiB" in note.message
     assert [*note_processes(heard, {1: 100, 4: 9}, 1)] == []
 
 

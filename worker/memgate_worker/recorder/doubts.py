@@ -25,18 +25,34 @@ _GROWTH = 1.002
 #: steps in a row that each take more than all before them
 _GROWING_STEPS = 3
 
+#: few jobs have more steps, and so much for all of them is little: a list of losses
+_MANY_STEPS = 100_000
+_LITTLE_BYTES = 256 << 20
+
 
 def doubt_what_was_seen(
-    described: Description, failure: Raised | None, *, has_no_evaluation: bool
+    described: Description,
+    failure: Raised | None,
+    *,
+    growth_bytes: int = 0,
+    has_no_evaluation: bool,
 ) -> Iterator[Reason]:
-    """Yield why a job may take more than what was seen of it."""
+    """Yield why a job may take more than what was seen of it.
+
+    Args:
+        described: what was seen of it.
+        failure: what ended it.
+        growth_bytes: by how much more it keeps with each step.
+        has_no_evaluation: the caller says so.
+    """
     was_stopped = described.why != "end"
     if was_stopped and not described.has_evaluated and not has_no_evaluation:
         yield Reason(
             code="EVALUATION_NOT_REACHED",
-            message=f"the job was stopped after {described.num_steps} training steps, before any"
-            " evaluation; if it has one that takes more, so does the job: go on until there was one"
-            " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
+            message=f"the job was stopped after {described.num_steps} training steps,"
+            f" {_tell_evaluation(described)}; if one takes more, so does the job: go on until"
+            " there was one (memgate run --until evaluation), or say that there is none"
+            " (--no-evaluation)",
         )
     if was_stopped and described.has_idle_optimizer:
         yield Reason(
@@ -51,6 +67,14 @@ def doubt_what_was_seen(
             code="STILL_GROWING",
             message=f"each of the last {_GROWING_STEPS} steps took more memory than all before it"
             f" ({format_size(last)} in the last one); watch more of them (memgate run --until end)",
+        )
+    elif was_stopped and growth_bytes * _MANY_STEPS > _LITTLE_BYTES:
+        yield Reason(
+            code="STILL_GROWING",
+            message=f"the job keeps {format_size(growth_bytes)} more with every step, and never"
+            f" less: {_MANY_STEPS:,} steps take {format_size(growth_bytes * _MANY_STEPS)}; watch"
+            " more of them (memgate run --until end), or see what it keeps (outputs, losses that"
+            " are not detached)",
         )
     if failure is not None or described.exit_status:
         why = tell_failure(failure) if failure else f"exit status {described.exit_status}"
@@ -107,7 +131,7 @@ def _doubt_shapes(described: Description) -> Iterator[Reason]:
         )
 
 
-def note_what_was_seen(described: Description) -> Iterator[Reason]:
+def note_what_was_seen(described: Description, *, growth_bytes: int = 0) -> Iterator[Reason]:
     """Yield what there is to know about the answer."""
     if described.num_communicators:
         yield Reason(
@@ -125,11 +149,13 @@ def note_what_was_seen(described: Description) -> Iterator[Reason]:
         )
     if described.why != "end":
         evaluated = " and an evaluation" if described.has_evaluated else ""
+        kept = f", and kept {format_size(growth_bytes)} more with every step"
         yield Reason(
             code="LATER_NOT_SEEN",
-            message=f"the job was watched for {described.num_steps} training steps{evaluated}; what"
-            " comes later (larger batches, layers that are unfrozen) was not seen: go on to the end"
-            " with memgate run --until end",
+            message=f"the job was watched for {described.num_steps} training steps{evaluated}"
+            f"{kept if growth_bytes else ''}"
+            "; what comes later (larger batches, layers that are unfrozen) was not seen: go on to"
+            " the end with memgate run --until end",
         )
 
 
@@ -293,3 +319,13 @@ def _is_growing(steps: Sequence[StepMark]) -> bool:
             return False
         before = step.peak_bytes
     return True
+
+
+def _tell_evaluation(described: Description) -> str:
+    """Say how much of an evaluation was seen, if that is not enough."""
+    stages = [mark.stage for mark in described.stages]
+    if "evaluate" not in stages:
+        return "before any evaluation"
+    if stages[-1] == "evaluate":
+        return "in the middle of an evaluation whose batches vary or take more and more"
+    return "and what it evaluated until then is too little, or too early, to know what others take"

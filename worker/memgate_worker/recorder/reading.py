@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from msgspec import structs
 
@@ -39,11 +39,21 @@ from memgate_worker.recorder.failures import (
     explain_status,
     output_of,
 )
+from memgate_worker.recorder.growth import find_growth, kept_at_steps
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
 
 #: what each process recorded, by its id: a description, and the tracker's rows
 _Found = dict[int, tuple[Description, bytes]]
+
+
+class _Seen(NamedTuple):
+    """What is known of a process."""
+
+    described: Description
+    failure: Raised | None
+    #: by how much more it keeps with each step
+    growth_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +133,18 @@ def _record_once(
     cudnn = recorded.heard.cudnn
     runtime = question.runtime or name_libraries(run.versions, cudnn)
     traced = to_traced(run, runtime, time.perf_counter() - start)
-    seen = _find_seen(found, pid, recorded.heard)
+    seen = _find_seen(found, pid, run, recorded.heard)
     # asking for the properties of a GPU takes no memory of it
     peaks = {one: _peak_bytes(described) for one, (described, rows) in found.items() if rows}
     doubts = (
         *_once(
             doubt
-            for described, failure in seen
+            for one in seen
             for doubt in doubt_what_was_seen(
-                described, failure, has_no_evaluation=question.has_no_evaluation
+                one.described,
+                one.failure,
+                growth_bytes=one.growth_bytes,
+                has_no_evaluation=question.has_no_evaluation,
             )
         ),
         *doubt_processes(recorded.heard, peaks, recorded.unseen),
@@ -142,7 +155,11 @@ def _record_once(
             notes=(
                 *traced.notes,
                 *note_processes(recorded.heard, peaks, pid),
-                *_once(note for described, _ in seen for note in note_what_was_seen(described)),
+                *_once(
+                    note
+                    for one in seen
+                    for note in note_what_was_seen(one.described, growth_bytes=one.growth_bytes)
+                ),
             ),
             doubts=doubts,
             marks=tuple(_mark(run)),
@@ -207,15 +224,16 @@ def _peak_bytes(described: Description) -> int:
     return described.memory_stats["reserved_bytes.all.peak"]
 
 
-def _find_seen(
-    found: _Found, decisive: int, heard: Heard
-) -> list[tuple[Description, Raised | None]]:
+def _find_seen(found: _Found, decisive: int, run: RecordedRun, heard: Heard) -> list[_Seen]:
     """Return what is known of the decisive process, and of others that train or have failed."""
-    first = sorted(found, key=lambda pid: pid != decisive)
+    others = {
+        pid: interpret(described, rows)
+        for pid, (described, rows) in found.items()
+        if pid != decisive and (described.num_steps or pid in heard.failures)
+    }
     return [
-        (described, heard.failures.get(pid))
-        for pid, (described, _) in ((pid, found[pid]) for pid in first)
-        if pid == decisive or described.num_steps or pid in heard.failures
+        _Seen(found[pid][0], heard.failures.get(pid), find_growth(kept_at_steps(one)))
+        for pid, one in ({decisive: run} | others).items()
     ]
 
 

@@ -14,6 +14,7 @@ it changes nothing until torch is imported:
     observer      which of them belong to which phase, layer and tensor
     arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
+    evaluations   whether what was seen of them tells what another one takes
     values        plausible contents for tensors that nobody computes
     watch         how long to go on
     longest       the longest batch that the caller asks for: ``lengths`` says what it is like,

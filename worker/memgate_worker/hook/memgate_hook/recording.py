@@ -80,7 +80,7 @@ class Recording:
             "steps": self.stages.steps,
             "shapes": [[shapes, count] for shapes, count in self.stages.shapes.items()],
             "num_steps": self.stages.num_steps,
-            "has_evaluated": self.stages.knows_evaluation,
+            "has_evaluated": self.stages.evaluations.are_known,
             "has_idle_optimizer": self.has_idle_optimizer,
             "memory_stats": self._earlier_peaks,
             "alloc_conf": _alloc_conf(),

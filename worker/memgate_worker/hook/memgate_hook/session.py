@@ -145,7 +145,7 @@ class Session:
             self._first_step_at = now
         is_due = self._longest is not None and self._longest.is_due
         is_idle = self._recording.has_idle_optimizer
-        seen = Seen(stages.num_steps, stages.has_evaluated, is_due, is_idle)
+        seen = Seen(stages.num_steps, stages.evaluations.are_enough, is_due, is_idle)
         why = self._watch.why_stop(seen, now - self._first_step_at)
         if why is not None:
             self.finish(why)

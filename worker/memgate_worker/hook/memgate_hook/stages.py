@@ -5,15 +5,11 @@ without gradients, evaluates, unless it is called so before every step, as a tea
 encoder is. So does one in training mode, if the first steps had no such calls. So
 do many calls in a row with no backward pass between them, however they are made; unless the job
 makes such calls before its first step, as reinforcement learning does: then they are part of its
-training.
-
-An evaluation before the first step (some jobs begin with one) tells what later ones take on top of
-what the job keeps.
+training. What is known by evaluations is up to ``evaluations``.
 """
 
 from __future__ import annotations
 
-import math
 from itertools import islice
 from typing import Any, Callable
 from weakref import WeakSet
@@ -22,6 +18,7 @@ import torch
 from torch import nn
 
 from .arguments import find_tensors
+from .evaluations import Evaluations, SeenTensor, num_elements
 from .marks import StageMark, StepMark
 from .observer import TrainingListener
 
@@ -31,9 +28,6 @@ LOADING, TRAINING, EVALUATION, SAVING = "load", "train", "evaluate", "save"
 #: so many calls without a backward pass are no longer one step (a GAN, a siamese network)
 _CALLS_OF_A_STEP = 16
 
-#: after so many calls of an evaluation that all take the same, the rest will too
-_CALLS_OF_AN_EVALUATION = 32
-
 #: steps that show which calls belong to training
 _STEPS_THAT_SHOW_CALLS = 4
 
@@ -42,9 +36,6 @@ _MAX_TENSORS = 16
 
 #: so many different steps are told apart
 _MAX_SHAPES = 1000
-
-#: name, type and shape of a tensor that a module was called with
-SeenTensor = tuple[str, str, tuple[int, ...]]
 
 #: those of each call in a step
 StepShapes = tuple[tuple[SeenTensor, ...], ...]
@@ -70,8 +61,7 @@ class Stages(TrainingListener):
         #: of the busiest optimizer
         self.num_optimizer_steps = 0
         self.num_backward_passes = 0
-        #: an evaluation after training began has ended, or goes on without taking more
-        self.has_evaluated = False
+        self.evaluations = Evaluations()
         #: forward and backward passes, whatever they are for
         self.num_passes = 0
         #: is told of the shapes of each step
@@ -85,9 +75,6 @@ class Stages(TrainingListener):
         #: modules that were called in evaluation mode since the last step, and in the step before
         self._in_evaluation_mode: WeakSet[nn.Module] = WeakSet()
         self._usual_in_steps: WeakSet[nn.Module] = WeakSet()
-        self._num_steady_calls = 0
-        self._peak_of_evaluation = 0
-        self._early = _EarlyEvaluation()
 
     @property
     def num_steps(self) -> int:
@@ -99,11 +86,6 @@ class Stages(TrainingListener):
         """The current one."""
         return self.marks[-1].stage
 
-    @property
-    def knows_evaluation(self) -> bool:
-        """What an evaluation takes was seen, or follows from one before the first step."""
-        return self.has_evaluated or self._early.is_covered
-
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A forward pass begins."""
         self.num_passes += 1
@@ -113,7 +95,8 @@ class Stages(TrainingListener):
         self._trains_by_many_calls |= has_many_calls and not self.steps
         if is_evaluating or (has_many_calls and not self._trains_by_many_calls):
             self._begin(EVALUATION)
-            self._watch_evaluation(_tensors_of(args, kwargs))
+            self.evaluations.calls(module, _tensors_of(args, kwargs), self._take_peak())
+            self._on_progress()
         elif torch.is_grad_enabled():
             if self.stage != EVALUATION:  # that it trains again is known at the backward pass
                 self._begin(TRAINING)
@@ -167,30 +150,16 @@ class Stages(TrainingListener):
     def _begin(self, stage: str) -> None:
         if stage == self.stage:
             return
-        if self.stage == EVALUATION and self.steps:
-            self.has_evaluated = True
-        elif self.stage == EVALUATION:
-            self._early.ends(self._take_peak(), kept_bytes=self._take_peak())
-        self._num_steady_calls = self._peak_of_evaluation = 0
+        if self.stage == EVALUATION:
+            self.evaluations.end(self._take_peak(), kept_bytes=self._take_peak())
         self.marks.append(StageMark(self._position(), stage))
 
-    def _watch_evaluation(self, tensors: tuple[SeenTensor, ...]) -> None:
-        peak = self._take_peak()
-        if not self.steps:
-            self._early.calls(peak, _num_elements(tensors))
-        self._num_steady_calls += 1
-        if peak > self._peak_of_evaluation:
-            self._peak_of_evaluation, self._num_steady_calls = peak, 0
-        if self.steps and self._num_steady_calls >= _CALLS_OF_AN_EVALUATION:
-            self.has_evaluated = True
-        self._on_progress()
-
     def _end_step(self) -> None:
-        self.steps.append(StepMark(self._position(), self._take_peak()))
+        peak_bytes, kept_bytes = self._take_peak(), self._take_peak()
+        self.steps.append(StepMark(self._position(), peak_bytes))
         shapes = tuple(self._shapes_of_step)
-        kept_bytes = self._take_peak()
-        largest = max((_num_elements(call) for call in shapes), default=0)
-        self._early.compare(kept_bytes, self.steps[-1].peak_bytes, largest)
+        largest = max((num_elements(call) for call in shapes), default=0)
+        self.evaluations.step_ends(kept_bytes, peak_bytes, largest)
         if shapes:  # the first step ends twice: with its backward pass, and with its optimizer's
             self._compare_modules()
         self._shapes_of_step.clear()
@@ -203,7 +172,7 @@ class Stages(TrainingListener):
         """What is called in evaluation mode in one step after the other belongs to training."""
         before, now = self._usual_in_steps, self._in_evaluation_mode
         if before and all(module in now for module in before):
-            self._early.belongs_to_training()
+            self.evaluations.belong_to_training()
         self._usual_in_steps, self._in_evaluation_mode = now, WeakSet()
 
 
@@ -216,42 +185,3 @@ def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
         for path, tensor in find_tensors(str(name), value)
     )
     return tuple(islice(found, _MAX_TENSORS))
-
-
-def _num_elements(tensors: tuple[SeenTensor, ...]) -> int:
-    """Return how much a call was given."""
-    return sum(math.prod(shape) for _, _, shape in tensors)
-
-
-class _EarlyEvaluation:
-    """An evaluation before the first step, and whether training takes more than one like it."""
-
-    def __init__(self) -> None:
-        self.is_covered = False
-        self._is_one = True
-        self._num_calls = 0
-        self._num_elements = 0
-        self._peak_bytes = 0
-        self._rise_bytes = 0
-
-    def calls(self, peak_bytes: int, num_elements: int) -> None:
-        """A call begins; the peak is that of what came before it."""
-        self._peak_bytes = max(self._peak_bytes, peak_bytes if self._num_calls else 0)
-        self._num_calls += 1
-        self._num_elements = max(self._num_elements, num_elements)
-
-    def ends(self, peak_bytes: int, kept_bytes: int) -> None:
-        """It ends; what is kept then, such as workspaces of cuBLAS, is there in training, too."""
-        self._rise_bytes = max(self._peak_bytes, peak_bytes) - kept_bytes
-
-    def belongs_to_training(self) -> None:
-        """What was called before the first step is called before each of them."""
-        self._is_one = self.is_covered = False
-
-    def compare(self, kept_bytes: int, peak_bytes: int, num_elements: int) -> None:
-        """A step has ended; the largest of its calls was given so many elements.
-
-        A call or two with less than a step gets are no evaluation, but try the model out.
-        """
-        is_one = self._is_one and self._num_calls > 1 and self._num_elements >= num_elements > 0
-        self.is_covered = is_one and kept_bytes + self._rise_bytes <= peak_bytes
