@@ -25,6 +25,9 @@ _MAX_GROWTH = 16
 #: the share of the first guess that is tried, going down
 _CAUTION = 0.95
 
+#: a guess that is off is taken to be off by so much more than the last one was
+_MAX_MISS = 8
+
 #: after that, lines have proved useless, and halving is sure to end
 _MAX_GUESSES = 8
 
@@ -99,8 +102,43 @@ def find_max_batch(
                 break
         else:
             high = next_size if high is None else min(high, next_size)
-        next_size = _choose(said, low, high)
+        next_size = choose_size(said, low, high)
     return MaxBatch.of(low, said)
+
+
+def narrow_down(
+    is_admitted: Callable[[int], bool],
+    guess: Callable[[int, int | None], int],
+    low: int,
+    high: int | None,
+) -> int:
+    """Return the largest batch that is admitted, where ``guess`` knows more than sizes tell.
+
+    The result was asked about, and so was the one after it: a guess proves nothing.
+
+    Args:
+        is_admitted: asks about a size.
+        guess: the result as far as is known, given what is admitted and what is not.
+        low: is admitted, or 0.
+        high: is not admitted; None if no such size is known.
+    """
+    step, num_asked = 1, 0
+    while low < MAX_BATCH_SIZE and (high is None or high - low > 1):
+        size = guess(low, high)
+        middle = 2 * max(1, low) if high is None else (low + high) // 2
+        if low < size and (high is None or size < high):
+            size = middle if num_asked >= _MAX_GUESSES else size
+        elif size <= low:  # all that is left is to see the next one, if the guess is right
+            size, step = min(low + step, middle), _MAX_MISS * step
+        else:
+            assert high is not None, "a guess above nothing is none"
+            size, step = max(high - step, middle), _MAX_MISS * step
+        num_asked += 1
+        if is_admitted(size := min(size, MAX_BATCH_SIZE)):
+            low = size
+        else:
+            high = size
+    return low
 
 
 def _headline(largest: int, said: dict[int, Estimate]) -> str:
@@ -111,7 +149,7 @@ def _headline(largest: int, said: dict[int, Estimate]) -> str:
     return f"even batch size {smallest} {said[smallest].explanation.headline}"
 
 
-def _choose(said: dict[int, Estimate], low: int, high: int | None) -> int:
+def choose_size(said: dict[int, Estimate], low: int, high: int | None) -> int:
     """Choose the next size to ask about: where a line points, between the known sizes."""
     if high is None:
         # Allocators take memory in steps, on which lines are flat: gallop over them.

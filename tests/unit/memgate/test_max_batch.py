@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memgate.decision import Decision
-from memgate.max_batch import MAX_BATCH_SIZE, MaxBatch, find_max_batch
+from memgate.max_batch import MAX_BATCH_SIZE, MaxBatch, find_max_batch, narrow_down
 from memgate.report import Estimate
 from tests.builders import build_estimate
 
@@ -163,3 +163,63 @@ def test_it_always_ends_at_an_edge(data: st.DataObject, start: int) -> None:
         assert needs[found.batch_size] <= _CAPACITY
     if found.batch_size != MAX_BATCH_SIZE:
         assert needs[(found.batch_size or 0) + 1] > _CAPACITY
+
+
+def _narrow(largest: int, guess: int, low: int = 4, high: int | None = None) -> list[int]:
+    """Narrow down with a guess that never changes; return what was asked about."""
+    asked: list[int] = []
+
+    def is_admitted(size: int) -> bool:
+        asked.append(size)
+        return size <= largest
+
+    assert narrow_down(is_admitted, lambda *_: guess, low, high) == min(largest, MAX_BATCH_SIZE)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("largest", "guess", "low", "want"),
+    [
+        (765, 765, 4, [765, 766]),
+        (764, 765, 4, [765, 764]),
+        (766, 765, 4, [765, 766, 774, 770, 768, 767]),
+        (4, 0, 4, [5]),
+        (MAX_BATCH_SIZE + 9, MAX_BATCH_SIZE + 9, 4, [MAX_BATCH_SIZE]),
+    ],
+    ids=["right", "one too many", "one short", "already there", "no end"],
+)
+def test_the_result_and_the_one_after_it_are_asked_about(
+    largest: int, guess: int, low: int, want: list[int]
+) -> None:
+    """A guess that is right takes two questions, and one that is nearly right a few."""
+    assert _narrow(largest, guess, low) == want
+
+
+@given(
+    largest=st.integers(0, 5000),
+    guess=st.integers(0, 9000),
+    low=st.integers(0, 5000),
+    more=st.none() | st.integers(1, 4000),
+)
+def test_guesses_of_any_kind_end_at_the_edge(
+    largest: int, guess: int, low: int, more: int | None
+) -> None:
+    """Sizes are asked about once, and not many of them."""
+    high = None if more is None else largest + more
+
+    asked = _narrow(largest, guess, min(low, largest), high)
+
+    assert len(asked) == len(set(asked))
+    assert len(asked) <= 40
+
+
+def test_guesses_that_creep_are_left() -> None:
+    """After some of them, sizes are doubled and halved."""
+    asked: list[int] = []
+
+    def is_admitted(size: int) -> bool:
+        asked.append(size)
+        return size <= 100_000
+
+    assert narrow_down(is_admitted, lambda low, _: low + 1, 4, None) == 100_000
+    assert len(asked) < 50

@@ -1,20 +1,28 @@
 """A command with ``{batch}`` in it -> the largest batch that is admitted, in a few runs.
 
 What a job allocates is nearly affine in the batch size. So two runs tell what all others would
-allocate; the largest batch is searched for among those, and proved by a run of its own. Where the
-proof fails, the line goes through the nearest two runs, and the search starts again.
+allocate; the largest batch is searched for among those, and proved by a run of its own, and by one
+that is larger by one sample. Where a run is not what the line says, the line goes through the
+nearest two runs, and the search goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from memgate.batch_line import BatchLine, extrapolate_timeline
 from memgate.decision import Decision
 from memgate.errors import ExtrapolationError, InputError
 from memgate.gpus import GpuTarget
-from memgate.max_batch import MaxBatch, find_max_batch
+from memgate.max_batch import (
+    MAX_BATCH_SIZE,
+    MaxBatch,
+    choose_size,
+    find_max_batch,
+    narrow_down,
+)
 from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import Watch
@@ -30,12 +38,6 @@ _NUM_STEPS = 6
 
 #: more of them if the longest batch is asked for: it comes after ordinary ones
 _NUM_STEPS_TO_THE_LONGEST = 6
-
-#: lines that are drawn before every size is run
-_MAX_LINES = 6
-
-#: how much larger the next run is if two do not match
-_GROWTH = 8
 
 
 def find_largest_batch_of(
@@ -59,12 +61,7 @@ def find_largest_batch_of(
             f" python train.py --batch-size {PLACE}"
         )
     runs = _Runs(question, target, on_size)
-    size = runs.guess(start)
-    if size is None:
-        found = find_max_batch(runs.ask, start)
-        assert found is not None, "a search that nothing ends finds something"
-        size = found.batch_size
-    return runs.prove(size)
+    return runs.prove(runs.find(start))
 
 
 class _Runs:
@@ -92,39 +89,49 @@ class _Runs:
             self._tell(size, self._traced[size])
         return self._said[size]
 
-    def guess(self, start: int) -> int | None:
-        """Return the largest batch by lines, proved by a run; None if there is none."""
-        self.ask(start)
-        self.ask(2 * start)
-        for _ in range(_MAX_LINES):
-            try:
-                size = self._search()
-            except ExtrapolationError:  # small batches take other kernels than large ones
-                size = _GROWTH * max(self._said)
-                if self._said[max(self._said)].decision is not Decision.ADMIT:
-                    return None
-                self.ask(size)
-                continue
-            # By the line, one more is too much; so if this one is admitted, it is the largest.
-            if size is None or self.ask(size).decision is Decision.ADMIT:
-                return size
-        return None
+    def find(self, start: int) -> int:
+        """Return the largest batch that is admitted in a few steps; 0 if there is none."""
+        decisions = {size: self.ask(size).decision for size in (start, 2 * start)}
+        admitted = [size for size, decision in decisions.items() if decision is Decision.ADMIT]
+        low = max(admitted, default=0)
+        high = min(
+            (size for size in decisions if size > low and size not in admitted), default=None
+        )
+        return narrow_down(
+            lambda size: self.ask(size).decision is Decision.ADMIT, self._guess, low, high
+        )
 
-    def prove(self, size: int | None) -> MaxBatch:
+    def prove(self, size: int) -> MaxBatch:
         """Run the command at a size as the caller wants it watched, and say what was found.
 
         An evaluation may take more than the steps did: then the search goes on with whole runs.
         """
-        if size is not None and self._watch_all(size).decision is Decision.REJECT:
-            found = find_max_batch(self._watch_all, max(1, size // 2))
+        if size and self._watch_all(size).headroom_bytes < 0:
+            known = self._said[size]
+            self._said = {size: known}  # few steps tell too little, and would not go with these
+            found = find_max_batch(self._fits_whole, max(1, size // 2))
             assert found is not None, "a search that nothing ends finds something"
-            size = found.batch_size
-        return MaxBatch.of(size or 0, self._said)
+            size = found.batch_size or 0
+        return MaxBatch.of(size, self._said)
+
+    def _fits_whole(self, size: int) -> Estimate:
+        """Answer by the size alone; doubts are the same for all sizes."""
+        said = self._said.get(size) or self._watch_all(size)
+        return said.model_copy(
+            update={"decision": Decision.ADMIT if said.headroom_bytes >= 0 else Decision.REJECT}
+        )
 
     def _watch_all(self, size: int) -> Estimate:
         return self._tell(size, record_command(self._at(size)).traced)
 
-    def _search(self) -> int | None:
+    def _guess(self, low: int, high: int | None) -> int:
+        with suppress(ExtrapolationError):  # small batches take other kernels than large ones
+            if (size := self._search()) < MAX_BATCH_SIZE:
+                return size
+        # Where two runs do not match, or the line is flat, sizes grow by and by.
+        return choose_size(self._said, low, high)
+
+    def _search(self) -> int:
         """Search on the line through the two runs that are nearest to the capacity."""
         nearest = sorted(self._said, key=lambda size: abs(self._said[size].headroom_bytes))[:2]
         low, high = min(nearest), max(nearest)
@@ -139,13 +146,18 @@ class _Runs:
 
         found = find_max_batch(ask, high)
         assert found is not None, "a search that nothing ends finds something"
-        return found.batch_size
+        return found.batch_size or 0
 
     def _at(self, size: int) -> CommandQuestion:
         words = tuple(word.replace(PLACE, str(size)) for word in self._question.command)
         return replace(self._question, command=words)
 
     def _tell(self, size: int, traced: TracedJob) -> Estimate:
-        self._said[size] = estimate_run(traced, self._target)
-        self._on_size(size, self._said[size])
-        return self._said[size]
+        known, self._said[size] = self._said.get(size), estimate_run(traced, self._target)
+        said = self._said[size]
+        if known is None or (known.decision, known.needs_bytes) != (
+            said.decision,
+            said.needs_bytes,
+        ):
+            self._on_size(size, said)
+        return said
