@@ -166,8 +166,8 @@ ANSWER = (
     Term(
         "advice",
         ("fits_on", "largest_batch_size"),
-        "What would make a job fit: GPUs of the catalogue on which it fits as it is, and the"
-        " largest batch size that is admitted, looked for after a rejection.",
+        "What would make a job fit: GPUs of the catalogue on which it fits as it is (none if it is"
+        " in doubt), and the largest batch size that is admitted, looked for after a rejection.",
     ),
     Term("GPU", ("gpu",), "Its name in the catalogue, or the one that the question gave it."),
     Term(

@@ -140,7 +140,10 @@ def find_gpu(name: str) -> GpuSpec:
         raise UnknownGpuError.from_mistakes(_ambiguous(name, found))
     names = {spelling: gpu.name for gpu in CATALOGUE.values() for spelling in _spellings(gpu)}
     near = tuple(dict.fromkeys(names[one] for one in find_near(name, names)))
-    step = "describe it by 'memory_bytes' and 'compute_capability'; memgate gpus lists the names"
+    step = (
+        'describe it, as {"memory_bytes": 12884901888, "compute_capability": "8.6"};'
+        " memgate gpus lists the names"
+    )
     mistake = Mistake(
         field="gpu",
         value=show_value(name),

@@ -92,6 +92,7 @@ class Estimate(_Part):
     oom: Oom | None
     """Where it would die on this GPU; null if it would not."""
     fits_on: list[str]
+    """GPUs of the catalogue that admit the job; none if something about it is in doubt."""
     largest_batch_size: int | None = None
     """The batch size that would be admitted, if this one is not and it was found in time."""
     timings_ms: dict[str, int]

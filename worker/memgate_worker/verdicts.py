@@ -13,6 +13,7 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
 from memgate.data_sizes import allow_for_data
 from memgate.decision import Decision
+from memgate.doubts import find_doubts
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec
@@ -50,6 +51,8 @@ def estimate_run(
         needs=needs,
     )
     said = said.model_copy(update={"phases": find_phase_peaks(traced.marks, needs.ample)})
+    if traced.doubts or find_doubts(traced.timeline):  # they are the same on every GPU
+        said = said.model_copy(update={"fits_on": []})
     said = quote_peaks(said, peaks) if peaks else said
     return allow_for_data(said, traced.least_segments_bytes, target)
 

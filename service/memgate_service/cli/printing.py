@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memgate.decision import Decision
+from memgate.gpus import CATALOGUE
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.units import format_size
@@ -42,10 +43,10 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
-    is_uncertain = answer.decision is Decision.UNCERTAIN
-    is_doubted = is_uncertain and answer.headroom_bytes >= 0  # then it is, wherever it runs
-    if not is_doubted and (answer.fits_on or not is_uncertain):
-        console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
+    if answer.fits_on:
+        console.print(f"fits on: {', '.join(answer.fits_on)}")
+    elif answer.needs_bytes > max(gpu.memory_bytes for gpu in CATALOGUE.values()):
+        console.print("fits on: no GPU of the catalogue")  # otherwise it is in doubt everywhere
     if answer.recording is not None:
         said_by = answer.recording.command or "a job spec"
         console.print(f"recorded for {answer.recording.gpu}: {said_by}", markup=False)

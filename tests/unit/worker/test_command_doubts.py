@@ -14,6 +14,7 @@ from memgate_worker.recorder.doubts import (
     note_processes,
     note_what_was_seen,
 )
+from memgate_worker.recorder.failures import tell_failure
 from memgate_worker.recorder.listening import Heard
 
 
@@ -273,6 +274,22 @@ def test_the_failure_of_a_later_command_is_told_in_a_line() -> None:
     (doubt,) = doubt_processes(Heard(later_failures=LATER), {1: 100}, "it ended")
 
     assert "a later command of it failed (OSError: no file);" in doubt.message
+
+
+def test_a_failure_that_quotes_another_one_is_told_by_both() -> None:
+    """A traceback in an exception's text is not repeated; the frame is."""
+    quoted = "Original Traceback (most recent call last):\n  File 'a.py'\nKeyError: 'x'\n"
+    failure = Raised(
+        kind="RuntimeError",
+        message="",
+        last_line=f"RuntimeError: Caught KeyError in DataLoader worker process 0.\n{quoted}",
+        frames=[("/home/a/train.py", 7, "main", "for batch in loader:")],
+    )
+
+    assert tell_failure(failure) == (
+        "RuntimeError: Caught KeyError in DataLoader worker process 0. ... KeyError: 'x'"
+        " in train.py, line 7, in main (for batch in loader:)"
+    )
 
 
 def test_processes_before_and_after_the_one_that_is_answered_for_are_noted() -> None:

@@ -130,3 +130,5 @@ def test_a_script_without_a_step_is_nobodys_fault() -> None:
 
     assert error.fault is Fault.UNSUPPORTED
     assert "never used CUDA" in error.message
+    assert "model.to('cuda')" in error.message
+    assert "without a step" in nothing_trained("train.py").message

@@ -143,10 +143,14 @@ def nothing_trained(script: str, *, used_cuda: bool = True) -> UnsupportedJobErr
     It did not fail, so neither the job nor the question is known to be wrong: it may well train
     with an optimizer of its own.
     """
+    if not used_cuda:
+        return UnsupportedJobError(
+            f"{script} never used CUDA: as it was started, it runs on the CPU. Have it use the GPU"
+            " (model.to('cuda'), or an option of its own, such as --device cuda), and ask again"
+        )
     return UnsupportedJobError(
-        f"{script} ended without a step of an optimizer of torch.optim"
-        f"{'' if used_cuda else ', and never used CUDA'}: nothing was trained that memgate can see;"
-        " if it trains in another way, that is not supported yet"
+        f"{script} ended without a step of an optimizer of torch.optim: nothing was trained that"
+        " memgate can see; if it trains in another way, that is not supported yet"
     )
 
 

@@ -136,8 +136,10 @@ def output_of(recorded: Recorded, cause: Raised) -> str:
 
 def tell_failure(failure: Raised) -> str:
     """Say in a line what was raised, and where; the text of an exception may have many."""
-    first = failure.last_line.splitlines()[0]
-    return f"{first[:_MAX_CHARACTERS]}{_where(failure)}"
+    first, *others = [line.strip() for line in failure.last_line.splitlines() if line.strip()]
+    # A process that quotes the failure of another one ends with what that one raised.
+    said = f"{first} ... {others[-1]}" if _TRACEBACK in failure.last_line else first
+    return f"{said[:_MAX_CHARACTERS]}{_where(failure)}"
 
 
 def quote(output: str) -> str:

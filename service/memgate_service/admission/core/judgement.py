@@ -152,7 +152,9 @@ def _find_known(
     rooms = case.rooms(estimates)
     decision = combine(rooms)
     advice = _advise(case, rooms, estimates, batch)
-    advice = advice._replace(fits_on=most.estimate.fits_on, cluster=[gpu.name for gpu in cluster])
+    advice = advice._replace(
+        fits_on=most.estimate.fits_on, cluster=_name_cluster(cluster, most.estimate)
+    )
     is_helped = decision is Decision.REJECT or (
         decision is Decision.UNCERTAIN and len(rooms) == 1 and not rooms[0].is_doubted
     )
@@ -164,6 +166,12 @@ def _find_known(
         page=most.page,
         lacks_batch=is_helped and advice.largest_batch_size is None,
     )
+
+
+def _name_cluster(cluster: Sequence[GpuSpec], said: Estimate) -> list[str]:
+    """Name the GPUs of the cluster; none if doubts, and not sizes, keep the job from them."""
+    is_small = any(said.needs_bytes <= gpu.memory_bytes for gpu in cluster)
+    return [] if is_small and not said.fits_on else [gpu.name for gpu in cluster]
 
 
 def _advise(
