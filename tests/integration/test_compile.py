@@ -77,12 +77,14 @@ def test_a_compiled_job_is_answered_as_compiled(record: Any) -> None:
     assert not any("_orig_mod" in layer for layer in layers)
 
 
+@pytest.mark.slow
 def test_cuda_graphs_are_refused_by_name(record: Any) -> None:
     """Their pools are not modelled: an answer without them would be another job's."""
     with pytest.raises(NotModelledError, match=r"CUDA graphs .* reduce-overhead"):
         record("reduce-overhead")
 
 
+@pytest.mark.slow
 def test_the_largest_batch_is_found_without_compiling(run: Any, tmp_path: Path) -> None:
     """That compilation was ignored makes the answer uncertain, and does not end the search."""
     path = tmp_path / "train.py"

@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memgate.errors import NotModelledError
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    doubts,
+    needs_runtime,
+    record_fixture,
 )
 
-
-@pytest.fixture
-def record(tmp_path: Path) -> Any:
-    """Write a script and record it."""
-
-    def run(text: str, **options: Any) -> Any:
-        path = tmp_path / "train.py"
-        path.write_text(text)
-        return record_script(RUNTIME, path, **options)
-
-    return run
+pytestmark = needs_runtime
 
 
-def doubts(run: Any) -> list[str]:
-    """Return the codes of a recording's doubts."""
-    return [doubt.code for doubt in run.traced.doubts]
+record = record_fixture()
 
 
 GROUP = """

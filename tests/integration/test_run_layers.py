@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from memgate.timeline import Alloc
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    RUNTIME,
+    needs_runtime,
+    record_script,
 )
+
+pytestmark = needs_runtime
 
 RECURRENT = """
 import torch

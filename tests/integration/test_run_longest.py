@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    doubts,
+    needs_runtime,
+    record_fixture,
 )
 
-
-@pytest.fixture
-def record(tmp_path: Path) -> Any:
-    """Write a script and record it."""
-
-    def run(text: str, **options: Any) -> Any:
-        path = tmp_path / "train.py"
-        path.write_text(text)
-        return record_script(RUNTIME, path, **options)
-
-    return run
+pytestmark = needs_runtime
 
 
-def doubts(run: Any) -> list[str]:
-    """Return the codes of a recording's doubts."""
-    return [doubt.code for doubt in run.traced.doubts]
+record = record_fixture()
 
 
 LENGTHS = """
@@ -66,7 +50,7 @@ def test_a_job_meets_its_longest_batch(record: Any, loop: str, num_steps: int) -
 
     assert run.num_steps == 12 <= num_steps
     assert doubts(run) == ["EVALUATION_NOT_REACHED"]
-    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH"]
+    assert [note.code for note in run.traced.notes] == ["LONGEST_BATCH", "LATER_NOT_SEEN"]
     seen = {batch.shape: batch.num_batches for batch in run.batches}
     assert seen[4, 3000] == 2
 
@@ -79,6 +63,26 @@ def test_a_job_meets_the_longest_samples_of_its_data(record: Any) -> None:
 
     assert doubts(run) == ["EVALUATION_NOT_REACHED"]
     assert {batch.shape: batch.num_batches for batch in run.batches}[4, 3000] == 2
+
+
+TWO_LENGTHS = """
+other = torch.nn.Embedding(100, 256).cuda()
+def ones(size): return torch.ones(size, dtype=torch.long)
+data = [(ones(40 + 7 * (i % 11)), ones(90 - 5 * (i % 13))) for i in range(400)]
+def collate_pairs(samples):
+    return [torch.nn.utils.rnn.pad_sequence(side, batch_first=True) for side in zip(*samples)]
+for left, right in DataLoader(data, batch_size=4, collate_fn=collate_pairs):
+    (model(left.cuda()).sum() + other(right.cuda()).sum()).backward()
+    optimizer.step()
+"""
+
+
+def test_the_longest_samples_of_two_lengths_are_not_the_longest_of_each(record: Any) -> None:
+    """Both vary on their own, so what the longest of each take together was not seen."""
+    run = record(LENGTHS + TWO_LENGTHS, longest="data", num_steps=14)
+
+    assert doubts(run) == ["EVALUATION_NOT_REACHED", "INPUT_SHAPES_VARY"]
+    assert "Several of their lengths vary on their own" in run.traced.doubts[1].message
 
 
 def test_what_cannot_be_made_longer_is_told(record: Any) -> None:

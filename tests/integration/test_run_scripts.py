@@ -11,14 +11,15 @@ import psutil
 import pytest
 
 from memgate_worker.hook.memgate_hook.watch import Watch
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    RUNTIME,
+    doubts,
+    needs_runtime,
+    record_fixture,
+    record_script,
 )
+
+pytestmark = needs_runtime
 
 TRAIN = """
 import os, sys, torch
@@ -34,21 +35,7 @@ def step(batch=None):
 """
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> Any:
-    """Write a script and record it."""
-
-    def run(text: str, **options: Any) -> Any:
-        path = tmp_path / "train.py"
-        path.write_text(TRAIN + text)
-        return record_script(RUNTIME, path, **options)
-
-    return run
-
-
-def doubts(run: Any) -> list[str]:
-    """Return the codes of a recording's doubts."""
-    return [doubt.code for doubt in run.traced.doubts]
+record = record_fixture(TRAIN)
 
 
 def test_calls_without_gradients_that_steps_do_not_make_evaluate(record: Any) -> None:

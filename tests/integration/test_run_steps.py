@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
 from memgate_worker.hook.memgate_hook.watch import Watch
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    doubts,
+    needs_runtime,
+    record_fixture,
 )
+
+pytestmark = needs_runtime
 
 BEGIN = """
 import torch
@@ -84,21 +82,7 @@ os.wait()
 """
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> Any:
-    """Write a script and record it."""
-
-    def run(text: str, **options: Any) -> Any:
-        path = tmp_path / "train.py"
-        path.write_text(BEGIN + text)
-        return record_script(RUNTIME, path, **options)
-
-    return run
-
-
-def doubts(run: Any) -> list[str]:
-    """Return the codes of a recording's doubts."""
-    return [doubt.code for doubt in run.traced.doubts]
+record = record_fixture(BEGIN)
 
 
 def test_a_teacher_does_not_evaluate(record: Any) -> None:

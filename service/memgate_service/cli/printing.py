@@ -42,7 +42,9 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
-    if answer.fits_on or answer.decision is not Decision.UNCERTAIN:
+    is_uncertain = answer.decision is Decision.UNCERTAIN
+    is_doubted = is_uncertain and answer.headroom_bytes >= 0  # then it is, wherever it runs
+    if not is_doubted and (answer.fits_on or not is_uncertain):
         console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
     if answer.recording is not None:
         said_by = answer.recording.command or "a job spec"

@@ -36,7 +36,8 @@ def _child(taken: bytearray, ready: multiprocessing.synchronize.Barrier) -> None
 @contextmanager
 def _family() -> Iterator[int]:
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("fork").Process(target=_parent, args=(theirs,))
+    # not forked: a process of pytest's has much memory of its own
+    process = multiprocessing.get_context("spawn").Process(target=_parent, args=(theirs,))
     process.start()
     assert ours.poll(60)
     yield process.pid or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -240,3 +241,14 @@ def test_a_name_belongs_to_one_file(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"'lab' is taken: .* from /elsewhere/r\.txt"):
         plan_requirements(path, "lab", home)
+
+
+@pytest.mark.parametrize("text", ["", "torch\n-r requirements.txt\n"], ids=["itself", "by another"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, text: str) -> None:
+    """pip would; a device may never end."""
+    pipe, other = tmp_path / "requirements.txt", tmp_path / "other.txt"
+    os.mkfifo(pipe)
+    other.write_text(text)
+
+    with pytest.raises(InputError, match=r"requirements\.txt cannot be read: this is a named pipe"):
+        read_requirements(other if text else pipe)

@@ -315,10 +315,10 @@ class Listener:
             self._stopped.wait(0.5)
 
     def _hear(self) -> None:
-        # No retries: we reconnect ourselves, and stop() waits for us.
-        no_retry = Retry(NoBackoff(), 0)
+        # A lost connection is opened again at once; where that fails, stop() must not wait long.
+        once = Retry(NoBackoff(), 1)
         with (
-            Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,
+            Redis.from_url(self._url, socket_timeout=None, retry=once) as redis,
             redis.pubsub() as channel,
         ):
             channel.subscribe(FINISHED_CHANNEL)

@@ -35,6 +35,9 @@ _LOOK_SECONDS = 0.1
 #: how long processes may take to write their recordings, once one of them has had enough
 _WRITING_SECONDS = 20.0
 
+#: how long processes may take to end that were killed
+_ENDING_SECONDS = 5.0
+
 #: of a command's output, so much of the end is kept for messages
 _LAST_BYTES = 8192
 
@@ -46,6 +49,8 @@ class Recorded:
     heard: Heard
     #: the files' contents, by process id
     recordings: dict[int, bytes]
+    #: of the command's first process
+    pid: int
     #: exit status of the command; None if it was ended by us
     status: int | None
     #: the end of what it printed
@@ -95,6 +100,7 @@ def run_command(
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
+            pid=process.pid,
             status=status,
             last_output=_read_the_end(said),
             is_protected=guard.protection is not Protection.NONE,
@@ -215,10 +221,12 @@ def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     # those with a session of their own, as torchrun's workers, and those that left their parents
-    for one in (*children, *_find_daemons(run_dir)):
+    others = [*children, *_find_daemons(run_dir)]
+    for one in others:
         with suppress(psutil.NoSuchProcess):
             one.kill()
     process.wait()
+    psutil.wait_procs(others, timeout=_ENDING_SECONDS)
 
 
 def _find_daemons(run_dir: Path) -> Iterator[psutil.Process]:

@@ -159,6 +159,11 @@ def _why_no_longest(longest: SeenLongest, varying: list[list[SeenTensor]] | None
 
 
 def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
+    if longest is not None and longest.is_run and longest.length is None:
+        return (
+            "Several of their lengths vary on their own, and the longest samples were chosen by all"
+            " of them together; go on to the end (memgate run --until end)"
+        )
     if longest is not None and longest.is_run:
         return (
             f"What varies on its own was made longer in proportion to the {longest.length} of"

@@ -113,7 +113,8 @@ def _record_once(
     found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
     pid = max(found, key=lambda one: _what_it_took(found[one][0]))
     described, rows = found[pid]
-    if described.why == "end" and not described.exit_status:  # not all ways to exit can be seen
+    if described.why == "end" and pid == recorded.pid and not described.exit_status:
+        # not all ways to exit can be seen from within
         described = structs.replace(described, exit_status=recorded.status or 0)
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)

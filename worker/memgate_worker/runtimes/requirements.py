@@ -17,6 +17,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from memgate.errors import InputError
+from memgate.given_files import open_given_file
 from memgate_worker.standins.cudnn import FIRST_VERSION as FIRST_CUDNN
 
 #: what stand-ins are built for, and the newest that was tried
@@ -64,14 +65,17 @@ def read_requirements(path: Path) -> Requirements:
 def _texts(path: Path, seen: set[Path]) -> Iterator[str]:
     seen.add(path)
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not text"
+        with open_given_file(path, instead="write what it says into a file") as stream:
+            text = stream.read().decode()
+    except UnicodeDecodeError:
+        raise InputError(f"--requirements {path} cannot be read: it is not text") from None
+    except InputError as error:
+        why = error.message.removeprefix(f"{path}: ")
         raise InputError(f"--requirements {path} cannot be read: {why}") from None
     yield text
     for named in _OTHER_FILE.findall(text):
         other = path.parent / named
-        if other.is_file() and other not in seen:  # if it is missing, pip says so
+        if other.exists() and other not in seen:  # if it is missing, pip says so
             yield from _texts(other, seen)
 
 

@@ -61,7 +61,7 @@ class Longest:
         if self._stages.num_steps < MIN_STEPS or len(self._stages.shapes) > 1:
             return False
         tensors = [tensor for step in self._stages.shapes for call in step for tensor in call]
-        return any(self._length in shape[1:] for _, _, shape in tensors)
+        return any(self._length in shape[1:2] for _, _, shape in tensors)  # behind it are features
 
     def describe(self) -> dict[str, Any]:
         """Return what became of it, as plain values."""

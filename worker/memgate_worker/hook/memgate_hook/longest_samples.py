@@ -7,12 +7,14 @@ what they make of any batch. It was run if a training step after that was as lar
 
 from __future__ import annotations
 
+import sys
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch.utils.data import dataloader
 
+from .lengths import BatchHistory, NoPlanError, SeenBatchTensor
 from .samples import UnmeasuredError, find_longest_samples
 from .stages import Stages, StepShapes
 from .watch import MIN_STEPS
@@ -33,6 +35,7 @@ class LongestSamples:
         self._is_given = False
         self._largest_step = 0
         self._run_at: int | None = None
+        self._history = BatchHistory()
         stages.on_step = self._see_step
         self._watch_loaders()
 
@@ -48,12 +51,24 @@ class LongestSamples:
         return {
             "length": None,
             "is_run": self._run_at is not None,
-            "in_proportion": False,
+            "in_proportion": self._have_several_lengths(),
             "longer": None,
             "problem": self._problem or "",
         }
 
+    def _have_several_lengths(self) -> bool:
+        """Tell whether dimensions vary on their own: the longest samples are not so in each."""
+        try:
+            plan = self._history.plan(sys.maxsize)
+        except NoPlanError:
+            return True
+        return plan is not None and plan.in_proportion
+
     def _see_step(self, shapes: StepShapes) -> None:
+        tensors = [tensor for call in shapes for tensor in call]
+        self._history.add(
+            {f"{i}.{name}": SeenBatchTensor(shape) for i, (name, _, shape) in enumerate(tensors)}
+        )
         elements = sum(prod(shape) for call in shapes for _, _, shape in call)
         if self._is_given and self._run_at is None and elements >= self._largest_step:
             self._run_at = self._stages.num_steps

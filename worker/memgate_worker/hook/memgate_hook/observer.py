@@ -191,9 +191,8 @@ class Observer:
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
         """Note the parameters and buffers of a module that is called for the first time."""
         for name, module in root.named_modules():
-            name = name.replace("_orig_mod.", "").replace(
-                "_orig_mod", ""
-            )  # around what is compiled
+            # which is around what is compiled
+            name = name.replace("_orig_mod.", "").replace("_orig_mod", "")
             self._layer_of_module.setdefault(module, name)
             for parameter in module.parameters(recurse=False):
                 if parameter not in self._layer_of_parameter:
