@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from memgate.timeline import Alloc
 from memgate_worker.hook.memgate_hook.watch import Watch
 from tests.integration.recording import (
     doubts,
@@ -135,7 +136,7 @@ def largest_evaluation(run: Any) -> int:
     """Return the most samples of 1 KiB that there were at once after the evaluation began."""
     begins = [mark.event_index for mark in run.traced.marks if mark.phase == "evaluate"]
     events = run.traced.timeline.events[begins[-1] :]
-    return max(event.size_bytes for event in events if hasattr(event, "size_bytes")) // 1024
+    return max(event.size_bytes for event in events if isinstance(event, Alloc)) // 1024
 
 
 def test_a_call_that_tries_the_model_out_is_no_evaluation(record: Any) -> None:

@@ -161,7 +161,7 @@ def test_weights_are_never_filled(trace: Any) -> None:
         (
             "x = 1\n",
             UnsupportedJobError,
-            "ended without a step of an optimizer of torch.optim, and never used CUDA",
+            "never used CUDA: as it was started, it runs on the CPU",
         ),
         (
             "import torch\ntorch.zeros(1).cuda()\n",

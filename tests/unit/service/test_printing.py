@@ -62,6 +62,24 @@ def test_a_job_that_may_live_is_not_said_to_die(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize(
+    ("needs_bytes", "fits_on", "want"),
+    [
+        (15 * GIB, ["h200"], ["fits on: h200"]),
+        (9999 * GIB, [], ["fits on: no GPU of the catalogue"]),
+        (15 * GIB, [], []),
+    ],
+    ids=["on some", "on none", "in doubt everywhere"],
+)
+def test_gpus_are_named_that_would_admit_the_job(
+    capsys: pytest.CaptureFixture[str], needs_bytes: int, fits_on: list[str], want: list[str]
+) -> None:
+    """That there are none is said if it is too large, and not if it is in doubt."""
+    lines = _print(capsys, decision=Decision.REJECT, needs_bytes=needs_bytes, fits_on=fits_on)
+
+    assert [line for line in lines if line.startswith("fits on: ")] == want
+
+
+@pytest.mark.parametrize(
     ("page", "server", "want"),
     [
         ("/ui/jobs/0a", "http://127.0.0.1:8080/", "page: http://127.0.0.1:8080/ui/jobs/0a"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from memgate.errors import (
 )
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget, find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
-from memgate.report import FitEntry
+from memgate.report import FitEntry, Reason
 from memgate.timeline import Alloc, Category, Label, Timeline
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.verdicts import estimate_run, fit_everywhere, largest_batch
@@ -78,6 +79,19 @@ def test_the_largest_batch_is_admitted_and_the_next_is_not(start: int) -> None:
     assert heard[found.batch_size + 1] != "admit"
     assert heard == {tried.batch_size: tried.decision for tried in found.tried}
     assert len(heard) <= 6
+
+
+def test_what_is_in_doubt_fits_nowhere() -> None:
+    """The doubt is the same on every GPU."""
+    traced, target = _run(JOB, find_gpu("t4")), GpuTarget(gpu=find_gpu("t4"))
+    doubt = Reason(code="EVALUATION_NOT_REACHED", message="it was not")
+
+    plain, doubted = (
+        estimate_run(replace(traced, doubts=doubts), target) for doubts in ((), (doubt,))
+    )
+
+    assert (plain.decision, plain.fits_on[0]) == ("admit", "rtx-4060")
+    assert (doubted.decision, doubted.fits_on) == ("uncertain", [])
 
 
 def test_a_search_that_must_end_ends() -> None:
