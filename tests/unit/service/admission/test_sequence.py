@@ -17,7 +17,7 @@ from memgate.max_batch import MaxBatch
 from memgate.units import GIB
 from memgate_service.admission.core.answers import KnownAnswer, MissingAnswer
 from memgate_service.admission.core.cases import PlacedCase
-from memgate_service.admission.core.judgement import Judgement, MistakeError
+from memgate_service.admission.core.judgement import Judgement, MistakeError, find
 from memgate_service.admission.core.places import Declared, Place
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.sequence import (
@@ -114,6 +114,31 @@ def test_a_refusal_is_followed_by_what_would_fit(
     assert script.steps == want_steps
     assert want_batch in judgement.message
     assert ("batch size" in judgement.message) is bool(want_batch)
+
+
+@pytest.mark.parametrize(
+    ("fits_on", "cluster", "want"),
+    [
+        (["a100-40"], ["t4", "a100-40"], "as it is, it fits on a100-40"),
+        (["a100-40"], ["t4"], "it fits on no GPU of this cluster"),
+        ([], ["t4"], "it fits on no GPU of this cluster"),
+        ([], ["t4", "a100-40"], ""),
+    ],
+    ids=["on one", "elsewhere", "on none", "in doubt"],
+)
+def test_a_job_in_doubt_is_not_said_to_fit_nowhere(
+    fits_on: list[str], cluster: list[str], want: str
+) -> None:
+    """A GPU that is large enough is not ruled out, though none would admit it."""
+    case = make_case("t4")
+    (key,) = case.questions()
+    estimate = make_estimate(20 * GIB).model_copy(update={"fits_on": fits_on})
+    known = {key: KnownAnswer(job_id="0a", estimate=estimate)}
+
+    helps = find(case, known, [CATALOGUE[name] for name in cluster]).explanation.helps
+
+    assert want in "; ".join(helps)
+    assert bool(helps) is bool(want)
 
 
 def test_what_is_not_final_asks_once() -> None:
