@@ -261,6 +261,33 @@ def test_a_static_program_does_not_write(place: Place) -> None:
         assert result.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "import subprocess, sys; subprocess.run(sys.argv[1:])",
+        "import os, sys; os.wait() if os.fork() else os.execv(sys.argv[1], sys.argv[1:])",
+        "import os, sys; os.waitid(os.P_ALL, 0, os.WEXITED) if os.fork()"
+        " else os.execv(sys.argv[1], sys.argv[1:])",
+        "import os, sys; os.system(sys.argv[1])",
+        "import os, sys; os.system(sys.argv[1] + '; true')",
+    ],
+    ids=["subprocess", "wait", "waitid", "system", "shell"],
+)
+def test_a_program_that_was_ended_is_reported(place: Place, parent: str) -> None:
+    """Its parent seldom says why it failed."""
+    if place.way.protection is not Protection.PRELOAD:
+        pytest.skip("the kernel keeps its changes apart")
+    try:
+        program = _compile(place, "raw", RAW, "-static")
+    except subprocess.CalledProcessError:
+        pytest.skip("no static libc here")
+    result = place.run([PYTHON, "-c", parent, str(program)])
+    assert result.returncode == 0, result.stderr
+    (problem,) = _problems(place)
+    assert problem["code"] == "PROGRAM_ENDED"
+    assert Path(str(problem["program"])).name == "raw"
+
+
 UNAWARE = r"""
 #include <fcntl.h>
 #include <signal.h>

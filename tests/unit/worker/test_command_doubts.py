@@ -204,8 +204,9 @@ def test_a_failure_after_enough_steps_is_told() -> None:
         (Heard(devices={1, 2}, recordings={1: "a", 2: "b"}), 1, ["SEVERAL_PROCESSES"]),
         (Heard(devices={1, 2}, recordings={1: "a"}), 0, ["PROCESS_NOT_RECORDED"]),
         (Heard(problems=["python -I: it was stopped"]), 0, ["PROCESS_NOT_RECORDED"]),
+        (Heard(ended=["busybox"]), 0, ["PROGRAM_ENDED"]),
     ],
-    ids=["one", "two", "one is lost", "one was stopped"],
+    ids=["one", "two", "one is lost", "one was stopped", "a program was ended"],
 )
 def test_processes_beside_the_one_that_is_answered_for_are_told(
     heard: Heard, num_others: int, want: list[str]

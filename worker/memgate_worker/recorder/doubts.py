@@ -196,6 +196,21 @@ def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
         )
     for problem in heard.problems:
         yield Reason(code="PROCESS_NOT_RECORDED", message=problem)
+    if heard.ended:
+        yield Reason(
+            code="PROGRAM_ENDED",
+            message=f"{explain_ended(heard.ended)}; what the job does where it succeeds is not known",
+        )
+
+
+def explain_ended(programs: Sequence[str]) -> str:
+    """Say why programs were ended that a job started, and what helps."""
+    names = ", ".join(dict.fromkeys(programs))
+    return (
+        f"the job started a program that was ended when it was about to change a file: {names}. It"
+        " is linked statically, so its changes cannot be kept apart here; memgate run does so where"
+        " the kernel allows user namespaces, or as root, and --allow-writes lets it change files"
+    )
 
 
 def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:

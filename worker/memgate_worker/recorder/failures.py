@@ -24,6 +24,7 @@ from memgate_worker.jobs.failures import (
     nothing_trained,
 )
 from memgate_worker.recorder.command import Recorded
+from memgate_worker.recorder.doubts import explain_ended
 from memgate_worker.recorder.question import CommandQuestion
 
 #: of a command's output, so many lines are quoted
@@ -62,6 +63,13 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
             " which is memgate's limit and not the job's fault; allow more with --timeout SECONDS"
         )
     return explain_status(recorded, question)
+
+
+def blame_guard(error: JobFailedError, recorded: Recorded) -> MemgateError:
+    """Say that a job may have failed because we ended one of its programs."""
+    if not recorded.heard.ended:
+        return error
+    return UnsupportedJobError(f"{explain_ended(recorded.heard.ended)}. After that, {error.message}")
 
 
 def explain_status(

@@ -39,6 +39,8 @@ class Heard:
     failures: dict[int, Raised] = field(default_factory=dict)
     #: why a process was stopped before it could do anything
     problems: list[str] = field(default_factory=list)
+    #: programs that were ended because they would have changed a file around the guard
+    ended: list[str] = field(default_factory=list)
     #: an error of ours, raised while a process waited
     error: MemgateError | None = None
     #: the real cuDNN that was asked for plans

@@ -116,6 +116,9 @@ void guard_hand_over_looks(void);
 
 /* --- loading.c ------------------------------------------------------------------------------ */
 
+/* Writes a line about this process to the run directory, with a field of the caller's. */
+void guard_report(const char *code, const char *field, const char *value);
+
 /* Stops this process if torch is there and the hook is not. */
 void guard_check_loaded(void);
 
