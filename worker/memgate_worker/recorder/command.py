@@ -93,6 +93,8 @@ def run_command(
                 status = process.poll()
             finally:
                 _end(process, run_dir)
+        if listening.crash is not None:  # after the command had ended
+            raise listening.crash
         recordings = {
             pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
         }

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Self
 
 import msgspec
 
-from memgate.errors import MemgateError
+from memgate.errors import MemgateError, StandInsMissingError
 from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
 
@@ -137,6 +137,9 @@ class Listening:
         except MemgateError as error:
             self.heard.error = error
             return {"problem": error.message}
+        except OSError as error:  # must not be taken for one of the connection
+            self.heard.error = StandInsMissingError(f"the stand-ins cannot be looked for: {error}")
+            return {"problem": self.heard.error.message}
         self.heard.cudnn = found.cudnn
         cudnn = str(found.cudnn_dir) if found.cudnn_dir else None
         return {"libraries": str(found.directory), "cudnn": cudnn}
