@@ -108,7 +108,9 @@ def test_what_conda_does_starts_a_job(run: Any, project: Path) -> None:
     hooks = environment / "etc" / "conda" / "activate.d"
     hooks.mkdir(parents=True)
     (hooks / "lab.sh").write_text("export LAB=activated\n")
-    (project / "train.py").write_text(f"import os; assert os.environ['LAB'] == 'activated'\n{TRAIN}")
+    (project / "train.py").write_text(
+        f"import os; assert os.environ['LAB'] == 'activated'\n{TRAIN}"
+    )
     launcher = project / "conda-run"
     launcher.write_text(
         f"""#!{sys.executable}

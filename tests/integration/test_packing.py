@@ -49,9 +49,9 @@ def test_a_packed_directory_answers_where_there_is_no_compiler(run: Any, tmp_pat
     (tmp_path / "train.py").write_text(TRAIN)
     environment = _without_a_compiler(tmp_path)
 
+    options = ["--gpu", "t4", "--json", "-o", "job.memgate"]
     done = subprocess.run(
-        [moved / "bin/memgate", *"run --gpu t4 --json -o job.memgate --".split(), RUNTIME.python]
-        + ["train.py"],
+        [moved / "bin/memgate", "run", *options, "--", RUNTIME.python, "train.py"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from compileall import compile_dir
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -116,6 +117,7 @@ def _fill(fresh: Path, guard: Path, standins: Sequence[Path]) -> None:
         shutil.copytree(Path(spec.origin).parent, lib / name, ignore=without)
     for one in _needed("memgate", set()):
         _copy_distribution(one, lib)
+    compile_dir(lib, quiet=2)  # where it is read-only, nothing compiled could be kept
     shutil.copytree(guard, fresh / "cache" / "guard" / guard.name)
     (fresh / "cache" / "standins").mkdir()
     for directory in standins:
@@ -130,7 +132,7 @@ def _fill(fresh: Path, guard: Path, standins: Sequence[Path]) -> None:
 
 
 def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
-    """Yield what a package needs, itself included; extras are not, as they serve others than run."""
+    """Yield what a package needs, itself included; `memgate run` needs none of the extras."""
     name = re.sub(r"[-_.]+", "-", name).lower()
     if name in seen:
         return
@@ -146,7 +148,7 @@ def _needed(name: str, seen: set[str]) -> Iterator[Distribution]:
 
 
 def _copy_distribution(one: Distribution, lib: Path) -> None:
-    """Copy a package's files; those outside of its folder are programs, and ours are there already."""
+    """Copy a package's files; those outside of its folder are programs, and ours are there."""
     for file in one.files or ():
         source = Path(str(one.locate_file(file)))
         is_wanted = ".." not in file.parts and file.suffix not in {".pyc", ".pth"}

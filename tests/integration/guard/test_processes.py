@@ -307,7 +307,8 @@ static long call(long number, long a, long b, long c, long d) {
     long result;
     register long r10 __asm__("r10") = d;
     register long r9 __asm__("r9") = 0;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r9)
+    __asm__ volatile("syscall" : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r9)
                      : "rcx", "r11", "memory");
     return result;
 }

@@ -199,7 +199,7 @@ def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
     if heard.ended:
         yield Reason(
             code="PROGRAM_ENDED",
-            message=f"{explain_ended(heard.ended)}; what the job does where it succeeds is not known",
+            message=f"{explain_ended(heard.ended)}. What the job does after it is not known",
         )
 
 

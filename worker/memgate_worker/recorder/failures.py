@@ -69,7 +69,9 @@ def blame_guard(error: JobFailedError, recorded: Recorded) -> MemgateError:
     """Say that a job may have failed because we ended one of its programs."""
     if not recorded.heard.ended:
         return error
-    return UnsupportedJobError(f"{explain_ended(recorded.heard.ended)}. After that, {error.message}")
+    return UnsupportedJobError(
+        f"{explain_ended(recorded.heard.ended)}. After that, {error.message}"
+    )
 
 
 def explain_status(
