@@ -1,4 +1,4 @@
-"""Makes the plain environments of ``tests/integration/test_environments.py``: 25 GB, 10 minutes."""
+"""Makes the environments of tests that are marked ``environments``: 25 GB, 10 minutes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,16 @@ import subprocess
 import venv
 
 from tests.integration.test_environments import HOME, VERSIONS
+from tests.integration.test_launchers import LAUNCHERS
 
 
 def main() -> None:
-    """Install each torch as anyone would."""
+    """Install each torch, and what starts jobs, as anyone would."""
+    if not (HOME / "tools" / "made").is_file():
+        venv.create(HOME / "tools", with_pip=True, clear=True)
+        python = str(HOME / "tools" / "bin" / "python")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *LAUNCHERS], check=True)
+        (HOME / "tools" / "made").touch()
     for version, _, _ in VERSIONS:
         home = HOME / f"torch-{version}"
         if (home / "made").is_file():

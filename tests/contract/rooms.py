@@ -35,6 +35,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "hook": set(),
     "standins": {"hook"},
     "runtimes": {"standins"},
+    "packing": {"guard", "standins"},
     "engines": {"family", "hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
     "verdicts": {"engines"},
     "devices": {"engines", "timings", "verdicts"},

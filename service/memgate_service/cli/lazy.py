@@ -81,6 +81,11 @@ _ALL = (
         summary="List, install or remove the library versions that jobs are run with.",
     ),
     Command(
+        name="pack",
+        summary="Make a directory with which memgate runs in a container, without a compiler or"
+        " network.",
+    ),
+    Command(
         name="replay",
         summary="Replay recordings of PyTorch's CUDA caching allocator and compare every answer.",
     ),

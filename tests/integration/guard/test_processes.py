@@ -261,6 +261,108 @@ def test_a_static_program_does_not_write(place: Place) -> None:
         assert result.returncode == 0
 
 
+@pytest.mark.parametrize(
+    "parent",
+    [
+        "import subprocess, sys; subprocess.run(sys.argv[1:])",
+        "import os, sys; os.wait() if os.fork() else os.execv(sys.argv[1], sys.argv[1:])",
+        "import os, sys; os.waitid(os.P_ALL, 0, os.WEXITED) if os.fork()"
+        " else os.execv(sys.argv[1], sys.argv[1:])",
+        "import os, sys; os.system(sys.argv[1])",
+        "import os, sys; os.system(sys.argv[1] + '; true')",
+    ],
+    ids=["subprocess", "wait", "waitid", "system", "shell"],
+)
+def test_a_program_that_was_ended_is_reported(place: Place, parent: str) -> None:
+    """Its parent seldom says why it failed."""
+    if place.way.protection is not Protection.PRELOAD:
+        pytest.skip("the kernel keeps its changes apart")
+    try:
+        program = _compile(place, "raw", RAW, "-static")
+    except subprocess.CalledProcessError:
+        pytest.skip("no static libc here")
+    result = place.run([PYTHON, "-c", parent, str(program)])
+    assert result.returncode == 0, result.stderr
+    (problem,) = _problems(place)
+    assert problem["code"] == "PROGRAM_ENDED"
+    assert Path(str(problem["program"])).name == "raw"
+
+
+UNAWARE = r"""
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <ucontext.h>
+
+/* how programs that Go has built are known */
+__asm__(".section .note.go.buildid,\"a\",@note\n.long 4, 4, 4\n.ascii \"Go\\0\\0abcd\"\n.text\n");
+
+static long call(long number, long a, long b, long c, long d) {
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r9 __asm__("r9") = 0;
+    __asm__ volatile("syscall" : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+static ucontext_t before, small;
+static long results[10];
+static char line[20], place[4096];
+
+static void work(void) {
+    struct stat info;
+    struct sockaddr_un address = {AF_UNIX, "made/socket"};
+    results[0] = call(SYS_mkdirat, AT_FDCWD, (long)"made", 0755, 0);
+    results[1] = call(SYS_newfstatat, AT_FDCWD, (long)"made", (long)&info, 0);
+    results[2] = call(SYS_chdir, (long)"made", 0, 0, 0);
+    results[3] = call(SYS_getcwd, (long)place, sizeof place, 0, 0) - (long)strlen(place) - 1;
+    results[4] = call(SYS_chdir, (long)"..", 0, 0, 0);
+    long fd = call(SYS_openat, AT_FDCWD, (long)"notes.txt", O_RDWR | O_TRUNC, 0);
+    results[5] = call(SYS_write, fd, (long)"changed\n", 8, 0) - 8;
+    fd = call(SYS_openat, AT_FDCWD, (long)"notes.txt", O_RDONLY, 0);
+    results[6] = call(SYS_read, fd, (long)line, 8, 0) - 8;
+    results[7] = call(SYS_unlinkat, AT_FDCWD, (long)"run.sh", 0, 0);
+    results[8] = call(SYS_access, (long)"run.sh", 0, 0, 0) + 2; /* ENOENT */
+    results[9] = call(SYS_bind, socket(AF_UNIX, SOCK_STREAM, 0), (long)&address, sizeof address, 0);
+}
+
+int main(void) {
+    struct { void *handler; unsigned long flags, restorer, mask; } own = {abort, 0, 0, 0};
+    if (call(SYS_rt_sigaction, SIGSYS, (long)&own, 0, 8)) return 1;
+    stack_t alternate = {malloc(32768), 0, 32768};
+    sigaltstack(&alternate, 0);
+    getcontext(&small);
+    char *stack = malloc(16384);
+    memset(stack, 'x', 8192);
+    small.uc_stack.ss_sp = stack + 8192;
+    small.uc_stack.ss_size = 8192;
+    small.uc_link = &before;
+    makecontext(&small, work, 0);
+    swapcontext(&before, &small);
+    for (int i = 0; i < 8192; i++) if (stack[i] != 'x') return 2;
+    for (int i = 0; i < 10; i++) if (results[i]) printf("%d: %ld\n", i, results[i]);
+    printf("%s%s\n", line, strrchr(place, '/'));
+    fflush(stdout);
+    return system("cat notes.txt; ls made");
+}
+"""
+
+
+def test_a_program_without_use_for_libc_sees_what_it_made(place: Place) -> None:
+    """Go's make all calls themselves, handle all signals, and have stacks of a few kilobytes."""
+    result = place.run([str(_compile(place, "unaware", UNAWARE, "-w"))])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "changed\n/made\nchanged\nsocket\n"
+
+
 def test_calls_by_number_through_libc_are_redirected(place: Place) -> None:
     """The function syscall() does what the named functions do."""
     out = place.python(

@@ -255,11 +255,12 @@ LATER = {7: Raised(kind="OSError", message="", last_line="OSError: no file\nof t
         (Heard(devices={1, 3}, recordings={1: "a", 3: "c"}, at_once={1, 3}), []),
         (Heard(devices={1, 2}, recordings={1: "a"}), ["PROCESS_NOT_RECORDED"]),
         (Heard(problems=["python -I: it was stopped"]), ["PROCESS_NOT_RECORDED"]),
+        (Heard(ended=["busybox"]), ["PROGRAM_ENDED"]),
         (Heard(later_failures=LATER), ["COMMANDS_NOT_SEEN"]),
     ],
     ids=[
         *("one", "one after the other", "at once", "one took nothing", "one is lost"),
-        *("one was stopped", "a later one failed"),
+        *("one was stopped", "a program was ended", "a later one failed"),
     ],
 )
 def test_processes_beside_the_one_that_is_answered_for_are_told(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from memgate_worker.guard import build
+from memgate_worker.guard import guard as guard_module
 from memgate_worker.guard.build import GuardBuildError, GuardFiles, guard_files
 from memgate_worker.guard.guard import (
     Guard,
@@ -69,6 +71,16 @@ def test_a_scratch_directory_is_removed_whatever_its_modes(tmp_path: Path) -> No
     closed.chmod(0)
     remove_scratch(scratch)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_usual_place_is_read_only_scratch_is_where_tmpdir_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may write to one directory alone."""
+    monkeypatch.setattr(guard_module, "_USUAL_PARENT", tmp_path / "no-such-directory")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert make_scratch().parent == tmp_path.resolve()
 
 
 def test_without_a_compiler_it_says_what_to_do(

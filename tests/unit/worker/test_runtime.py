@@ -40,6 +40,13 @@ def test_an_unknown_runtime_is_answered_with_the_known_ones(tmp_path: Path) -> N
     assert raised.value.code == "BAD_INPUT"
 
 
+def test_a_home_that_cannot_be_searched_has_no_runtimes(tmp_path: Path) -> None:
+    """As that of another user: ``HOME`` is often root's in a container."""
+    home = tmp_path / ("x" * 300)  # an error for every user, root too
+
+    assert not any(runtime.is_installed for runtime in read_runtimes(home).values())
+
+
 def test_a_cudnn_counts_only_in_the_version_that_is_named(tmp_path: Path) -> None:
     """Another version chooses other plans."""
     runtime = read_runtimes(tmp_path)["torch-2.14"]

@@ -29,7 +29,7 @@ _OPTIONS = (
 _LIBRARY_OPTIONS = ("-fPIC", "-shared", "-Wl,-z,defs", "-Wl,--no-as-needed", "-l:libdl.so.2")
 _LAUNCHER_OPTIONS = ("-fPIE", "-pie", "-nostartfiles")
 _LAUNCHER_SOURCES = ("launcher.c", "overlay.c", "confine.c")
-_SHARED_SOURCES = ("kernel.c",)
+_SHARED_SOURCES = ("kernel.c", "filter.c")
 
 
 class GuardBuildError(RuntimeError):

@@ -35,6 +35,7 @@ PROBLEMS_NAME = "problems"
 RUN_DIR = "MEMGATE_RUN_DIR"
 
 _PROBE_TIMEOUT_S = 30
+_USUAL_PARENT = Path("/var/tmp")
 #: mode of a directory in which nothing was changed; see `native/guard.h`
 _UNCHANGED_MODE = 0o5700
 
@@ -128,14 +129,21 @@ def make_scratch(parent: Path | None = None) -> Path:
     Args:
         parent: an existing directory on a disk with room for what the job writes. By default
             /var/tmp: the kernel makes no overlay of the directory above the scratch directory as a
-            whole, and jobs seldom work there.
+            whole, and jobs seldom work there. Where it cannot be written: what TMPDIR names.
     """
     if parent is None:
-        usual = Path("/var/tmp")
-        parent = usual if usual.is_dir() else Path(tempfile.gettempdir())
+        parent = _USUAL_PARENT if _can_be_written(_USUAL_PARENT) else Path(tempfile.gettempdir())
     scratch = Path(tempfile.mkdtemp(prefix="memgate-scratch-", dir=parent)).resolve()
     prepare_scratch(scratch)
     return scratch
+
+
+def _can_be_written(directory: Path) -> bool:
+    try:
+        tempfile.TemporaryFile(dir=directory).close()
+    except OSError:
+        return False
+    return True
 
 
 def prepare_scratch(scratch: Path) -> None:

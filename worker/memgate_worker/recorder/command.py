@@ -17,11 +17,11 @@ from typing import BinaryIO
 
 import psutil
 
-from memgate.errors import InputError
+from memgate.errors import InputError, OperatorError
 from memgate_worker.engines.starter import start_process
 from memgate_worker.guard.guard import RUN_DIR, Guard, Protection
 from memgate_worker.recorder.environment import command_environment
-from memgate_worker.recorder.guarding import guarded, read_problems
+from memgate_worker.recorder.guarding import guarded, read_reports
 from memgate_worker.recorder.libraries import find_libraries
 from memgate_worker.recorder.listening import Heard, Listening
 from memgate_worker.recorder.question import CommandQuestion
@@ -91,10 +91,12 @@ def run_command(
                 status = process.poll()
             finally:
                 _end(process, run_dir)
+        if listening.crash is not None:  # after the command had ended
+            raise listening.crash
         recordings = {
             pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
         }
-        listening.heard.problems += read_problems(run_dir)
+        read_reports(run_dir, listening.heard)
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
@@ -127,11 +129,16 @@ def _ended_by_signals() -> Iterator[None]:
 @contextmanager
 def _run_dir() -> Iterator[Path]:
     """A folder for the socket and the recordings; the path of a socket has at most 107 bytes."""
-    for parent in (None, "/tmp"):
-        run_dir = Path(tempfile.mkdtemp(prefix="memgate-", dir=parent))
-        if len(os.fsencode(run_dir / "socket")) < 108:
-            break
-        run_dir.rmdir()
+    try:
+        run_dir = Path(tempfile.mkdtemp(prefix="memgate-"))
+        if len(os.fsencode(run_dir / "socket")) >= 108:
+            run_dir.rmdir()
+            run_dir = Path(tempfile.mkdtemp(prefix="memgate-", dir="/tmp"))
+    except OSError as error:
+        raise OperatorError(
+            f"a directory for temporary files is needed ({error.strerror}); name one that can be"
+            " written, with a path of at most 80 characters, by the variable TMPDIR"
+        ) from None
     try:
         yield run_dir
     finally:

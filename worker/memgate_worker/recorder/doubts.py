@@ -229,6 +229,11 @@ def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iter
         )
     for problem in heard.problems:
         yield Reason(code="PROCESS_NOT_RECORDED", message=problem)
+    if heard.ended:
+        yield Reason(
+            code="PROGRAM_ENDED",
+            message=f"{explain_ended(heard.ended)}. What the job does after it is not known",
+        )
     for failure in heard.later_failures.values():
         unseen = f"a later command of it failed ({tell_failure(failure)})"
     if unseen:
@@ -257,6 +262,16 @@ def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Ite
         message=f"{count} of this command used the GPU before or after the one that is answered"
         f" for, not at the same time, and took less: {format_size(max(others))}, without the"
         " context",
+    )
+
+
+def explain_ended(programs: Sequence[str]) -> str:
+    """Say why programs were ended that a job started, and what helps."""
+    names = ", ".join(dict.fromkeys(programs))
+    return (
+        f"the job started a program that was ended when it was about to change a file: {names}. It"
+        " is linked statically, so its changes cannot be kept apart here; memgate run does so where"
+        " the kernel allows user namespaces, or as root, and --allow-writes lets it change files"
     )
 
 

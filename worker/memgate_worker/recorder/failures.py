@@ -24,6 +24,7 @@ from memgate_worker.jobs.failures import (
     nothing_trained,
 )
 from memgate_worker.recorder.command import Recorded
+from memgate_worker.recorder.doubts import explain_ended
 from memgate_worker.recorder.question import CommandQuestion
 
 #: of a command's output, so many lines are quoted
@@ -68,6 +69,15 @@ def _took_too_long(question: CommandQuestion, what: str) -> TimeLimitError:
     return TimeLimitError(
         f"the job was not done after {question.limits.seconds:g} s and {what}, which is memgate's"
         " limit and not the job's fault; allow more with --timeout SECONDS"
+    )
+
+
+def blame_guard(error: JobFailedError, recorded: Recorded) -> MemgateError:
+    """Say that a job may have failed because we ended one of its programs."""
+    if not recorded.heard.ended:
+        return error
+    return UnsupportedJobError(
+        f"{explain_ended(recorded.heard.ended)}. After that, {error.message}"
     )
 
 

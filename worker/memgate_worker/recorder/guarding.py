@@ -20,6 +20,7 @@ from memgate_worker.guard.guard import (
     remove_scratch,
 )
 from memgate_worker.recorder.environment import HOOK_DIR
+from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.runtimes.runtime import default_home
 from memgate_worker.standins.finding import cache_home, standins_home
@@ -52,18 +53,20 @@ def guarded(question: CommandQuestion, run_dir: Path) -> Iterator[Guard]:
             keep_changes(scratch)
 
 
-def read_problems(run_dir: Path) -> list[str]:
-    """Return why processes were stopped that loaded torch without the hook."""
+def read_reports(run_dir: Path, heard: Heard) -> None:
+    """Take up what the guard's library says of processes that were stopped."""
     path = run_dir / PROBLEMS_NAME
     if not path.is_file():
-        return []
-    found = [json.loads(line) for line in path.read_text().splitlines()]
-    return [
-        f"{' '.join(one['command'])}: this process loads torch and cannot be watched, since it"
-        " ignores the variables of its environment (python -I, -E or -S, a static program that"
-        " starts it); it was stopped at once"
-        for one in found
-    ]
+        return
+    for one in map(json.loads, path.read_text().splitlines()):
+        if one["code"] == "PROGRAM_ENDED":
+            heard.ended.append(one["program"] or "a program")
+            continue
+        heard.problems.append(
+            f"{' '.join(one['command'])}: this process loads torch and cannot be watched, since it"
+            " ignores the variables of its environment (python -I, -E or -S, a static program that"
+            " starts it); it was stopped at once"
+        )
 
 
 def _build() -> GuardFiles:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 import psutil
 
-from memgate.errors import MemgateError
+from memgate.errors import MemgateError, StandInsMissingError
 from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
 
@@ -49,6 +49,8 @@ class Heard:
     num_signs: int = 0
     #: why a process was stopped before it could do anything
     problems: list[str] = field(default_factory=list)
+    #: programs that were ended because they would have changed a file around the guard
+    ended: list[str] = field(default_factory=list)
     #: an error of ours, raised while a process waited
     error: MemgateError | None = None
     #: the real cuDNN that was asked for plans
@@ -150,6 +152,9 @@ class Listening:
         except MemgateError as error:
             self.heard.error = error
             return {"problem": error.message}
+        except OSError as error:  # must not be taken for one of the connection
+            self.heard.error = StandInsMissingError(f"the stand-ins cannot be looked for: {error}")
+            return {"problem": self.heard.error.message}
         self.heard.cudnn = found.cudnn
         cudnn = str(found.cudnn_dir) if found.cudnn_dir else None
         return {"libraries": str(found.directory), "cudnn": cudnn}

@@ -10,7 +10,7 @@ from typing import BinaryIO, NamedTuple
 
 from msgspec import structs
 
-from memgate.errors import NotProtectedError
+from memgate.errors import JobFailedError, NotProtectedError
 from memgate.report import Reason
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
@@ -34,6 +34,7 @@ from memgate_worker.recorder.doubts import (
     note_what_was_seen,
 )
 from memgate_worker.recorder.failures import (
+    blame_guard,
     explain_failure,
     explain_no_recording,
     explain_status,
@@ -123,6 +124,13 @@ def _record_once(
 ) -> _RunOnce:
     start = time.perf_counter()
     recorded = run_command(question, output=output, on_progress=on_progress)
+    try:
+        return _read(recorded, question, start)
+    except JobFailedError as error:
+        raise blame_guard(error, recorded) from None
+
+
+def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOnce:
     if not recorded.recordings:
         raise explain_no_recording(recorded, question)
     found = _read_all(recorded)

@@ -155,7 +155,7 @@ class Runtime:
     @property
     def state(self) -> RuntimeState:
         """Its state on this machine."""
-        if not self.venv.exists():
+        if not os.path.exists(self.venv):  # a home that may not be searched has none; no error
             return RuntimeState.ABSENT
         if not (self.packages_stamp.is_file() and self.python.exists()):
             return RuntimeState.UNFINISHED
@@ -209,7 +209,9 @@ def read_runtimes(home: Path | None = None) -> dict[str, Runtime]:
         OperatorError: if one of the operator's files is wrong, or has the name of one of ours.
     """
     home = home or default_home()
-    ours, theirs = (sorted(place.glob("*.toml")) for place in (_DEFINITIONS, home))
+    ours = sorted(_DEFINITIONS.glob("*.toml"))
+    # Unlike those of Path, this is False where the home may not be searched: another user's.
+    theirs = sorted(home.glob("*.toml")) if os.path.isdir(home) else []
     for path in theirs:
         if (_DEFINITIONS / path.name).exists():
             raise OperatorError(f"{path}: memgate has a runtime of this name; rename the file")

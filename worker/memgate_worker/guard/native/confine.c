@@ -3,18 +3,17 @@
  * Landlock decides by place: only the scratch directory, directories named writable, /proc and
  * ordinary devices can be written. A filter looks at calls that change files. With the key that our
  * library gives (`kernel.h`) they pass; without it they become a signal, on which the library does
- * them (`direct.c`), and which ends a program that does not have it. Landlock does not know modes,
+ * them (`trapped.c`), and which ends a program that does not have it. Landlock does not know modes,
  * owners and times; the filter does not know paths, and lets a plain open for writing pass where
  * Landlock is there to judge it: programs open /dev/null so.
  */
+#include "filter.h"
 #include "kernel.h"
 #include "launcher.h"
 
 #include <linux/audit.h>
-#include <linux/filter.h>
 #include <linux/landlock.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
+#include <signal.h>
 #include <sys/prctl.h>
 
 /* Since version 3 files can be renamed between directories, and truncating is seen. */
@@ -75,73 +74,47 @@ static const int CHANGES[] = {SYS_creat,   SYS_openat2,  SYS_truncate, SYS_renam
                               SYS_rmdir,   SYS_link,     SYS_linkat,   SYS_symlink, SYS_symlinkat,
                               SYS_mknod,   SYS_mknodat};
 
-static struct sock_filter program[512];
-static unsigned short length;
-
-static void add(unsigned short code, unsigned char yes, unsigned char no, unsigned value) {
-    program[length++] = (struct sock_filter){code, yes, no, value};
+static void trap_open(struct filter *filter, int number, int flags_index, unsigned flags) {
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 0, KEY_LENGTH + 3, (unsigned)number);
+    filter_load(filter, LOW(flags_index));
+    filter_add(filter, BPF_JMP | BPF_JSET | BPF_K, 0, KEY_LENGTH, flags);
+    filter_want_key(filter);
+    filter_give(filter, SECCOMP_RET_ALLOW);
 }
 
-static void load(size_t offset) { add(BPF_LD | BPF_W | BPF_ABS, 0, 0, (unsigned)offset); }
-
-static void give(unsigned result) { add(BPF_RET | BPF_K, 0, 0, result); }
-
-#define FIELD(name) offsetof(struct seccomp_data, name)
-#define LOW(index) (FIELD(args) + 8 * (index))
-
-/* Each of these looks at the number, which is loaded, and goes on with it. Arguments are loaded only
- * for calls that are meant, so that the kernel can see that all others always pass. */
-static void refuse(const int *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        add(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (unsigned)numbers[i]);
-        give(SECCOMP_RET_ERRNO | ENOSYS);
-    }
+/* The handler of the signal stays ours: a program that sets its own (Go's do) is told that it has.
+ * To ask which one there is, is allowed. */
+static void keep_handler(struct filter *filter) {
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 0, 10, SYS_rt_sigaction);
+    filter_load(filter, LOW(0));
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 0, 7, SIGSYS);
+    filter_load(filter, LOW(1));
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 0, 2, 0);
+    filter_load(filter, LOW(1) + 4);
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 3, 0, 0);
+    filter_load(filter, LOW(5));
+    filter_add(filter, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, (unsigned)GUARD_KEY);
+    filter_give(filter, SECCOMP_RET_ERRNO);
+    filter_give(filter, SECCOMP_RET_ALLOW);
 }
-
-#define KEY_LENGTH 6
-
-static void want_key(void) {
-    load(LOW(5));
-    add(BPF_JMP | BPF_JEQ | BPF_K, 0, 3, (unsigned)GUARD_KEY);
-    load(LOW(5) + 4);
-    add(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, (unsigned)((unsigned long)GUARD_KEY >> 32));
-    give(SECCOMP_RET_ALLOW);
-    give(SECCOMP_RET_TRAP);
-}
-
-static void trap(const int *numbers, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        add(BPF_JMP | BPF_JEQ | BPF_K, 0, KEY_LENGTH, (unsigned)numbers[i]);
-        want_key();
-    }
-}
-
-static void trap_open(int number, int flags_index, unsigned flags) {
-    add(BPF_JMP | BPF_JEQ | BPF_K, 0, KEY_LENGTH + 3, (unsigned)number);
-    load(LOW(flags_index));
-    add(BPF_JMP | BPF_JSET | BPF_K, 0, KEY_LENGTH, flags);
-    want_key();
-    give(SECCOMP_RET_ALLOW);
-}
-
-#define COUNT(array) (sizeof array / sizeof *array)
 
 static void confine_calls(int places_are_confined) {
-    load(FIELD(arch));
-    add(BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AUDIT_ARCH_X86_64);
-    give(SECCOMP_RET_ERRNO | ENOSYS);
-    load(FIELD(nr));
-    add(BPF_JMP | BPF_JGE | BPF_K, 0, 1, 0x40000000); /* the x32 calls */
-    give(SECCOMP_RET_ERRNO | ENOSYS);
-    refuse(REFUSED, COUNT(REFUSED));
-    trap(METADATA, COUNT(METADATA));
-    trap(CHANGES, COUNT(CHANGES));
+    static struct filter filter;
+    filter_load(&filter, FIELD(arch));
+    filter_add(&filter, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, AUDIT_ARCH_X86_64);
+    filter_give(&filter, SECCOMP_RET_ERRNO | ENOSYS);
+    filter_load(&filter, FIELD(nr));
+    filter_add(&filter, BPF_JMP | BPF_JGE | BPF_K, 0, 1, 0x40000000); /* the x32 calls */
+    filter_give(&filter, SECCOMP_RET_ERRNO | ENOSYS);
+    filter_refuse(&filter, REFUSED, COUNT(REFUSED));
+    keep_handler(&filter);
+    filter_trap(&filter, METADATA, COUNT(METADATA));
+    filter_trap(&filter, CHANGES, COUNT(CHANGES));
     unsigned flags = O_CREAT | O_TRUNC | (places_are_confined ? 0 : O_WRONLY | O_RDWR);
-    trap_open(SYS_open, 1, flags);
-    trap_open(SYS_openat, 2, flags);
-    give(SECCOMP_RET_ALLOW);
-    struct sock_fprog filter = {length, program};
-    long result = CALL3(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &filter);
+    trap_open(&filter, SYS_open, 1, flags);
+    trap_open(&filter, SYS_openat, 2, flags);
+    filter_give(&filter, SECCOMP_RET_ALLOW);
+    long result = filter_enter(&filter);
     if (result < 0) stop("the kernel takes no", "filter of system calls", result);
 }
 

@@ -1,30 +1,25 @@
 /* Calls by number: through libc's syscall(), or made by an instruction of the program's own, as
- * libraries in Rust do (safetensors renames its files so). The filter of `confine.c` turns the
- * latter, where they would change a file, into a signal, and its handler here does them as the named
- * functions do. A program without our library is ended by that signal.
+ * libraries in Rust do (safetensors renames its files so). The filters of `confine.c` and
+ * `unaware.c` turn the latter into a signal, and what its handler (`trapped.c`) asks for is done
+ * here as the named functions do it.
  */
 #include "guard.h"
 
 #include <linux/openat2.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <sys/statfs.h>
 #include <sys/time.h>
 #include <sys/xattr.h>
-#include <ucontext.h>
 #include <utime.h>
-
-struct arguments {
-    long at[6];
-};
 
 typedef const char *path_t;
 
-#define A(index) (call->at[index])
-#define P(index) ((path_t)call->at[index])
+#define A(index) (call[index])
+#define P(index) ((path_t)call[index])
 
-static long change_metadata(long number, const struct arguments *call, int *is_known) {
+static long change_metadata(long number, const long *call, int *is_known) {
     switch (number) {
         case SYS_chmod: return chmod(P(0), (mode_t)A(1));
         case SYS_fchmod: return fchmod((int)A(0), (mode_t)A(1));
@@ -49,7 +44,7 @@ static long change_metadata(long number, const struct arguments *call, int *is_k
     }
 }
 
-static long change(long number, const struct arguments *call, int *is_known) {
+static long change(long number, const long *call, int *is_known) {
     switch (number) {
         case SYS_open: return open(P(0), (int)A(1), (mode_t)A(2));
         case SYS_openat: return openat((int)A(0), P(1), (int)A(2), (mode_t)A(3));
@@ -77,7 +72,7 @@ static long change(long number, const struct arguments *call, int *is_known) {
     }
 }
 
-static long look(long number, const struct arguments *call, int *is_known) {
+static long look(long number, const long *call, int *is_known) {
     switch (number) {
         case SYS_stat: return stat(P(0), (void *)A(1));
         case SYS_lstat: return lstat(P(0), (void *)A(1));
@@ -90,54 +85,36 @@ static long look(long number, const struct arguments *call, int *is_known) {
         case SYS_readlink: return readlink(P(0), (char *)A(1), (size_t)A(2));
         case SYS_readlinkat: return readlinkat((int)A(0), P(1), (char *)A(2), (size_t)A(3));
         case SYS_chdir: return chdir(P(0));
+        case SYS_getcwd: return getcwd((char *)A(0), (size_t)A(1)) ? (long)strlen(P(0)) + 1 : -1;
+        case SYS_bind: return bind((int)A(0), (const void *)A(1), (socklen_t)A(2));
+        case SYS_connect: return connect((int)A(0), (const void *)A(1), (socklen_t)A(2));
         case SYS_execve: return execve(P(0), (char **)A(1), (char **)A(2));
         default: *is_known = 0; return 0;
     }
 }
 
+int guard_do(long number, const long *given, long *result) {
+    int is_known = 1;
+    *result = change(number, given, &is_known);
+    if (is_known) return 1;
+    is_known = 1;
+    *result = look(number, given, &is_known);
+    return is_known;
+}
+
 EXPORT long syscall(long number, ...) {
-    struct arguments arguments;
+    long at[6], result;
     va_list list;
     va_start(list, number);
-    for (int i = 0; i < 6; i++) arguments.at[i] = va_arg(list, long);
+    for (int i = 0; i < 6; i++) at[i] = va_arg(list, long);
     va_end(list);
-    int is_known = 1;
-    long result = change(number, &arguments, &is_known);
-    if (is_known) return result;
-    is_known = 1;
-    result = look(number, &arguments, &is_known);
-    if (is_known) return result;
-    register long r10 __asm__("r10") = arguments.at[3];
-    register long r8 __asm__("r8") = arguments.at[4];
-    register long r9 __asm__("r9") = arguments.at[5];
+    if (guard_do(number, at, &result)) return result;
+    register long r10 __asm__("r10") = at[3];
+    register long r8 __asm__("r8") = at[4];
+    register long r9 __asm__("r9") = at[5];
     __asm__ volatile("syscall"
                      : "=a"(result)
-                     : "a"(number), "D"(arguments.at[0]), "S"(arguments.at[1]),
-                       "d"(arguments.at[2]), "r"(r10), "r"(r8), "r"(r9)
+                     : "a"(number), "D"(at[0]), "S"(at[1]), "d"(at[2]), "r"(r10), "r"(r8), "r"(r9)
                      : "rcx", "r11", "memory");
     return guard_result(result);
-}
-
-static void do_instead(int signal, siginfo_t *info, void *context) {
-    (void)signal;
-    greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
-    struct arguments arguments = {{registers[REG_RDI], registers[REG_RSI], registers[REG_RDX],
-                                   registers[REG_R10], registers[REG_R8], registers[REG_R9]}};
-    int kept = errno, is_known = 1;
-    long result = change(info->si_syscall, &arguments, &is_known);
-    if (!is_known) {
-        result = -EPERM;
-    } else if (result < 0) {
-        result = -errno;
-    }
-    registers[REG_RAX] = result;
-    errno = kept;
-}
-
-void guard_handle_calls(void) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_sigaction = do_instead;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
-    sigaction(SIGSYS, &action, 0);
 }

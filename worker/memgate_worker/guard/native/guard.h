@@ -102,11 +102,22 @@ int guard_rename(int from_dir, const char *from, int to_dir, const char *to, uns
 /* rename() by copying, for directories that an overlay cannot rename. */
 int guard_move(int from_dir, const char *from, int to_dir, const char *to);
 
-/* --- direct.c ----------------------------------------------------------------------------- */
+/* --- direct.c, trapped.c, unaware.c ------------------------------------------------------- */
 
+/* Does a system call that changes a file or looks at one, as libc's functions do: -1 and errno.
+ * Returns 0 if it is another call. */
+int guard_do(long number, const long *arguments, long *result);
+
+/* Has calls that the filters hand over done by us. */
 void guard_handle_calls(void);
 
+/* Has all calls of a program that uses no libc for them handed over. */
+void guard_hand_over_looks(void);
+
 /* --- loading.c ------------------------------------------------------------------------------ */
+
+/* Writes a line about this process to the run directory, with a field of the caller's. */
+void guard_report(const char *code, const char *field, const char *value);
 
 /* Stops this process if torch is there and the hook is not. */
 void guard_check_loaded(void);

@@ -76,7 +76,7 @@ static void put_command(struct text *text) {
     put(text, "]");
 }
 
-static void report(const char *code, const char *library) {
+void guard_report(const char *code, const char *field, const char *value) {
     struct text text;
     char path[PATH_MAX], executable[PATH_MAX], number[32];
     text.size = 0;
@@ -88,8 +88,10 @@ static void report(const char *code, const char *library) {
     put(&text, number);
     put(&text, ", \"executable\": ");
     put_string(&text, executable, length > 0 ? (size_t)length : 0);
-    put(&text, ", \"library\": ");
-    put_string(&text, library, strlen(library));
+    put(&text, ", ");
+    put_string(&text, field, strlen(field));
+    put(&text, ": ");
+    put_string(&text, value, strlen(value));
     put(&text, ", \"command\": ");
     put_command(&text);
     put(&text, "}\n");
@@ -105,7 +107,7 @@ static void report(const char *code, const char *library) {
 
 static void require_hook(const char *library) {
     if (hook_is_present || !*guard_setting("MEMGATE_HOOK_DIR")) return;
-    report("HOOK_MISSING", library);
+    guard_report("HOOK_MISSING", "library", library);
     CALL1(SYS_exit_group, HOOK_MISSING_STATUS);
 }
 

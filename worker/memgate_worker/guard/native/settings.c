@@ -52,6 +52,7 @@ __attribute__((constructor)) void guard_load_settings(void) {
         k_join(guard_work, guard_scratch, "work");
         guard_redirects = 1;
         guard_handle_calls();
+        guard_hand_over_looks();
     }
     guard_check_loaded();
 }

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 
 extern char **environ;
 extern const char *guard_settings[];
@@ -261,7 +262,10 @@ static void restore_environment(void) {
 EXPORT int system(const char *command) {
     int (*libc)(const char *) = guard_libc("system");
     restore_environment();
-    return libc(command);
+    int status = libc(command);
+    if (guard_redirects && WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS)
+        guard_report("PROGRAM_ENDED", "program", command); /* libc waits by itself */
+    return status;
 }
 EXPORT FILE *popen(const char *command, const char *mode) {
     FILE *(*libc)(const char *, const char *) = guard_libc("popen");
