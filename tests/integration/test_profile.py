@@ -192,17 +192,17 @@ def test_an_engine_is_found_by_name() -> None:
 
 
 def test_what_the_phantom_refuses_is_profiled() -> None:
-    """FNet calls cuFFT, which has no stand-in; the answer says whose it is and why."""
-    config = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 99}
-    model = {"source": "transformers", "class": "FNetForMaskedLM", "config": config}
+    """Sequencer has recurrent layers, which only cuDNN knows; the answer says whose it is and why."""
+    sizes = {"layers": [1] * 4, "embed_dims": [8, 16, 16, 16], "hidden_sizes": [4] * 4}
+    model = {"source": "timm", "name": "sequencer2d_s", "kwargs": sizes}
 
     with start_engine("auto", RUNTIME) as engine:
-        traced = engine.trace(parse_job_spec(GPT2 | {"model": model}), find_gpu("a100-40"))
+        traced = engine.trace(parse_job_spec(CNN | {"model": model}), find_gpu("a100-40"))
 
     assert traced.engine == "profile"
     (doubt,) = traced.doubts
     assert doubt.code == "PROFILE_INSTEAD"
-    assert "cufft" in doubt.message
+    assert "cudnnCreateRNN" in doubt.message
 
 
 def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:

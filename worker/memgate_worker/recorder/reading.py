@@ -123,6 +123,7 @@ def _record_once(
     runtime = question.runtime or name_libraries(run.versions, cudnn)
     traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
+        *traced.doubts,
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
         *doubt_processes(recorded.heard, num_others=_count_users(found) - 1),
     )
