@@ -192,7 +192,7 @@ def test_an_engine_is_found_by_name() -> None:
 
 
 def test_what_the_phantom_refuses_is_profiled() -> None:
-    """Sequencer has recurrent layers, which only cuDNN knows; the answer says whose it is and why."""
+    """Sequencer has recurrent layers, which only cuDNN knows; the answer says so and why."""
     sizes = {"layers": [1] * 4, "embed_dims": [8, 16, 16, 16], "hidden_sizes": [4] * 4}
     model = {"source": "timm", "name": "sequencer2d_s", "kwargs": sizes}
 
