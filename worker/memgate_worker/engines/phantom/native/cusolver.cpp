@@ -20,7 +20,7 @@ using namespace memgate::phantom;
 
 namespace {
 
-enum Result { kSuccess = 0, kInvalidValue = 3 };
+constexpr int kSuccess = 0;
 
 constexpr int64_t kBlockOfFactors = 64;
 constexpr int64_t kBlockOfJacobi = 32;
@@ -51,11 +51,10 @@ int64_t batched_elements(int64_t rows, int64_t columns, int64_t batch) {
   return batch * kBatchedCopies * std::max(rows, kBlockOfJacobi) * std::max(columns, kBlockOfJacobi);
 }
 
-// The older interface counts elements, in 32 bits: beyond that the real library refuses too.
+// The older interface counts elements, in 32 bits. Where the bound is beyond that, the real size may still be within.
 int answer(int* lwork, int64_t elements, int64_t bytes_of_one) {
-  if (elements > INT_MAX) return kInvalidValue;
-  *lwork = static_cast<int>(elements);
-  note_work_area(kLinalgAssumed, static_cast<uint64_t>(elements * bytes_of_one));
+  *lwork = static_cast<int>(std::min<int64_t>(elements, INT_MAX));
+  note_work_area(kLinalgAssumed, static_cast<uint64_t>(*lwork * bytes_of_one));
   return kSuccess;
 }
 
