@@ -4,7 +4,7 @@
 // PyTorch asks for the size of a work area and allocates it itself. Only cuSOLVER knows it, and NVIDIA documents none,
 // so a bound is assumed, in copies of the matrix (each side counted as at least so many that blocks of it fit):
 // - factorisations and what follows from them (LU, Cholesky, QR, LDL): one;
-// - eigenvalues and singular values of many small matrices, by Jacobi's method: two for each;
+// - eigenvalues and singular values of many small matrices, by the routines that are named for Jacobi: two for each;
 // - eigenvalues and singular values: four. Where people met the limit of 32 bits, eigenvalues took about 3.4
 //   (github.com/NVIDIA/CUDALibrarySamples/issues/246, github.com/jax-ml/jax/issues/23410).
 // Routines that are not here are refused by name.
@@ -174,7 +174,7 @@ int cusolverDnXsyevd_bufferSize(void*, void*, int, int, int64_t n, int type, voi
 
 int cusolverDnXsyevBatched_bufferSize(void*, void*, int, int, int64_t n, int type, void*, int64_t, int, void*, int,
                                       size_t* on_device, size_t* on_host, int64_t batch) {
-  return answer(on_device, on_host, batched_elements(n, n, batch), type);
+  return answer(on_device, on_host, batch * spectrum_elements(n, n), type);
 }
 
 int cusolverDnXgeev_bufferSize(void*, void*, int, int, int64_t n, int type, void*, int64_t, int, void*, int, void*,
