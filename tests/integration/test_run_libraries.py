@@ -98,7 +98,7 @@ def test_jobs_of_these_libraries_train_and_are_doubted(
 
 
 def test_a_transform_takes_a_work_area_of_so_many_copies(tmp_path: Path) -> None:
-    """One of complex numbers, two of real ones, eight if a factor of the length is a large prime."""
+    """One of complex numbers, two of real ones, eight if the length has a large prime in it."""
     run = record(
         tmp_path,
         """
