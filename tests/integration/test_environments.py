@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from memgate.gpus import find_gpu
+from memgate_worker.recorder.question import CommandQuestion
+from memgate_worker.recorder.reading import record_command
 from memgate_worker.runtimes.runtime import read_runtimes
 from memgate_worker.standins.build import CORE_NAME, NATIVE_DIR, TRACKER_NAME
 from memgate_worker.standins.compiler import compile_cxx, find_compiler
@@ -85,6 +88,48 @@ def test_the_jobs_own_cudnn_plans_its_convolutions(version: str) -> None:
     assert any("libcudnn_graph.so.9" in path for path in planned["mapped"])
     assert planned["refused"] == []
     assert len(planned["rows"]) > len(plain["rows"])
+
+
+TRANSFORM = """
+import torch
+from torch import nn
+optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1, device="cuda"))], lr=1)
+for _ in range(6):
+    wave = nn.Parameter(torch.zeros(16, 65536, dtype=torch.complex64, device="cuda"))
+    torch.fft.fft(wave).abs().sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize(
+    ("version", "want"),
+    [
+        ("2.4.1", ["FFT_WORK_AREAS"]),
+        ("2.6.0", ["CUFFT_ASKED"]),
+        ("2.9.1", ["CUFFT_ASKED"]),
+        ("2.14.1", ["CUFFT_ASKED"]),
+    ],
+)
+def test_the_jobs_own_cufft_says_how_large_its_work_areas_are(
+    tmp_path: Path, version: str, want: list[str]
+) -> None:
+    """A copy of the data for this length; older versions want more of a driver than there is."""
+    python, _ = _find(version)
+    path = tmp_path / "train.py"
+    path.write_text(TRANSFORM)
+    question = CommandQuestion(
+        command=(str(python), str(path)),
+        directory=tmp_path,
+        environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        gpu=find_gpu("a100-40"),
+    )
+
+    run = record_command(question)
+
+    reasons = [*run.traced.notes, *run.traced.doubts]
+    assert [reason.code for reason in reasons] == want
+    assert "8.00 MiB" in reasons[0].message
 
 
 #: sizes, and places of fields, that must be those of NVIDIA's own headers

@@ -12,7 +12,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import HostMemoryError, InputError, NoKernelsError
+from memgate.errors import ExtrapolationError, HostMemoryError, InputError, NoKernelsError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
@@ -191,18 +191,15 @@ def test_an_engine_is_found_by_name() -> None:
         start_engine("x", RUNTIME)
 
 
-def test_what_the_phantom_refuses_is_profiled() -> None:
-    """FNet calls cuFFT, which has no stand-in; the answer says whose it is and why."""
-    config = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 64, "vocab_size": 99}
-    model = {"source": "transformers", "class": "FNetForMaskedLM", "config": config}
+def test_what_the_phantom_refuses_is_asked_of_the_profile_engine() -> None:
+    """Sequencer's recurrent layers are refused; on the CPU they do not grow with the batch."""
+    sizes = {"layers": [1] * 4, "embed_dims": [8, 16, 16, 16], "hidden_sizes": [4] * 4}
+    model = {"source": "timm", "name": "sequencer2d_s", "kwargs": sizes}
+    spec = parse_job_spec(CNN | {"model": model})
 
-    with start_engine("auto", RUNTIME) as engine:
-        traced = engine.trace(parse_job_spec(GPT2 | {"model": model}), find_gpu("a100-40"))
-
-    assert traced.engine == "profile"
-    (doubt,) = traced.doubts
-    assert doubt.code == "PROFILE_INSTEAD"
-    assert "cufft" in doubt.message
+    unlike = pytest.raises(ExtrapolationError, match="are not what batch sizes 3 and 5 predict")
+    with start_engine("auto", RUNTIME) as engine, unlike:
+        engine.trace(spec, find_gpu("a100-40"))
 
 
 def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:

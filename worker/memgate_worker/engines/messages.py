@@ -61,6 +61,19 @@ class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
     num_steps: int
 
 
+class WorkAreas(Struct, frozen=True, kw_only=True):
+    """Bytes of the largest work area that a library asked PyTorch for; None: there was none."""
+
+    #: torch.fft: what the job's own cuFFT said
+    fft_asked: int | None = None
+    #: torch.fft: a bound, where there is no cuFFT that can be asked
+    fft_assumed: int | None = None
+    #: torch.linalg: a bound
+    linalg_assumed: int | None = None
+    #: what the cuFFT that was asked takes of the device itself
+    cufft_itself: int = 0
+
+
 class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     """What the job asked of the allocator."""
 
@@ -82,6 +95,7 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     architectures: tuple[str, ...]
     #: ``torch.backends.cudnn.benchmark`` at the end
     cudnn_benchmark: bool
+    work_areas: WorkAreas = WorkAreas()
     #: of the job, each with the event that it begins at; those of ``JobPhase``
     stages: tuple[tuple[int, str], ...] = ()
     #: events at which training steps ended

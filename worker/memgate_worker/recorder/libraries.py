@@ -19,6 +19,8 @@ class Libraries:
     cudnn_dir: Path | None = None
     #: its version, or the package that brought it
     cudnn: str | None = None
+    #: the real cuFFT's library, which is asked for the sizes of its work areas
+    cufft: Path | None = None
 
 
 def find_libraries(torch_dir: Path, path: Sequence[str]) -> Libraries:
@@ -38,4 +40,9 @@ def find_libraries(torch_dir: Path, path: Sequence[str]) -> Libraries:
                 directory=runtime.stubs, cudnn_dir=runtime.cudnn_dir, cudnn=runtime.cudnn
             )
     found = find_standins(torch_dir, [Path(entry) for entry in path if entry])
-    return Libraries(directory=found.directory, cudnn_dir=found.cudnn_dir, cudnn=found.cudnn)
+    return Libraries(
+        directory=found.directory,
+        cudnn_dir=found.cudnn_dir,
+        cudnn=found.cudnn,
+        cufft=found.cufft,
+    )

@@ -157,7 +157,8 @@ class Listening:
             return {"problem": self.heard.error.message}
         self.heard.cudnn = found.cudnn
         cudnn = str(found.cudnn_dir) if found.cudnn_dir else None
-        return {"libraries": str(found.directory), "cudnn": cudnn}
+        cufft = str(found.cufft) if found.cufft else None
+        return {"libraries": str(found.directory), "cudnn": cudnn, "cufft": cufft}
 
     def _take(self, message: dict[str, Any]) -> None:
         heard = self.heard

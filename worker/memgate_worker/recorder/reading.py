@@ -145,6 +145,7 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
     # asking for the properties of a GPU takes no memory of it
     peaks = {one: _peak_bytes(described) for one, (described, rows) in found.items() if rows}
     doubts = (
+        *traced.doubts,
         *_once(
             doubt
             for one in seen

@@ -85,6 +85,7 @@ def build(torch: TorchBuild, out_dir: Path) -> None:
         for job in jobs:
             job.result()
     _link_aliases(tools)
+    _link_instead_for_cufft(tools, objects)
 
     # 3. What listens to torch is another matter: it is part of torch. The stamp comes last.
     _build_listeners(tools)
@@ -163,7 +164,7 @@ class _Tools:
 def _compile_sources(tools: _Tools) -> dict[str, Path]:
     """Compile every source of the stand-ins; return the object files by source name."""
     names = {*symbols.CORE_SOURCES, *(name for group in symbols.SOURCES.values() for name in group)}
-    names |= {symbols.INSTEAD_SOURCE, symbols.RUNTIME_SOURCE}
+    names |= {symbols.INSTEAD_SOURCE, symbols.CUFFT_INSTEAD_SOURCE, symbols.RUNTIME_SOURCE}
     objects = {name: tools.objects_dir / f"{name}.o" for name in sorted(names)}
     with ThreadPoolExecutor(NUM_COMPILERS) as pool:
         list(pool.map(lambda name: tools.compile(NATIVE_DIR / name, objects[name]), objects))
@@ -222,6 +223,13 @@ def _link_aliases(tools: _Tools) -> None:
     options = ("-Wl,--no-as-needed", str(target), "-Wl,-rpath,$ORIGIN/..")
     tools.link(aliases / "libcuda.so", [], *options)
     (tools.out_dir / "libcuda.so").symlink_to(target.name)
+
+
+def _link_instead_for_cufft(tools: _Tools, objects: dict[str, Path]) -> None:
+    """Link what the real cuFFT finds instead of a driver."""
+    instead = tools.out_dir / symbols.CUFFT_INSTEAD
+    instead.parent.mkdir(parents=True, exist_ok=True)
+    tools.link(instead, [objects[symbols.CUFFT_INSTEAD_SOURCE]])
 
 
 def _build_listeners(tools: _Tools) -> None:

@@ -29,7 +29,8 @@ from memgate_worker.standins.build import (
     standins_digest,
 )
 from memgate_worker.standins.compiler import HOW_TO_GET_ONE, BuildError
-from memgate_worker.standins.cudnn import RealCudnn, find_cudnn
+from memgate_worker.standins.cudnn import find_cudnn
+from memgate_worker.standins.cufft import find_cufft
 from memgate_worker.standins.symbols import ALIASES_DIR
 from memgate_worker.standins.torch_build import TorchBuild, read_torch_build
 
@@ -56,6 +57,8 @@ class Standins:
     """The version of the job's own cuDNN, if it can be asked for plans."""
     cudnn_dir: Path | None
     """Where it is: for `memgate_phantom_open_cudnn` of the first library."""
+    cufft: Path | None
+    """The job's own cuFFT, if it has one: for `memgate_phantom_open_cufft`."""
 
 
 def find_standins(torch_dir: Path, site_packages: Sequence[Path] = ()) -> Standins:
@@ -75,7 +78,7 @@ def find_standins(torch_dir: Path, site_packages: Sequence[Path] = ()) -> Standi
     if not (directory / STAMP_NAME).is_file():
         with _explained(torch):
             _build_once(torch, directory)
-    return _standins(torch, directory, find_cudnn((torch_dir.parent, *site_packages)))
+    return _standins(torch, directory, (torch_dir.parent, *site_packages))
 
 
 def standins_home() -> Path:
@@ -89,7 +92,8 @@ def cache_home() -> Path:
     return Path(said) if said else platformdirs.user_cache_path("memgate")
 
 
-def _standins(torch: TorchBuild, directory: Path, cudnn: RealCudnn | None) -> Standins:
+def _standins(torch: TorchBuild, directory: Path, places: Sequence[Path]) -> Standins:
+    cudnn = find_cudnn(places)
     return Standins(
         directory=directory,
         torch_version=torch.version,
@@ -101,6 +105,7 @@ def _standins(torch: TorchBuild, directory: Path, cudnn: RealCudnn | None) -> St
         tracker=directory / TRACKER_NAME,
         cudnn=cudnn.version if cudnn else None,
         cudnn_dir=cudnn.directory if cudnn else None,
+        cufft=find_cufft(places, directory),
     )
 
 

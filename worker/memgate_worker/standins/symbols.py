@@ -15,6 +15,7 @@ doubt, leave it out.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 #: The beginning of a symbol's name -> the library that defines it (the longest beginning wins).
 #: Needed because some libraries carry no symbol versions, and to give each library only its own
@@ -59,8 +60,9 @@ SOURCES = {
     "libcublas": ("cublas.cpp",),
     "libcublasLt": ("cublas.cpp",),
     "libcudnn": ("cudnn.cpp", "cudnn_graph.cpp", "cudnn_counterpart.cpp"),
+    "libcufft": ("cufft.cpp",),
     "libcupti": ("cupti.cpp",),
-    "libcusolver": ("cusolver.cpp",),
+    "libcusolver": ("cusolver.cpp", "cusolver_solve.cpp"),
     "libcusparse": ("cusparse.cpp",),
     "libnccl": ("nccl.cpp",),
     "libnvrtc": ("nvrtc.cpp",),
@@ -72,12 +74,15 @@ CORE_SOURCES = (
     "control.cpp",
     "contents.cpp",
     "cudnn_real.cpp",
+    "cufft_real.cpp",
     "device.cpp",
     "driver_calls.cpp",
     "kernels.cpp",
+    "link_namespace.cpp",
     "refusals.cpp",
     "streams.cpp",
     "transfers.cpp",
+    "work_areas.cpp",
     "workspaces.cpp",
 )
 
@@ -112,6 +117,10 @@ INSTEAD_DIR = "instead"
 INSTEAD_SOURCE = "cudnn_instead.cpp"
 INSTEAD_OF = ("libcuda", "libcublasLt")
 
+#: What the real cuFFT finds instead of a driver: another one, in a folder of its own.
+CUFFT_INSTEAD_SOURCE = "cufft_instead.cpp"
+CUFFT_INSTEAD = Path(INSTEAD_DIR, "cufft", "libcuda.so.1")
+
 #: What a refused call returns: each library's own "not supported", so that callers say just that.
 REFUSAL_STATUS = {
     "libcudart": 801,
@@ -141,8 +150,7 @@ RETURNS_ERROR_TEXT = re.compile(
 LAUNCHES = re.compile(
     "|".join(
         (
-            # BLAS 1 to 3. Left out: batched factorisations (what they find is read back to choose a
-            # path), and the copies of vectors and matrices to the host.
+            # BLAS 1 to 3. Left out: the copies of vectors and matrices to the host.
             r"cublas[SDCZ](gemm|gemmBatched|gemmStridedBatched|gemv|ger[uc]?)(_v2)?",
             r"cublas[SDCZ](axpy|scal|copy|swap|dot[uc]?)(_v2)?",
             r"cublas[SDCZ](symm|syrk|syr2k|symv|hemm|herk|her2k|trmm|trmv|trsv|trsm|trsmBatched)(_v2)?",

@@ -13,7 +13,7 @@ import msgspec
 
 from memgate.errors import ProcessLostError
 from memgate.timeline import SetFraction
-from memgate_worker.engines.messages import RecordedRun
+from memgate_worker.engines.messages import RecordedRun, WorkAreas
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from memgate_worker.engines.phantom.tracker import read_rows, to_events
 from memgate_worker.hook.memgate_hook.marks import (
@@ -71,6 +71,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     layers: list[LayerMark]
     tensors: list[TensorMark]
     workspaces: list[TensorMark]
+    #: the largest of each kind; see ``engines.phantom.work_areas``
+    work_areas: WorkAreas = WorkAreas()
     fractions: list[tuple[int, float]]
     stages: list[StageMark]
     steps: list[StepMark]
@@ -147,6 +149,7 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         versions=described.versions,
         architectures=tuple(described.architectures),
         cudnn_benchmark=described.cudnn_benchmark,
+        work_areas=described.work_areas,
         stages=tuple((num_before[mark.position], mark.stage) for mark in described.stages),
         steps=tuple(num_before[mark.position] for mark in described.steps),
         seconds=described.seconds,

@@ -24,6 +24,9 @@ CORE_NAME = "libmemgate_phantom.so"
 
 _MARK = struct.Struct("=qq")
 
+#: kinds of work areas, in the order of `native/work_areas.h`
+_WORK_AREAS = ("fft_asked", "fft_assumed", "linalg_assumed")
+
 
 class PhantomCounters(NamedTuple):
     """What happened on the device of this process so far."""
@@ -43,8 +46,16 @@ class PhantomCounters(NamedTuple):
 class Phantom:
     """The phantom device of this process."""
 
-    def __init__(self, library_dir: Path, cudnn_dir: Path | None = None) -> None:
-        """Load every stub library of `library_dir`, and the real cuDNN in `cudnn_dir` next to them.
+    def __init__(
+        self, library_dir: Path, cudnn_dir: Path | None = None, cufft: Path | None = None
+    ) -> None:
+        """Load every stub library of `library_dir`, and NVIDIA's own next to them.
+
+        Args:
+            library_dir: where the stubs are.
+            cudnn_dir: where the real cuDNN is, if it is to be asked for plans.
+            cufft: the real cuFFT's library, if there is one. If it does not say how large its work
+                areas are, they are assumed, and that is told.
 
         Raises:
             OSError: a library cannot be loaded.
@@ -69,6 +80,10 @@ class Phantom:
             problem: bytes = self._function("open_cudnn")(str(cudnn_dir).encode())
             if problem:
                 raise OSError(f"the real cuDNN cannot be used: {problem.decode()}")
+        self._function("work_area").restype = ctypes.c_int64
+        self._function("cufft_bytes").restype = ctypes.c_ulonglong
+        if cufft is not None:
+            self._function("open_cufft")(str(cufft).encode())
 
     def configure(self, **fields: int | str) -> None:
         """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
@@ -94,6 +109,16 @@ class Phantom:
             TensorMark(position, address, "workspace", "")
             for position, address in _MARK.iter_unpack(data)
         ]
+
+    def work_areas(self) -> dict[str, int]:
+        """Return the bytes of the largest work area of each kind that there was."""
+        largest = {
+            name: int(self._function("work_area")(kind)) for kind, name in enumerate(_WORK_AREAS)
+        }
+        found = {name: size for name, size in largest.items() if size >= 0}
+        if "fft_asked" in found:
+            found["cufft_itself"] = int(self._function("cufft_bytes")())
+        return found
 
     def counters(self) -> PhantomCounters:
         """Read all counters."""

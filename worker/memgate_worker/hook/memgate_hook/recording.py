@@ -75,6 +75,7 @@ class Recording:
             "layers": self._observer.layers,
             "tensors": self._observer.tensors,
             "workspaces": self._phantom.workspaces(),
+            "work_areas": self._phantom.work_areas(),
             "fractions": self.tracker.fractions,
             "stages": self.stages.marks,
             "steps": self.stages.steps,

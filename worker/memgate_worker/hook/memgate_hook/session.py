@@ -62,11 +62,13 @@ class Session:
         )
         if "libraries" not in answer:
             _stop(f"memgate: {answer.get('problem', 'the run has ended')}")
-        cudnn = answer.get("cudnn")
+        cudnn, cufft = (
+            Path(answer[name]) if answer.get(name) else None for name in ("cudnn", "cufft")
+        )
         # Triton looks for the driver's library by itself
         os.environ["TRITON_LIBCUDA_PATH"] = answer["libraries"]
         try:
-            phantom = Phantom(Path(answer["libraries"]), Path(cudnn) if cudnn else None)
+            phantom = Phantom(Path(answer["libraries"]), cudnn, cufft)
         except OSError as error:
             connection.tell(kind="problem", message=f"our stand-ins cannot be loaded: {error}")
             _stop(f"memgate: {error}")

@@ -7,10 +7,12 @@
 
 #include "contents.h"
 #include "cudnn_real.h"
+#include "cufft_real.h"
 #include "device.h"
 #include "kernels.h"
 #include "refusals.h"
 #include "streams.h"
+#include "work_areas.h"
 #include "workspaces.h"
 
 using namespace memgate::phantom;
@@ -35,6 +37,13 @@ const char* memgate_phantom_open_cudnn(const char* directory) {
   return problem.c_str();
 }
 
+// The same for the real cuFFT, by the path of its library.
+const char* memgate_phantom_open_cufft(const char* path) {
+  static std::string problem;
+  problem = open_real_cufft(path);
+  return problem.c_str();
+}
+
 // Notes every workspace that cuDNN is lent, with what `position` says then; see workspaces.h.
 void memgate_phantom_watch_workspaces(int64_t (*position)()) { watch_workspaces(position); }
 int64_t memgate_phantom_num_workspaces() { return num_workspaces(); }
@@ -47,6 +56,9 @@ size_t memgate_phantom_used_bytes() { return books().used_bytes(); }
 size_t memgate_phantom_peak_bytes() { return books().peak_bytes(); }
 unsigned long long memgate_phantom_launches() { return num_launches(); }
 unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
+// The largest of a kind (work_areas.h); -1: there was none.
+int64_t memgate_phantom_work_area(int kind) { return largest_work_area(static_cast<WorkArea>(kind)); }
+unsigned long long memgate_phantom_cufft_bytes() { return real_cufft_bytes(); }
 int memgate_phantom_communicators() { return num_communicators; }
 const char* memgate_phantom_unmodelled() { return refused_calls(); }
 

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "contents.h"
+#include "refusals.h"
 #include "streams.h"
 
 using namespace memgate::phantom;
@@ -22,6 +24,15 @@ struct Handle {
 // Descriptors are never looked into: PyTorch only passes them back.
 int create_opaque(void** out) {
   *out = reinterpret_cast<void*>(next_handle());
+  return kSuccess;
+}
+
+int succeed(void* info, int batch) {
+  constexpr int kNoError = 0;
+  memgate_phantom_count_launch();
+  if (info != nullptr)
+    fill_contents(reinterpret_cast<uint64_t>(info), static_cast<size_t>(batch) * sizeof kNoError, &kNoError,
+                  sizeof kNoError, kKnown);
   return kSuccess;
 }
 
@@ -72,6 +83,35 @@ int cublasGetVersion_v2(Handle*, int* version) {
   *version = MEMGATE_CUBLAS_VERSION;
   return kSuccess;
 }
+
+// Factorisations of many matrices. `info` says 0 for each of them, on the device; `arguments` the same of the call itself,
+// on the host.
+#define BATCHED(T)                                                                                                   \
+  int cublas##T##getrfBatched(void*, int, void*, int, void*, void* info, int batch) { return succeed(info, batch); } \
+  int cublas##T##getriBatched(void*, int, void*, int, void*, void*, int, void* info, int batch) {                    \
+    return succeed(info, batch);                                                                                     \
+  }                                                                                                                  \
+  int cublas##T##matinvBatched(void*, int, void*, int, void*, int, void* info, int batch) {                          \
+    return succeed(info, batch);                                                                                     \
+  }                                                                                                                  \
+  int cublas##T##getrsBatched(void*, int, int, int, void*, int, void*, void*, int, int* arguments, int) {            \
+    *arguments = 0;                                                                                                  \
+    return succeed(nullptr, 0);                                                                                      \
+  }                                                                                                                  \
+  int cublas##T##geqrfBatched(void*, int, int, void*, int, void*, int* arguments, int) {                             \
+    *arguments = 0;                                                                                                  \
+    return succeed(nullptr, 0);                                                                                      \
+  }                                                                                                                  \
+  int cublas##T##gelsBatched(void*, int, int, int, int, void*, int, void*, int, int* arguments, void* info,          \
+                             int batch) {                                                                            \
+    *arguments = 0;                                                                                                  \
+    return succeed(info, batch);                                                                                     \
+  }
+BATCHED(S)
+BATCHED(D)
+BATCHED(C)
+BATCHED(Z)
+#undef BATCHED
 
 size_t cublasLtGetVersion() { return MEMGATE_CUBLAS_VERSION; }
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "device.h"
-#include "old_glibc.h"
+#include "link_namespace.h"
 
 namespace memgate::phantom {
 namespace {
@@ -25,44 +25,6 @@ constexpr const char* kParts[] = {
 };
 
 std::optional<RealCudnn> opened;
-
-// Where libmemgate_phantom.so lies; what cuDNN is to find instead of a driver lies below it.
-std::string own_directory() {
-  Dl_info info{};
-  dladdr(reinterpret_cast<void*>(&own_directory), &info);
-  const std::string path = info.dli_fname == nullptr ? "" : info.dli_fname;
-  return path.substr(0, path.rfind('/'));
-}
-
-// Libraries of one link namespace: they see each other and nothing of ours, not even our libc.
-class LinkNamespace {
- public:
-  // Its libc starts out with a pointer to the variables of ours, which moves them whenever one is added.
-  LinkNamespace() {
-    static char* no_variables[] = {nullptr};
-    void* libc = open("libc.so.6");
-    if (libc == nullptr) return;
-    dlinfo(libc, RTLD_DI_LMID, &id_);
-    auto* environment = static_cast<char***>(dlsym(libc, "environ"));
-    if (environment != nullptr) *environment = no_variables;
-  }
-
-  void* open(const std::string& path) { return dlmopen(id_, path.c_str(), RTLD_NOW | RTLD_LOCAL); }
-
- private:
-  Lmid_t id_ = LM_ID_NEWLM;
-};
-
-std::string problem() {
-  const char* told = dlerror();
-  return told == nullptr ? "a library could not be opened" : told;
-}
-
-template <typename Function>
-bool find(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-  return function != nullptr;
-}
 
 // Its keys are those of the real library's own serialization. Of all of them only the compute capability was seen to
 // change a choice for convolutions (cuDNN 9.27; every number below varied, on 8.0, 8.6 and 8.9).
@@ -101,25 +63,25 @@ std::string open_real_cudnn(const std::string& directory) {
   const std::string instead = own_directory() + "/instead/";
   const std::string cublaslt = "libcublasLt.so." + std::to_string(MEMGATE_CUDA_VERSION / 1000);
   for (const std::string& name : {std::string("libcuda.so.1"), cublaslt}) {
-    if (libraries.open(instead + name) == nullptr) return problem();
+    if (libraries.open(instead + name) == nullptr) return last_problem();
   }
   void* graph = libraries.open(directory + "/libcudnn_graph.so.9");
-  if (graph == nullptr) return problem();
+  if (graph == nullptr) return last_problem();
   size_t (*version)() = nullptr;
   RealCudnn real{};
-  const bool complete = find(graph, "cudnnGetVersion", version) &&
-                        find(graph, "cudnnBackendCreateDescriptor", real.create) &&
-                        find(graph, "cudnnBackendDestroyDescriptor", real.destroy) &&
-                        find(graph, "cudnnBackendSetAttribute", real.set) &&
-                        find(graph, "cudnnBackendGetAttribute", real.get) &&
-                        find(graph, "cudnnBackendFinalize", real.finalize) &&
-                        find(graph, "cudnnGetLastErrorString", real.last_error);
-  if (!complete) return problem();
+  const bool complete = find_function(graph, "cudnnGetVersion", version) &&
+                        find_function(graph, "cudnnBackendCreateDescriptor", real.create) &&
+                        find_function(graph, "cudnnBackendDestroyDescriptor", real.destroy) &&
+                        find_function(graph, "cudnnBackendSetAttribute", real.set) &&
+                        find_function(graph, "cudnnBackendGetAttribute", real.get) &&
+                        find_function(graph, "cudnnBackendFinalize", real.finalize) &&
+                        find_function(graph, "cudnnGetLastErrorString", real.last_error);
+  if (!complete) return last_problem();
   if (version() < kFirstDevicelessVersion)
     return "cuDNN " + std::to_string(version()) + " cannot plan for a described device; 9.8 and later can";
   for (const char* part : kParts) {
     const std::string path = directory + "/" + part;
-    if (access(path.c_str(), R_OK) == 0 && libraries.open(path) == nullptr) return problem();
+    if (access(path.c_str(), R_OK) == 0 && libraries.open(path) == nullptr) return last_problem();
   }
   opened = real;
   return "";

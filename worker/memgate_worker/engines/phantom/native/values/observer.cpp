@@ -26,6 +26,10 @@ thread_local int num_kernels_around = 0;
 // Around nms at the end where nothing is found: a mask of overlaps has all bits set.
 thread_local bool all_overlap = false;
 
+// Within torch.equal, which asks whether all of a comparison is true that is made past the dispatcher: the answer, where
+// it can be computed.
+thread_local std::optional<bool> are_equal;
+
 struct Call : at::ObserverContext, Circumstances {
   const Operator* op = nullptr;
   std::optional<Arguments> arguments;  // if it can be computed
@@ -58,7 +62,10 @@ void note_inputs(Call& call, c10::ArrayRef<const c10::IValue> given) {
   }
 }
 
-bool computes_made_up(const Operator& op) {
+bool computes_made_up(const Call& call) {
+  const Operator& op = *call.op;
+  // Made-up numbers differ where a GPU's would not; a comparison of them is taken at its word.
+  if (op.rule == Rule::kEqual) return call.input && call.input->type == at::kBool;
   return op.rule == Rule::kLogic || op.rule == Rule::kCopy || op.rule == Rule::kSmallest ||
          op.rule == Rule::kLargest || op.overwrites;
 }
@@ -85,7 +92,7 @@ Certainty worst_of(const Operator& op, c10::ArrayRef<const c10::IValue> given) {
 
 void take_arguments(Call& call, c10::ArrayRef<const c10::IValue> given) {
   const Operator& op = *call.op;
-  const Certainty least = computes_made_up(op) ? kMadeUp : kKnown;
+  const Certainty least = computes_made_up(call) ? kMadeUp : kKnown;
   const Certainty worst = op.is_computable ? worst_of(op, given) : kNothing;
   if (worst < least) return;
   const Apart apart;
@@ -124,6 +131,13 @@ void foresee_boxes(const Call& call) {
   all_overlap = chosen_end() == End::kNone;
 }
 
+void foresee_equality(const Call& call) {
+  if (!call.arguments) return;
+  const Apart apart;
+  const auto results = compute(*call.op, *call.arguments);
+  if (results) are_equal = results->front().toBool();
+}
+
 // Stores a result or what was written, each beside its stand-in on the CPU; false if they do not match.
 bool keep_values(const Call& call, const Place& place, const at::Tensor& values) {
   const Certainty certainty = num_kernels_around > 0 ? kMadeUp : call.arguments->certainty;
@@ -148,6 +162,7 @@ void keep_made_up(const Call& call, const Place& place) {
     const Apart apart;
     return fill_in_order(place, call.numbers);
   }
+  if (op.rule == Rule::kAll && are_equal) return fill(place, to_element(place.type, *are_equal ? 1 : 0), kMadeUp);
   const bool is_mask = all_overlap && place.type == at::kLong;
   fill(place, is_mask ? to_element(place.type, -1) : make_up(op, call, place), says_for_certain ? kKnown : kMadeUp);
 }
@@ -203,6 +218,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   call->num_writes_before = memgate_phantom_num_writes();
   note_inputs(*call, function.inputs());
   take_arguments(*call, function.inputs());
+  if (op->rule == Rule::kEqual) foresee_equality(*call);
   if (op->data_size == DataSize::kBoxes) {
     foresee_boxes(*call);
   } else if (op->data_size != DataSize::kNone) {
@@ -217,6 +233,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   if (call == nullptr) return;
   if (!call->op->is_composite && !call->op->overwrites) --num_kernels_around;
   if (call->expects_count) memgate_phantom_end_count();
+  if (call->op->rule == Rule::kEqual) are_equal.reset();
   if (call->op->data_size == DataSize::kBoxes) all_overlap = false;
   keep_results(*call, function.outputs());
 }

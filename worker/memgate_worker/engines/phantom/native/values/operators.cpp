@@ -37,6 +37,7 @@ const std::unordered_map<std::string_view, Rule> kRules = {
     {"bitwise_xor", Rule::kLogic},
     {"any", Rule::kLogic},
     {"all", Rule::kAll},
+    {"equal", Rule::kEqual},
     {"copy", Rule::kCopy},
     {"index_select", Rule::kCopy},
     {"min", Rule::kSmallest},
@@ -67,7 +68,8 @@ const std::unordered_map<std::string_view, DataSize> kDataSizes = {
 
 // Besides those that PyTorch tags as pointwise.
 const std::unordered_set<std::string_view> kSameForOne = {"any",  "all",     "max",      "min",  "amax", "amin",
-                                                          "mean", "aminmax", "_aminmax", "copy", "fill", "zero"};
+                                                          "mean", "aminmax", "_aminmax", "copy", "fill", "zero",
+                                                          "equal"};
 
 const std::unordered_set<std::string_view> kOverwrites = {"copy", "fill", "zero"};
 

@@ -16,6 +16,7 @@ enum class Rule {
   kFalse,      // isnan, isinf
   kLogic,      // a comparison or logical function: computed from made-up values too
   kAll,        // true: a check that everything is in order
+  kEqual,      // torch.equal: compares unseen, and asks for all
   kCopy,       // made-up values stay the same when they are copied or converted
   kSmallest,   // of made-up values
   kLargest,
