@@ -62,7 +62,8 @@ class Builder:
         self._process.wait()
 
     def ask(self, **request: Any) -> Built:
-        """Build a ``model``, a ``config`` of a ``class``, or an ``optimizer``."""
+        """Build a ``model``, a ``config`` of a ``class``, an ``optimizer``; or ``count`` a model's
+        parameters."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -99,11 +100,12 @@ class _Opened:
 
 
 def _build(request: dict[str, Any]) -> dict[str, Any]:
+    import torch
     from torch import nn
 
     from memgate.jobspec import JobSpec, ModelSpec
     from memgate_worker.jobs.classes import find_class
-    from memgate_worker.jobs.configs import _make_config
+    from memgate_worker.jobs.configs import _make_config, build_transformers
     from memgate_worker.jobs.loop import _make_optimizer
     from memgate_worker.jobs.models import build_model
 
@@ -115,6 +117,10 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
     if "config" in request:
         _make_config(find_class(request["class"]), request["config"])
         return {}
+    if "count" in request:  # on no device, however large it is
+        with torch.device("meta"):
+            counted = build_transformers(ModelSpec.model_validate(request["count"]))
+        return {"parameters": sum(one.numel() for one in counted.parameters())}
     built = build_model(ModelSpec.model_validate(request["model"]))
     first = next(built.parameters())
     return {"parameters": sum(one.numel() for one in built.parameters()), "dtype": str(first.dtype)}
