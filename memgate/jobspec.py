@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import (
     AllocatorConfigError,
+    InputError,
     UnsupportedAllocatorError,
     UnsupportedJobError,
 )
@@ -34,8 +35,9 @@ MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024
 MAX_DIMENSIONS = 8
 
-#: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them
-MAX_SETTINGS_LENGTH = 64 * 1024
+#: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them. A
+#: published configuration may name a thousand classes, twice
+MAX_SETTINGS_LENGTH = 128 * 1024
 MAX_SETTINGS_NUMBER = 1 << 31
 
 # Numbers and booleans must be just that, in JSON and YAML alike: "32" is not 32, nor is true 1.
@@ -110,7 +112,7 @@ class ModelSpec(_Part):
     class_name: Annotated[str | None, Field(alias="class")] = None
     """A class of transformers, such as ``GPT2LMHeadModel``."""
     config: _Settings = {}
-    """Passed to that class's configuration."""
+    """Passed to that class's configuration; a whole ``config.json`` names its class itself."""
     kwargs: _Settings = {}
     """Passed to the constructor of torchvision or timm."""
 
@@ -124,12 +126,26 @@ class ModelSpec(_Part):
             rule = f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'"
             raise RuleError(rule, "write what its constructor takes in 'kwargs'")
 
+    @property
+    def architecture(self) -> str | None:
+        """The class of transformers: as given, or as a whole config.json in ``config`` names it."""
+        if self.class_name is not None:
+            return self.class_name
+        named = self.config.get("architectures")
+        is_one = isinstance(named, list) and len(named) == 1 and isinstance(named[0], str)
+        return str(named[0]) if is_one and named else None
+
+    @property
+    def title(self) -> str:
+        """What people call it: its name, or its class."""
+        return self.name or self.architecture or self.source
+
     def _check_transformers(self) -> None:
         rule = "transformers takes 'class' and 'config', or a public 'name'"
         if self.kwargs:
             raise RuleError(rule, "write what is in 'kwargs' in 'config'")
-        if self.name is None and self.class_name is None:
-            raise RuleError(rule, "add 'class' or 'name'")
+        if self.name is None and self.architecture is None:
+            raise RuleError(rule, "add 'class' or 'name', or give a whole config.json as 'config'")
         if self.name is not None and self.class_name is not None:
             raise RuleError(rule, "leave out 'class' or 'name'")
 
@@ -260,4 +276,10 @@ def parse_job_spec(document: object) -> JobSpec:
     Raises:
         InputError: naming each wrong field, its value and the rule.
     """
+    if isinstance(document, dict) and "model" not in document and "architectures" in document:
+        raise InputError(
+            "this is the config.json of a model, not a job: write it in a job spec, as"
+            ' {"model": {"source": "transformers", "config": {...}}, "input": {...},'
+            ' "batch_size": 8}'
+        )
     return validate(JobSpec, document, what="job spec")

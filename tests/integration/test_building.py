@@ -61,6 +61,46 @@ def test_a_published_configuration_is_taken_as_it_is(builder: Builder, name: str
     assert builder.ask(**{"class": entry["class"], "config": entry["config"]}).message == ""
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, entry in PUBLISHED.items() if "architectures" in entry["config"]]
+)
+def test_a_whole_config_json_needs_no_class(builder: Builder, name: str) -> None:
+    """It is built as with the class, by the one that it names itself."""
+    entry = PUBLISHED[name]
+    model = {"source": "transformers", "config": entry["config"]}
+
+    whole = builder.ask(count=model)
+    named = builder.ask(count=model | {"class": entry["class"]})
+
+    assert (whole.message, whole.parameters) == ("", named.parameters)
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        ({"architectures": ["NoSuchForCausalLM"]}, "transformers has no such class"),
+        (
+            {"architectures": ["NoSuchForCausalLM"], "auto_map": {"AutoModel": "x.Y"}},
+            "transformers has no such class, and code that is published with a model is never",
+        ),
+        (
+            {"architectures": ["BertModel"]},
+            "add 'class' beside 'config', such as BertForMaskedLM",
+        ),
+    ],
+    ids=["unknown", "own-code", "without-loss"],
+)
+def test_a_config_json_of_no_trainable_class_is_refused(
+    builder: Builder, config: dict[str, Any], want: str
+) -> None:
+    """With the field that names it, and what to do."""
+    built = builder.ask(model={"source": "transformers", "config": config})
+
+    assert built.fault == "caller"
+    assert "model.config.architectures is " in built.message
+    assert want in built.message
+
+
 def _find_wrong(builder: Builder, models: Iterable[PublicModel]) -> list[str]:
     """Build public models without memory; return what is wrong with each."""
     wrong = []

@@ -50,7 +50,9 @@ def build_transformers(spec: ModelSpec) -> nn.Module:
         UnsupportedJobError: if the configuration says that the weights are quantized.
     """
     class_name, settings = find_config(spec)
-    model_class = find_class(class_name)
+    is_whole = spec.name is None and spec.class_name is None
+    field = f"{_FIELD}.architectures" if is_whole else "model.class"
+    model_class = find_class(class_name, field, has_own_code=is_whole and "auto_map" in settings)
     with sealed():
         config = _make_config(model_class, settings)
         attention = settings.get("attn_implementation")
@@ -80,11 +82,11 @@ def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     Raises:
         InputError: if the model is named and our table has no such name.
     """
-    if spec.class_name is not None:
-        return spec.class_name, dict(spec.config)
-    assert spec.name is not None, "a spec has one or the other"
-    public = find_public_model(spec.name)
-    return public.class_name, public.config | spec.config
+    if spec.name is not None:
+        public = find_public_model(spec.name)
+        return public.class_name, public.config | spec.config
+    assert spec.architecture is not None, "a spec has one or the other"
+    return spec.architecture, dict(spec.config)
 
 
 def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:

@@ -1,10 +1,10 @@
 """The name of a public model -> its class and configuration, from our own table. Never a download.
 
-The table is a folder of families, ``public_models/FAMILY.json``. A family has the class by which its
-models are usually trained, the ``sources`` of its values, what their configurations have in common,
-and its ``models``: each with the rest of its configuration, the number of ``parameters`` that was
-published, and ``also``, other names of models that are built in the same way. Values that change no
-size (token ids, rotary angles, epsilons) are left out.
+The table is a folder of families, ``public_models/FAMILY.json``. A family has the class by which
+its models are usually trained, the ``sources`` of its values, what their configurations have in
+common, and its ``models``: each with the rest of its configuration, the number of ``parameters``
+that was published, and ``also``, other names of models that are built in the same way. Values that
+change no size (token ids, rotary angles, epsilons) are left out.
 
 The folder is read when a name is first looked up. No torch, no transformers: the command line lists
 the names too.
