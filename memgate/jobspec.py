@@ -101,6 +101,14 @@ class ModelSource(StrEnum):
     TRANSFORMERS = "transformers"
 
 
+def find_architecture(config: dict[str, Any]) -> str | None:
+    """Return the class that a whole ``config.json`` of transformers names, if it is one class."""
+    match config.get("architectures"):
+        case [str(name)]:
+            return name
+    return None
+
+
 class ModelSpec(_Part):
     """Which model, and how it is made. Weights are never downloaded: they do not matter."""
 
@@ -129,11 +137,7 @@ class ModelSpec(_Part):
     @property
     def architecture(self) -> str | None:
         """The class of transformers: as given, or as a whole config.json in ``config`` names it."""
-        if self.class_name is not None:
-            return self.class_name
-        named = self.config.get("architectures")
-        is_one = isinstance(named, list) and len(named) == 1 and isinstance(named[0], str)
-        return str(named[0]) if is_one and named else None
+        return self.class_name or find_architecture(self.config)
 
     @property
     def title(self) -> str:

@@ -41,6 +41,7 @@ EXEMPT = {
 ALLOWED = {
     "memgate": {"msgspec", "pydantic", "yaml"},
     "memgate_worker": {
+        "httpx2",
         "memgate",
         "msgspec",
         "platformdirs",
