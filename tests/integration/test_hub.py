@@ -16,7 +16,7 @@ from memgate.errors import Fault, InputError, MemgateError, OperatorError
 from memgate.gpus import CATALOGUE
 from memgate.jobspec import JobSpec
 from memgate_worker import local
-from memgate_worker.hub import MAX_BYTES, Hub, MemoryCache
+from memgate_worker.hub import MAX_BYTES, MemoryCache, ModelHub
 from memgate_worker.queue.store import JobStore
 from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.settings import WorkerSettings
@@ -78,9 +78,9 @@ def server() -> Iterator[HubServer]:
     server.stop()
 
 
-def make_hub(url: str) -> Hub:
+def make_hub(url: str) -> ModelHub:
     """Make one that has the time of the test."""
-    return Hub(url, MemoryCache(), now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    return ModelHub(url, MemoryCache(), now=lambda: datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
 
 
 def make_job(name: str = "acme/tiny", **model: Any) -> JobSpec:
@@ -94,7 +94,7 @@ def make_job(name: str = "acme/tiny", **model: Any) -> JobSpec:
     )
 
 
-def refuse(hub: Hub, name: str = "acme/tiny") -> MemgateError:
+def refuse(hub: ModelHub, name: str = "acme/tiny") -> MemgateError:
     """Return the error about a model."""
     with pytest.raises(MemgateError) as raised:
         hub.complete(make_job(name))
@@ -261,7 +261,7 @@ def test_workers_share_what_was_looked_up(server: HubServer, redis_url: str) -> 
     with Redis.from_url(redis_url) as redis:
         stores = [JobStore(redis, WorkerSettings(redis_url=redis_url)) for _ in range(2)]
 
-        found = [Hub(server.url, store).complete(make_job()) for store in stores]
+        found = [ModelHub(server.url, store).complete(make_job()) for store in stores]
 
         assert len(server.asked) == 1
         assert found[0] == found[1]

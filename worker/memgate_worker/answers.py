@@ -26,7 +26,7 @@ from memgate.views import TimelineView, view_timeline
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.hub import Hub
+from memgate_worker.hub import ModelHub
 from memgate_worker.queue.store import JobStore
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from memgate_worker.settings import WorkerSettings
@@ -52,7 +52,7 @@ class EngineAnswerer:
     def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
         self._store = store
         self._settings = settings
-        self._hub = Hub(settings.hub, store)
+        self._hub = ModelHub(settings.hub, store)
         #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()

@@ -105,7 +105,7 @@ class LookedUp:
         return traced if self.note is None else replace(traced, notes=(*traced.notes, self.note))
 
 
-class Hub:
+class ModelHub:
     """Looks configurations up at an endpoint; with an empty one, nothing is looked up."""
 
     def __init__(

@@ -27,7 +27,7 @@ from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.hook.memgate_hook.watch import Watch
-from memgate_worker.hub import Hub, MemoryCache
+from memgate_worker.hub import MemoryCache, ModelHub
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.recorder.batches import PLACE, find_largest_batch_of
 from memgate_worker.recorder.everywhere import fit_command_everywhere
@@ -317,10 +317,10 @@ def trace_spec(
         return found.mark(started.trace(found.job, gpu, limits=limits))
 
 
-def _find_hub() -> Hub:
+def _find_hub() -> ModelHub:
     """Return the hub that this machine's user allows to ask, if any."""
     try:
-        return Hub(os.environ.get("MEMGATE_HUB", ""), _CONFIGS)
+        return ModelHub(os.environ.get("MEMGATE_HUB", ""), _CONFIGS)
     except RuleError as error:
         raise OperatorError(f"MEMGATE_HUB: {error}") from None
 
