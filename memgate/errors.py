@@ -33,6 +33,7 @@
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
+       |- HubUnreachableError     a hub that the operator allows to ask does not answer
        `- TraceExpiredError       an uploaded trace that is no longer kept: upload it again
 
 A simulated out-of-memory and "does not fit" are results (``OutOfMemory``), never exceptions.
@@ -297,6 +298,12 @@ class ProcessLostError(PassingError):
     """The process that ran a job was killed from outside; the job may succeed another time."""
 
     code = "PROCESS_LOST"
+
+
+class HubUnreachableError(PassingError):
+    """A hub did not give a model's configuration: the network's fault, or its own."""
+
+    code = "HUB_UNREACHABLE"
 
 
 class TraceExpiredError(PassingError):

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import (
     AllocatorConfigError,
+    InputError,
     UnsupportedAllocatorError,
     UnsupportedJobError,
 )
@@ -34,8 +35,9 @@ MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024
 MAX_DIMENSIONS = 8
 
-#: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them
-MAX_SETTINGS_LENGTH = 64 * 1024
+#: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them. A
+#: published configuration may name a thousand classes, twice
+MAX_SETTINGS_LENGTH = 128 * 1024
 MAX_SETTINGS_NUMBER = 1 << 31
 
 # Numbers and booleans must be just that, in JSON and YAML alike: "32" is not 32, nor is true 1.
@@ -99,6 +101,14 @@ class ModelSource(StrEnum):
     TRANSFORMERS = "transformers"
 
 
+def find_architecture(config: dict[str, Any]) -> str | None:
+    """Return the class that a whole ``config.json`` of transformers names, if it is one class."""
+    match config.get("architectures"):
+        case [str(name)]:
+            return name
+    return None
+
+
 class ModelSpec(_Part):
     """Which model, and how it is made. Weights are never downloaded: they do not matter."""
 
@@ -110,7 +120,7 @@ class ModelSpec(_Part):
     class_name: Annotated[str | None, Field(alias="class")] = None
     """A class of transformers, such as ``GPT2LMHeadModel``."""
     config: _Settings = {}
-    """Passed to that class's configuration."""
+    """Passed to that class's configuration; a whole ``config.json`` names its class itself."""
     kwargs: _Settings = {}
     """Passed to the constructor of torchvision or timm."""
 
@@ -124,12 +134,22 @@ class ModelSpec(_Part):
             rule = f"{self.source} takes 'name' and 'kwargs', not 'class' or 'config'"
             raise RuleError(rule, "write what its constructor takes in 'kwargs'")
 
+    @property
+    def architecture(self) -> str | None:
+        """The class of transformers: as given, or as a whole config.json in ``config`` names it."""
+        return self.class_name or find_architecture(self.config)
+
+    @property
+    def title(self) -> str:
+        """What people call it: its name, or its class."""
+        return self.name or self.architecture or self.source
+
     def _check_transformers(self) -> None:
         rule = "transformers takes 'class' and 'config', or a public 'name'"
         if self.kwargs:
             raise RuleError(rule, "write what is in 'kwargs' in 'config'")
-        if self.name is None and self.class_name is None:
-            raise RuleError(rule, "add 'class' or 'name'")
+        if self.name is None and self.architecture is None:
+            raise RuleError(rule, "add 'class' or 'name', or give a whole config.json as 'config'")
         if self.name is not None and self.class_name is not None:
             raise RuleError(rule, "leave out 'class' or 'name'")
 
@@ -260,4 +280,10 @@ def parse_job_spec(document: object) -> JobSpec:
     Raises:
         InputError: naming each wrong field, its value and the rule.
     """
+    if isinstance(document, dict) and "model" not in document and "architectures" in document:
+        raise InputError(
+            "this is the config.json of a model, not a job: write it in a job spec, as"
+            ' {"model": {"source": "transformers", "config": {...}}, "input": {...},'
+            ' "batch_size": 8}'
+        )
     return validate(JobSpec, document, what="job spec")

@@ -37,6 +37,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "runtimes": {"standins"},
     "packing": {"guard", "standins"},
     "engines": {"family", "hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
+    # what a hub says of a model, if the operator allows to ask one
+    "hub": {"engines", "jobs"},
     "verdicts": {"engines"},
     "devices": {"engines", "timings", "verdicts"},
     "snapshots": {"devices", "engines", "timings"},
@@ -51,13 +53,13 @@ WORKER_ROOMS: dict[str, set[str]] = {
         "verdicts",
     },
     "local": {
-        *("engines", "hook", "limits", "recorder", "recordings", "runtimes", "timings", "uploads"),
-        "verdicts",
+        *("engines", "hook", "hub", "limits", "recorder", "recordings", "runtimes", "timings"),
+        *("uploads", "verdicts"),
     },
-    "settings": {"limits", "queue", "uploads"},
+    "settings": {"hub", "limits", "queue", "uploads"},
     "health": {"queue"},
     "answers": {
-        *("engines", "queue", "runtimes", "settings", "timelines", "timings", "uploads"),
+        *("engines", "hub", "queue", "runtimes", "settings", "timelines", "timings", "uploads"),
         "verdicts",
     },
     "tasks": {"answers", "engines", "queue", "settings"},

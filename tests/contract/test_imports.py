@@ -41,6 +41,7 @@ EXEMPT = {
 ALLOWED = {
     "memgate": {"msgspec", "pydantic", "yaml"},
     "memgate_worker": {
+        "httpx2",
         "memgate",
         "msgspec",
         "platformdirs",
@@ -86,6 +87,7 @@ ALLOWED = {
 
 #: what the service may import of the worker: doors, and leaves that need no door; no torch
 SERVICE_MAY_USE = {
+    "memgate_worker.jobs.public": "which models have names",
     "memgate_worker.lifeline": "ties a process to its parent",
     "memgate_worker.local": "answers without a queue",
     "memgate_worker.logs": "a line of JSON",

@@ -15,6 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from memgate.jobspec import ModelSpec
     from memgate_worker.runtimes.runtime import Runtime
 
 
@@ -62,7 +63,8 @@ class Builder:
         self._process.wait()
 
     def ask(self, **request: Any) -> Built:
-        """Build a ``model``, a ``config`` of a ``class``, or an ``optimizer``."""
+        """Build a ``model``, a ``config`` of a ``class``, an ``optimizer``; or ``count`` a model's
+        parameters."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -115,9 +117,33 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
     if "config" in request:
         _make_config(find_class(request["class"]), request["config"])
         return {}
+    if "count" in request:
+        return {"parameters": _count(ModelSpec.model_validate(request["count"]))}
     built = build_model(ModelSpec.model_validate(request["model"]))
     first = next(built.parameters())
     return {"parameters": sum(one.numel() for one in built.parameters()), "dtype": str(first.dtype)}
+
+
+def _count(spec: ModelSpec) -> int:
+    """Count the parameters of a model of transformers on no device, however large it is."""
+    import torch
+    from transformers import MODEL_MAPPING
+
+    from memgate_worker.jobs.classes import find_class
+    from memgate_worker.jobs.configs import _make_config, build_transformers, find_config
+    from memgate_worker.jobs.models import build_model
+
+    class_name, settings = find_config(spec)
+    config = _make_config(find_class(class_name), settings)
+    for part in vars(config).values():  # some modules compute when they are imported
+        if type(part) in MODEL_MAPPING:
+            MODEL_MAPPING[type(part)]
+    try:
+        with torch.device("meta"):
+            built = build_transformers(spec)
+    except (NotImplementedError, RuntimeError):  # older ones compute with values; those are small
+        built = build_model(spec)
+    return sum(one.numel() for one in built.parameters())
 
 
 def _answer(request: dict[str, Any], opened: _Opened) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
-from memgate_worker import jobs
+from memgate_worker.jobs.public import PublicModel, list_public_models
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.conftest import DATA
 from tests.integration.building import Builder
@@ -62,12 +61,103 @@ def test_a_published_configuration_is_taken_as_it_is(builder: Builder, name: str
     assert builder.ask(**{"class": entry["class"], "config": entry["config"]}).message == ""
 
 
-def test_our_own_table_has_no_unknown_key(builder: Builder) -> None:
-    """Every public model that can be named."""
-    public = json.loads((Path(jobs.__file__).parent / "public_configs.json").read_text())
-    for entry in public.values():
-        assert builder.ask(**{"class": entry["class"], "config": entry["config"]}).message == ""
-    assert len(public) == 22
+@pytest.mark.parametrize(
+    "name", [name for name, entry in PUBLISHED.items() if "architectures" in entry["config"]]
+)
+def test_a_whole_config_json_needs_no_class(builder: Builder, name: str) -> None:
+    """It is built as with the class, by the one that it names itself."""
+    entry = PUBLISHED[name]
+    model = {"source": "transformers", "config": entry["config"]}
+
+    whole = builder.ask(count=model)
+    named = builder.ask(count=model | {"class": entry["class"]})
+
+    assert (whole.message, whole.parameters) == ("", named.parameters)
+
+
+@pytest.mark.parametrize(
+    ("config", "want"),
+    [
+        ({"architectures": ["NoSuchForCausalLM"]}, "transformers has no such class"),
+        (
+            {"architectures": ["NoSuchForCausalLM"], "auto_map": {"AutoModel": "x.Y"}},
+            "transformers has no such class, and code that is published with a model is never",
+        ),
+        (
+            {"architectures": ["BertModel"]},
+            "add 'class' beside 'config', such as BertForMaskedLM",
+        ),
+    ],
+    ids=["unknown", "own-code", "without-loss"],
+)
+def test_a_config_json_of_no_trainable_class_is_refused(
+    builder: Builder, config: dict[str, Any], want: str
+) -> None:
+    """With the field that names it, and what to do."""
+    built = builder.ask(model={"source": "transformers", "config": config})
+
+    assert built.fault == "caller"
+    assert "model.config.architectures is " in built.message
+    assert want in built.message
+
+
+def _find_wrong(builder: Builder, models: Iterable[PublicModel]) -> list[str]:
+    """Build public models without memory; return what is wrong with each."""
+    wrong = []
+    for model in models:
+        built = builder.ask(count={"source": "transformers", "name": model.name})
+        published = model.num_parameters or built.parameters
+        if built.parameters is None or published is None:
+            if "transformers has no such class" not in built.message:  # newer than this runtime's
+                wrong.append(f"{model.name}: {built.message}")
+        elif abs(built.parameters / published - 1) > 0.02:
+            wrong.append(f"{model.name}: {built.parameters:,} instead of {published:,}")
+    return wrong
+
+
+def test_the_first_of_each_public_family_is_what_was_published(builder: Builder) -> None:
+    """No unknown key, and the published number of parameters within 2 %."""
+    first = {model.family: model for model in reversed(list_public_models())}
+
+    assert _find_wrong(builder, first.values()) == []
+
+
+@pytest.mark.slow
+def test_every_public_model_is_what_was_published(builder: Builder) -> None:
+    """All of the table; run it after a change there."""
+    entries = [model for model in list_public_models() if model.name == model.entry]
+
+    assert _find_wrong(builder, entries) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("gpt2", 124_439_808),
+        ("GPT2", 124_439_808),
+        ("llama-3.1-8b", 8_030_261_248),
+        ("google/flan-t5-small", 76_961_152),
+    ],
+)
+def test_a_public_model_is_found_by_its_short_name(builder: Builder, name: str, want: int) -> None:
+    """In any case; the head of a T5 that has one is its own."""
+    built = builder.ask(count={"source": "transformers", "name": name})
+
+    assert (built.message, built.parameters) == ("", want)
+
+
+def test_what_is_published_flat_reaches_the_text_part(builder: Builder) -> None:
+    """Half the layers, far fewer parameters; a key that nothing takes is still refused."""
+    small = {"num_hidden_layers": 2, "hidden_size": 256, "vocab_size": 1000}
+    model = {"source": "transformers", "class": "Qwen2VLForConditionalGeneration"}
+
+    built = builder.ask(count=model | {"config": small})
+    refused = builder.ask(count=model | {"config": small | {"num_layer": 2}})
+
+    assert built.message == ""
+    assert built.parameters is not None
+    assert built.parameters < 800_000_000  # nearly all of it what sees the images
+    assert "model.config.num_layer is 2" in refused.message
 
 
 @pytest.mark.parametrize(
@@ -146,7 +236,7 @@ def test_a_class_that_cannot_be_trained_is_refused(
         ("timm", "resnet5O", "resnet50"),
         ("timm", "vit_base_patch16_244", "vit_base_patch16_224"),
         ("transformers", "gpt-2", "openai-community/gpt2"),
-        ("transformers", "llama-3.1-8b", "meta-llama/Llama-3.1-8B"),
+        ("transformers", "llama2-7b", "meta-llama/Llama-2-7b-hf"),
     ],
 )
 def test_an_unknown_model_has_a_near_name(

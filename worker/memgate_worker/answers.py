@@ -26,6 +26,7 @@ from memgate.views import TimelineView, view_timeline
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.hub import ModelHub
 from memgate_worker.queue.store import JobStore
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 from memgate_worker.settings import WorkerSettings
@@ -51,6 +52,7 @@ class EngineAnswerer:
     def __init__(self, store: JobStore, settings: WorkerSettings) -> None:
         self._store = store
         self._settings = settings
+        self._hub = ModelHub(settings.hub, store)
         #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
@@ -174,14 +176,15 @@ class EngineAnswerer:
 
     def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
         assert work.job is not None
-        runtime = find_runtime(work.job.runtime)
+        found = self._hub.complete(work.job)
+        runtime = find_runtime(found.job.runtime)
         made_by = identify_engine(runtime)
-        key = RunKey.of(work.job, gpu, engine=work.engine, made_by=made_by)
+        key = RunKey.of(found.job, gpu, engine=work.engine, made_by=made_by)
         if (known := self._load(key)) is not None:
-            return replace(known, alloc_conf=work.job.allocator, seconds=0.0)
-        traced = self._run(work.job, gpu, self._engine(work.engine, runtime, made_by))
+            return found.mark(replace(known, alloc_conf=found.job.allocator, seconds=0.0))
+        traced = self._run(found.job, gpu, self._engine(work.engine, runtime, made_by))
         self._store.save_timeline(key.digest(), pack(key, traced))
-        return traced
+        return found.mark(traced)
 
     def _load(self, key: RunKey) -> TracedJob | None:
         packed = self._store.load_timeline(key.digest())

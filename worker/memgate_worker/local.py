@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from memgate.errors import InputError
+from memgate.errors import InputError, OperatorError
 from memgate.gpus import GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
+from memgate.mistakes import RuleError
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
 from memgate.timeline_file.recorded import RecordedTimeline
@@ -26,6 +27,7 @@ from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.hook.memgate_hook.watch import Watch
+from memgate_worker.hub import MemoryCache, ModelHub
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.recorder.batches import PLACE, find_largest_batch_of
 from memgate_worker.recorder.everywhere import fit_command_everywhere
@@ -64,6 +66,9 @@ __all__ = [
     "trace_spec",
 ]
 
+
+#: what hubs have said; it lives as long as this process
+_CONFIGS = MemoryCache()
 
 #: of a script that is profiled, unless the caller says how many
 _PROFILED_STEPS = 3
@@ -307,8 +312,17 @@ def trace_spec(
     """
     check_engine(engine)
     check_supported(spec)
+    found = _find_hub().complete(spec)
     with use_engine(engine, find_runtime(runtime or spec.runtime)) as started:
-        return started.trace(spec, gpu, limits=limits)
+        return found.mark(started.trace(found.job, gpu, limits=limits))
+
+
+def _find_hub() -> ModelHub:
+    """Return the hub that this machine's user allows to ask, if any."""
+    try:
+        return ModelHub(os.environ.get("MEMGATE_HUB", ""), _CONFIGS)
+    except RuleError as error:
+        raise OperatorError(f"MEMGATE_HUB: {error}") from None
 
 
 def _answer(timed: TimedEstimate) -> LocalAnswer:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from memgate.units import GIB, MIB
+from memgate_worker.hub import check_endpoint
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.uploads.question import DEFAULT_SECONDS
@@ -41,6 +42,15 @@ class WorkerSettings(QueueSettings):
     advice_seconds: Annotated[float, Field(ge=0)] = 2.0
     """How long to look for a batch size that fits when a job is rejected;
     ``MEMGATE_ADVICE_SECONDS``."""
+
+    hub: str = ""
+    """Where the ``config.json`` of models that have no name in memgate is looked up, such as
+    ``https://huggingface.co``; empty: nowhere; ``MEMGATE_HUB``."""
+
+    @field_validator("hub")
+    @classmethod
+    def _is_an_endpoint(cls, url: str) -> str:
+        return check_endpoint(url)
 
     @property
     def run_limits(self) -> RunLimits:

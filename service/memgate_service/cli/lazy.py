@@ -76,6 +76,7 @@ _ALL = (
         takes_unknown_options=True,
     ),
     Command(name="gpus", summary="List the GPUs that a job can be asked to fit on."),
+    Command(name="models", summary="List the public models that a job spec can name."),
     Command(
         name="runtimes",
         summary="List, install or remove the library versions that jobs are run with.",

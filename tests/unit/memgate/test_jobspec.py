@@ -10,6 +10,7 @@ from memgate.errors import Fault, InputError, UnsupportedAllocatorError, Unsuppo
 from memgate.jobspec import (
     JobSpec,
     ModelSource,
+    ModelSpec,
     Precision,
     ZeroGrad,
     check_supported,
@@ -102,6 +103,10 @@ def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
             "transformers takes 'class' and 'config', or a public 'name'",
         ),
         (
+            {"model": {"source": "transformers", "config": {"architectures": ["A", "B"]}}},
+            "add 'class' or 'name', or give a whole config.json as 'config'",
+        ),
+        (
             {"model": {"source": "timm", "name": "x", "config": {"a": 1}}},
             "write what its constructor takes in 'kwargs'",
         ),
@@ -142,6 +147,32 @@ def test_a_wrong_field_is_named_with_its_value_and_the_rule(
 
     assert raised.value.message.startswith("job spec: ")
     assert want_message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("model", "architecture", "title"),
+    [
+        ({"class": "A", "config": {"architectures": ["B"]}}, "A", "A"),
+        ({"config": {"architectures": ["B"], "model_type": "b"}}, "B", "B"),
+        ({"name": "gpt2"}, None, "gpt2"),
+        ({"name": "gpt2", "config": {"architectures": []}}, None, "gpt2"),
+        ({"name": "gpt2", "config": {"architectures": [1]}}, None, "gpt2"),
+        ({"name": "gpt2", "config": {"architectures": "B"}}, None, "gpt2"),
+    ],
+)
+def test_a_whole_config_names_its_class(
+    model: dict[str, Any], architecture: str | None, title: str
+) -> None:
+    """Unless the spec does; a model's name has our own table's class."""
+    spec = ModelSpec.model_validate({"source": "transformers"} | model)
+
+    assert (spec.architecture, spec.title) == (architecture, title)
+
+
+def test_a_config_json_is_not_a_job() -> None:
+    """What it is and where it goes is said, instead of every field that it lacks."""
+    with pytest.raises(InputError, match="of a model, not a job"):
+        parse_job_spec({"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2"})
 
 
 def test_a_missing_field_is_named() -> None:
@@ -228,7 +259,7 @@ def _nested(depth: int) -> dict[str, Any]:
         ({"optimizer": {"kwargs": {"lr": 1e12}}}, "optimizer.kwargs"),
         ({"model": GPT2["model"] | {"config": {"n_layer": 10**12}}}, "model.config"),
         ({"model": GPT2["model"] | {"config": {"sizes": [1, {"a": 1 << 40}]}}}, "model.config"),
-        ({"model": GPT2["model"] | {"config": {"name": "x" * 70_000}}}, "model.config"),
+        ({"model": GPT2["model"] | {"config": {"name": "x" * 140_000}}}, "model.config"),
         ({"model": GPT2["model"] | {"config": _nested(100_000)}}, "model.config"),
     ],
 )

@@ -22,6 +22,19 @@ def test_gpus_are_listed(run: Any) -> None:
     assert "a100-80" in names
 
 
+def test_public_models_are_listed(run: Any) -> None:
+    """By a part of their names, in any case; what is near if there is none."""
+    shown = run("models", "LLAMA-2-7b").out
+    (first, *_) = json.loads(run("models", "gpt2", "--json").out)
+
+    assert "meta-llama/Llama-2-7b-hf" in shown
+    assert "6.74 B" in shown
+    assert "gpt2" not in shown
+    assert {"name", "class", "config", "parameters", "sources"} == first.keys()
+    assert "'meta-llama/Llama-2-7b-hf'" in run("models", "llama2-7b").err
+    assert json.loads(run("models", "llama2-7b", "--json").out) == []
+
+
 def test_runtimes_are_listed_with_how_to_get_them(run: Any) -> None:
     """Installed, or the command that installs it."""
     assert "torch-2.6" in run("runtimes").out

@@ -34,7 +34,7 @@ def test_all_parts_of_the_engines_are_watched() -> None:
         "worker/memgate_worker/engines/phantom/native/cudnn.cpp",
         "worker/memgate_worker/engines/profile/engine.py",
         "worker/memgate_worker/jobs/loop.py",
-        "worker/memgate_worker/jobs/public_configs.json",
+        "worker/memgate_worker/jobs/public_models/gpt2.json",
         "memgate/orchestration.py",
     } <= watched.keys()
 

@@ -20,9 +20,13 @@ _TRAINABLE = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w*([a-z0-9]For[A-Z]\w*
 
 _MAX_SHOWN = 5
 
+_NO_SUCH = "transformers has no such class"
 
-def find_class(name: str) -> Any:
-    """Return a class of transformers that can be trained.
+
+def find_class(name: str, field: str = "model.class", *, has_own_code: bool = False) -> Any:
+    """Return a class of transformers that can be trained; ``field`` is where it is named.
+
+    ``has_own_code``: it is published with code of its own, which is never loaded.
 
     Raises:
         InputError: if there is none of this name, with similar names.
@@ -35,14 +39,16 @@ def find_class(name: str) -> Any:
         return found
     known = [one for one in dir(transformers) if _TRAINABLE.match(one)]
     if is_model:
-        raise InputError.from_mistakes(_without_loss(name, known))
+        raise InputError.from_mistakes(_without_loss(name, known, field))
     if _AUTO.match(name):
         rule, known = "it stands for the class that 'architectures' in a config.json names", []
     elif found is not None:
         rule = "it is not a model"
+    elif has_own_code:
+        rule, known = f"{_NO_SUCH}, and code that is published with a model is never loaded", []
     else:
-        rule = "transformers has no such class"
-    raise InputError.from_mistakes(unknown_name("model.class", name, known, rule=rule))
+        rule = _NO_SUCH
+    raise InputError.from_mistakes(unknown_name(field, name, known, rule=rule))
 
 
 def _has_loss(name: str, model_class: Any) -> bool:
@@ -53,13 +59,19 @@ def _has_loss(name: str, model_class: Any) -> bool:
     return any("label" in one or "loss" in one for one in parameters)
 
 
-def _without_loss(name: str, known: list[str]) -> Mistake:
+def _without_loss(name: str, known: list[str], field: str) -> Mistake:
     family = re.escape(name.removesuffix("Model").removesuffix("PreTrained"))
     near = tuple(one for one in known if re.match(f"{family}(For|LMHead)", one))[:_MAX_SHOWN]
     return Mistake(
-        field="model.class",
+        field=field,
         value=show_value(name),
         rule="it has no loss of its own, so it cannot be trained as it is",
-        next_step=suggest(near),
+        next_step=suggest(near) if field == "model.class" else _say_class(near),
         near=near,
     )
+
+
+def _say_class(near: tuple[str, ...]) -> str:
+    """Say that the class by which a model is trained goes beside its configuration."""
+    examples = f", such as {', '.join(near)}" if near else ""
+    return f"add 'class' beside 'config'{examples}"

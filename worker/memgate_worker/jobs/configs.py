@@ -9,26 +9,23 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 import linecache
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import ModelSpec
-from memgate.mistakes import Mistake, show_value, suggest, unknown_field
+from memgate.mistakes import Mistake, show_value, unknown_field
 from memgate.near_names import find_near
 from memgate_worker.jobs.arguments import declared_arguments, find_arguments
 from memgate_worker.jobs.classes import find_class
 from memgate_worker.jobs.config_keys import COMMON, DTYPES, LEFT_OUT, PUBLISHED, SIZES, is_token
+from memgate_worker.jobs.public import find_public_model
 from memgate_worker.jobs.seal import sealed
-
-#: public name -> class and configuration, as their authors published them
-_PUBLIC_CONFIGS = Path(__file__).with_name("public_configs.json")
 
 _FIELD = "model.config"
 
@@ -53,61 +50,84 @@ def build_transformers(spec: ModelSpec) -> nn.Module:
         UnsupportedJobError: if the configuration says that the weights are quantized.
     """
     class_name, settings = find_config(spec)
-    model_class = find_class(class_name)
+    is_whole = spec.name is None and spec.class_name is None
+    field = f"{_FIELD}.architectures" if is_whole else "model.class"
+    model_class = find_class(class_name, field, has_own_code=is_whole and "auto_map" in settings)
     with sealed():
         config = _make_config(model_class, settings)
         attention = settings.get("attn_implementation")
         chosen = {} if attention is None else {"attn_implementation": attention}
         model: nn.Module = model_class._from_config(config, **chosen)
+    if settings.get("tie_word_embeddings") is False:
+        _untie(model)
     return model
+
+
+def _untie(model: Any) -> None:
+    """Give the head weights of its own, as those that are published have.
+
+    transformers 5 ties the head of a T5 whatever its configuration says, and unties it again when
+    it loads weights that differ, which we never do.
+    """
+    head, table = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and table is not None and head.weight is table.weight:
+        head.weight = nn.Parameter(torch.empty_like(table.weight))
 
 
 def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """Return the class of a transformers model and the arguments of its configuration.
 
-    A public model may be named without its owner, as ``gpt2``.
+    A public model may be named without its owner, as ``gpt2`` (see ``public``).
 
     Raises:
         InputError: if the model is named and our table has no such name.
     """
-    if spec.class_name is not None:
-        return spec.class_name, dict(spec.config)
-    public = json.loads(_PUBLIC_CONFIGS.read_text())
-    names = [name for name in public if spec.name in (name, name.partition("/")[2])]
-    if len(names) != 1:
-        raise InputError.from_mistakes(_unknown_public_name(spec.name, public))
-    entry = public[names[0]]
-    return entry["class"], entry["config"] | spec.config
-
-
-def _unknown_public_name(name: str | None, public: Mapping[str, Any]) -> Mistake:
-    spellings = {part: full for full in public for part in (full, full.partition("/")[2])}
-    near = tuple(dict.fromkeys(spellings[one] for one in find_near(name, spellings)))
-    step = "give 'class' and 'config' (its config.json, as it is published)"
-    return Mistake(
-        field="model.name",
-        value=show_value(name),
-        rule="it is not in the table of public models",
-        next_step=" otherwise ".join(filter(None, (suggest(near), step))),
-        near=near,
-    )
+    if spec.name is not None:
+        public = find_public_model(spec.name)
+        return public.class_name, public.config | spec.config
+    assert spec.architecture is not None, "a spec has one or the other"
+    return spec.architecture, dict(spec.config)
 
 
 def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
     """Make a configuration, and refuse keys that it would ignore."""
     config_class = model_class.config_class
     _check_kind(config_class, settings)
-    mistakes = [*_find_paths(settings), *_find_unknown_of(model_class, settings)]
-    if mistakes:
-        raise InputError.from_mistakes(*mistakes)
     given = _cleaned(settings, LEFT_OUT | {_LOADED, "attn_implementation"})
     if _LOADED in declared_arguments(config_class):  # it is loaded unless told otherwise
         given[_LOADED] = False
+    unknown = [
+        one
+        for one in _find_unknown_of(model_class, settings)
+        if not _is_taken_by_a_part(one, config_class, given)
+    ]
+    mistakes = [*_find_paths(settings), *unknown]
+    if mistakes:
+        raise InputError.from_mistakes(*mistakes)
     config = config_class(**given)
     mistakes = list(_find_unknown_below(_FIELD, config, settings))
     if mistakes:
         raise InputError.from_mistakes(*mistakes)
     return config
+
+
+def _is_taken_by_a_part(unknown: Mistake, config_class: Any, given: Mapping[str, Any]) -> bool:
+    """Say whether a configuration hands a key that it does not know itself to one of its parts.
+
+    Those of some models of images and text are published flat: what belongs in ``text_config``
+    stands beside it.
+    """
+    import transformers
+
+    key = unknown.field.removeprefix(f"{_FIELD}.")
+    if key not in given or not getattr(config_class, "sub_configs", None):
+        return False
+    parts = vars(config_class(**given)).values()
+    return any(
+        hasattr(part, key) and getattr(part, key) == given[key]
+        for part in parts
+        if isinstance(part, transformers.PretrainedConfig)
+    )
 
 
 def _check_kind(config_class: Any, settings: Mapping[str, Any]) -> None:

@@ -36,6 +36,17 @@ class BlobStore:
         self._cache = redis.register_script(scripts.CACHE)
         self._look_up = redis.register_script(scripts.LOOK_UP)
 
+    # --- configurations of models, as a hub gave them
+
+    def save_config(self, name: str, text: str, seconds: int) -> None:
+        """Keep a configuration for some time."""
+        self.redis.set(redis_key("config", name), text, ex=seconds)
+
+    def load_config(self, name: str) -> str | None:
+        """Return a configuration, if it is stored."""
+        text = self.redis.get(redis_key("config", name))
+        return None if text is None else text.decode()
+
     # --- timelines
 
     def save_timeline(self, name: str, packed: bytes) -> None:

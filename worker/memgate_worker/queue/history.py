@@ -143,7 +143,7 @@ def describe_subject(record: JobRecord, said: Estimate | None = None) -> str:
             is_short = len(command) <= _MAX_SUBJECT
             return command if is_short else f"{command[: _MAX_SUBJECT - 3]}..."
         return f"trace {(record.work.trace or '')[:8]}"
-    return job.model.name or job.model.class_name or "?"
+    return job.model.title
 
 
 def _note(

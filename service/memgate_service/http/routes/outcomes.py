@@ -83,7 +83,7 @@ def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
 def _family(work: Work) -> str:
     if work.job is None:
         return "trace"
-    return str(work.job.model.name or work.job.model.class_name)
+    return work.job.model.title
 
 
 @outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
