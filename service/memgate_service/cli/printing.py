@@ -12,6 +12,9 @@ from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.units import format_size
 
+#: how many GPUs are named on which a job fits
+_MAX_NAMED = 5
+
 _COLOURS = {
     Decision.ADMIT: "green",
     Decision.UNCERTAIN: "yellow",
@@ -45,13 +48,22 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     is_uncertain = answer.decision is Decision.UNCERTAIN
     is_doubted = is_uncertain and answer.headroom_bytes >= 0  # then it is, wherever it runs
     if not is_doubted and (answer.fits_on or not is_uncertain):
-        console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
+        console.print(f"fits on: {_name_some(answer.fits_on)}")
     if answer.recording is not None:
         said_by = answer.recording.command or "a job spec"
         console.print(f"recorded for {answer.recording.gpu}: {said_by}", markup=False)
     _print_page(console, answer.page, server)
     with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
+
+
+def _name_some(fits_on: list[str]) -> str:
+    """Name the smallest GPUs that admit a job, and say how many more there are."""
+    if not fits_on:
+        return "no GPU of the catalogue"
+    named = ", ".join(fits_on[:_MAX_NAMED])
+    more = len(fits_on) - _MAX_NAMED
+    return f"{named} and {more} more (memgate fit lists all)" if more > 0 else named
 
 
 def print_what_was_seen(answer: Estimate) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memgate.contract import JobRecord
 from memgate.decision import Decision
 from memgate.explanation import Sizes, explain
-from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.gpus import GpuSpec, list_gpus
 from memgate.layers import Layer
 from memgate.measured import MEASURED
 from memgate.report import ESTIMATE_CODES, Estimate, Fit
@@ -182,7 +182,7 @@ def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
         return []
     return [
         _judge_elsewhere(record, said, gpu)
-        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+        for gpu in list_gpus()
     ]
 
 
