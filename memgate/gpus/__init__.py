@@ -14,7 +14,13 @@ from memgate.gpus.catalogue import (
     use_own_gpus,
 )
 from memgate.gpus.instances import find_machine, list_machines
-from memgate.gpus.names import describe_machine, find_gpu, find_product, find_products, gpu_of_machine
+from memgate.gpus.names import (
+    describe_machine,
+    find_gpu,
+    find_product,
+    find_products,
+    gpu_of_machine,
+)
 from memgate.gpus.requests import GpuRequest, GpuTarget, parse_gpu
 from memgate.gpus.spec import GpuSpec, MemoryReports
 

@@ -10,13 +10,13 @@ import hashlib
 from collections.abc import Collection
 
 from memgate.gpus.spec import USUAL_LIBRARY_MIB, GpuSpec, MemoryReports
-from memgate.gpus.table import ROWS, Row
+from memgate.gpus.table import ROWS, GpuRow
 from memgate.units import MIB
 
 _DIGEST_LENGTH = 16
 
 
-def _spec(row: Row) -> GpuSpec:
+def _spec(row: GpuRow) -> GpuSpec:
     major, minor = row.capability.split(".")
     library_mib = USUAL_LIBRARY_MIB if row.library_mib is None else row.library_mib
     return GpuSpec(
@@ -29,7 +29,7 @@ def _spec(row: Row) -> GpuSpec:
     )
 
 
-def _reports(row: Row) -> MemoryReports:
+def _reports(row: GpuRow) -> MemoryReports:
     lowest = row.memory_bytes if row.lowest_bytes is None else row.lowest_bytes
     return MemoryReports(
         lowest_bytes=int(lowest), highest_bytes=int(row.highest_bytes), source=row.source
@@ -85,4 +85,4 @@ def find_reports(gpu: GpuSpec) -> MemoryReports:
 
 def list_gpus() -> list[GpuSpec]:
     """Return the catalogue, the smallest memory first."""
-    return sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+    return sorted(CATALOGUE.values(), key=lambda gpu: (gpu.memory_bytes, gpu.name))

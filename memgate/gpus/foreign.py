@@ -28,7 +28,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (_MPS, r"apple|mps|m[1-9](?: (?:pro|max|ultra))?"),
         (_XLA, r"tpu|trillium|ironwood|ct\d\w*|(?:tpu ?)?v[2-7](?:e|p|x|litepod)?(?: \d+)?"),
         (_NEURON, r"trainium ?\d?|inferentia ?\d?|(?:trn|inf)\d\w*(?:\.\w+)?|neuron"),
-        (_CANN, r"ascend|npu|910[abc]?"),
+        (_CANN, r"ascend|npu|910[abc]"),
     )
 )
 

@@ -130,7 +130,7 @@ def _find_similar(name: str) -> tuple[str, ...]:
     more = {gpu.name: _words(gpu.product) - _VARIANTS for gpu in CATALOGUE.values()}
     fuller = [one for one, words in more.items() if wanted and wanted < words]
     start = loosen(name)
-    fuller.sort(key=lambda one: (len(more[one]), not loosen(one).startswith(start), len(one)))
+    fuller.sort(key=lambda one: (not loosen(one).startswith(start), len(more[one]), len(one)))
     spellings = {one: gpu.name for gpu in CATALOGUE.values() for one in _spellings(gpu)}
     like = [spellings[one] for one in find_near(name, spellings, limit=_MAX_NEAR)]
     return tuple(dict.fromkeys([*fuller, *like]))[:_MAX_NEAR]

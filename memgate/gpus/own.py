@@ -1,14 +1,14 @@
 """The operator's own entries: a document, as read from a file -> GPUs.
 
-    gpus:
-      - name: a100-64            # all that cannot be taken from another
-        product: NVIDIA A100-SXM-64GB
-        memory_bytes: 68098719744
-        compute_capability: "8.0"
-        multiprocessors: 124
-      - name: l40s-lab           # like another, but for what is said
-        like: l40s
-        memory_bytes: 47664070656
+gpus:
+  - name: a100-64            # all that cannot be taken from another
+    product: NVIDIA A100-SXM-64GB
+    memory_bytes: 68098719744
+    compute_capability: "8.0"
+    multiprocessors: 124
+  - name: l40s-lab           # like another, but for what is said
+    like: l40s
+    memory_bytes: 47664070656
 """
 
 from __future__ import annotations
@@ -138,5 +138,3 @@ def _wrong(field: str, value: object, rule: str, next_step: str) -> InputError:
     return InputError.from_mistakes(
         Mistake(field=field, value=shown, rule=rule, next_step=next_step)
     )
-
-

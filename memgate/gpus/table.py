@@ -14,7 +14,7 @@ from typing import NamedTuple
 from memgate.units import GIB, MIB
 
 
-class Row(NamedTuple):
+class GpuRow(NamedTuple):
     """A GPU."""
 
     name: str
@@ -35,127 +35,129 @@ _PAPER = "PyTorch in public reports, and the runs that memgate is measured on"
 _SLICE = "nvidia-smi mig -lgip in public reports; sizes as in NVIDIA's MIG guide"
 _NO_TORCH = "no report by PyTorch; derived: the driver's total less what"
 
-ROWS: tuple[Row, ...] = (
+ROWS: tuple[GpuRow, ...] = (
     # Tesla and data centre
-    Row("p40", "Tesla P40", 22919 * MIB, 24576 * MIB, "6.1", 30, _ECC),
-    Row("p100-16", "Tesla P100-PCIE-16GB", 16280 * MIB, 16384 * MIB, "6.0", 56),
-    Row("v100-16", "Tesla V100-SXM2-16GB", 16130 * MIB, 16384 * MIB, "7.0", 80),
-    Row("v100-32", "Tesla V100-SXM2-32GB", 31.74 * GIB, 32768 * MIB, "7.0", 80),
-    Row(
+    GpuRow("p40", "Tesla P40", 22919 * MIB, 24576 * MIB, "6.1", 30, _ECC),
+    GpuRow("p100-16", "Tesla P100-PCIE-16GB", 16280 * MIB, 16384 * MIB, "6.0", 56),
+    GpuRow("v100-16", "Tesla V100-SXM2-16GB", 16130 * MIB, 16384 * MIB, "7.0", 80),
+    GpuRow("v100-32", "Tesla V100-SXM2-32GB", 31.74 * GIB, 32768 * MIB, "7.0", 80),
+    GpuRow(
         *("v100s-32", "Tesla V100S-PCIE-32GB", 31.74 * GIB, 32768 * MIB, "7.0", 80),
         "derived: as a V100 of 32 GB",
     ),
-    Row("t4", "Tesla T4", 14.56 * GIB, 15360 * MIB, "7.5", 40),
-    Row("a2", "NVIDIA A2", 14905 * MIB, 15356 * MIB, "8.6", 10, f"{_NO_TORCH} a T4 keeps"),
-    Row("a10", "NVIDIA A10", 22587 * MIB, 23028 * MIB, "8.6", 72),
-    Row("a10g", "NVIDIA A10G", 22587 * MIB, 23028 * MIB, "8.6", 80),
-    Row(
+    GpuRow("t4", "Tesla T4", 14.56 * GIB, 15360 * MIB, "7.5", 40),
+    GpuRow("a2", "NVIDIA A2", 14905 * MIB, 15356 * MIB, "8.6", 10, f"{_NO_TORCH} a T4 keeps"),
+    GpuRow("a10", "NVIDIA A10", 22587 * MIB, 23028 * MIB, "8.6", 72),
+    GpuRow("a10g", "NVIDIA A10G", 22587 * MIB, 23028 * MIB, "8.6", 80),
+    GpuRow(
         *("a16", "NVIDIA A16", 14905 * MIB, 15356 * MIB, "8.6", 10),
         f"one of the four on a card; {_NO_TORCH} a T4 keeps",
     ),
-    Row("a30", "NVIDIA A30", 23.53 * GIB, 24576 * MIB, "8.0", 56),
-    Row("a40", "NVIDIA A40", 45416 * MIB, 48688 * MIB, "8.6", 84, _ECC),
-    Row("l4", "NVIDIA L4", 23583784960, 23034 * MIB, "8.9", 58),
-    Row("l40", "NVIDIA L40", 44.40 * GIB, 46068 * MIB, "8.9", 142),
-    Row(
+    GpuRow("a30", "NVIDIA A30", 23.53 * GIB, 24576 * MIB, "8.0", 56),
+    GpuRow("a40", "NVIDIA A40", 45416 * MIB, 48688 * MIB, "8.6", 84, _ECC),
+    GpuRow("l4", "NVIDIA L4", 23583784960, 23034 * MIB, "8.9", 58),
+    GpuRow("l40", "NVIDIA L40", 44.40 * GIB, 46068 * MIB, "8.9", 142),
+    GpuRow(
         *("l40s", "NVIDIA L40S", 45589 * MIB, 46068 * MIB, "8.9", 142),
         lowest_bytes=44.39 * GIB,
     ),
-    Row("a100-40", "NVIDIA A100-SXM4-40GB", 42298834944, 40960 * MIB, "8.0", 108, _PAPER, 94),
-    Row("a100-80", "NVIDIA A100-SXM4-80GB", 79.15 * GIB, 81920 * MIB, "8.0", 108),
-    Row("a800-80", "NVIDIA A800-SXM4-80GB", 81051 * MIB, 81920 * MIB, "8.0", 108),
-    Row("h20", "NVIDIA H20", 97285 * MIB, 97871 * MIB, "9.0", 78),
-    Row("h100-pcie", "NVIDIA H100 PCIe", 81008 * MIB, 81559 * MIB, "9.0", 114),
-    Row("h100-80", "NVIDIA H100 80GB HBM3", 81082 * MIB, 81559 * MIB, "9.0", 132),
-    Row("h100-94", "NVIDIA H100 NVL", 93.00 * GIB, 95830 * MIB, "9.0", 132),
-    Row(
+    GpuRow("a100-40", "NVIDIA A100-SXM4-40GB", 42298834944, 40960 * MIB, "8.0", 108, _PAPER, 94),
+    GpuRow("a100-80", "NVIDIA A100-SXM4-80GB", 79.15 * GIB, 81920 * MIB, "8.0", 108),
+    GpuRow("a800-80", "NVIDIA A800-SXM4-80GB", 81051 * MIB, 81920 * MIB, "8.0", 108),
+    GpuRow("h20", "NVIDIA H20", 97285 * MIB, 97871 * MIB, "9.0", 78),
+    GpuRow("h100-pcie", "NVIDIA H100 PCIe", 81008 * MIB, 81559 * MIB, "9.0", 114),
+    GpuRow("h100-80", "NVIDIA H100 80GB HBM3", 81082 * MIB, 81559 * MIB, "9.0", 132),
+    GpuRow("h100-94", "NVIDIA H100 NVL", 93.00 * GIB, 95830 * MIB, "9.0", 132),
+    GpuRow(
         *("h800-80", "NVIDIA H800", 81082 * MIB, 81559 * MIB, "9.0", 132),
         "derived: as an H100 of 80 GB",
     ),
-    Row("gh200-96", "NVIDIA GH200 480GB", 94.50 * GIB, 97871 * MIB, "9.0", 132),
-    Row(
+    GpuRow("gh200-96", "NVIDIA GH200 480GB", 94.50 * GIB, 97871 * MIB, "9.0", 132),
+    GpuRow(
         *("gh200-144", "NVIDIA GH200 144G HBM3e", 145176 * MIB, 146831 * MIB, "9.0", 132),
         f"{_NO_TORCH} a GH200 of 96 GB keeps, in proportion",
     ),
-    Row("h200", "NVIDIA H200", 143156 * MIB, 143771 * MIB, "9.0", 132),
-    Row("b200", "NVIDIA B200", 178.35 * GIB, 183359 * MIB, "10.0", 148),
-    Row("gb200", "NVIDIA GB200", 184.31 * GIB, 189471 * MIB, "10.0", 152),
-    Row("b300", "NVIDIA B300 SXM6 AC", 267.69 * GIB, 275040 * MIB, "10.3", 148),
-    Row("gb300", "NVIDIA GB300", 276.50 * GIB, 284208 * MIB, "10.3", 152),
+    GpuRow("h200", "NVIDIA H200", 143156 * MIB, 143771 * MIB, "9.0", 132),
+    GpuRow("b200", "NVIDIA B200", 178.35 * GIB, 183359 * MIB, "10.0", 148),
+    GpuRow("gb200", "NVIDIA GB200", 184.31 * GIB, 189471 * MIB, "10.0", 152),
+    GpuRow("b300", "NVIDIA B300 SXM6 AC", 267.69 * GIB, 275040 * MIB, "10.3", 148),
+    GpuRow("gb300", "NVIDIA GB300", 276.50 * GIB, 284208 * MIB, "10.3", 152),
     # GeForce and Titan
-    Row("gtx-1080-ti", "NVIDIA GeForce GTX 1080 Ti", 11177 * MIB, 11264 * MIB, "6.1", 28),
-    Row("titan-xp", "NVIDIA TITAN Xp", 12186 * MIB, 12288 * MIB, "6.1", 30),
-    Row("titan-v", "NVIDIA TITAN V", 12064 * MIB, 12288 * MIB, "7.0", 80),
-    Row("titan-rtx", "NVIDIA TITAN RTX", 24212 * MIB, 24576 * MIB, "7.5", 72),
-    Row("rtx-2080-ti", "NVIDIA GeForce RTX 2080 Ti", 11019 * MIB, 11264 * MIB, "7.5", 68),
-    Row("rtx-3060", "NVIDIA GeForce RTX 3060", 11931 * MIB, 12288 * MIB, "8.6", 28, _PAPER),
-    Row("rtx-3060-ti", "NVIDIA GeForce RTX 3060 Ti", 7833 * MIB, 8192 * MIB, "8.6", 38),
-    Row("rtx-3070", "NVIDIA GeForce RTX 3070", 7753 * MIB, 8192 * MIB, "8.6", 46),
-    Row("rtx-3080", "NVIDIA GeForce RTX 3080", 9.78 * GIB, 10240 * MIB, "8.6", 68),
-    Row(
+    GpuRow("gtx-1080-ti", "NVIDIA GeForce GTX 1080 Ti", 11177 * MIB, 11264 * MIB, "6.1", 28),
+    GpuRow("titan-xp", "NVIDIA TITAN Xp", 12186 * MIB, 12288 * MIB, "6.1", 30),
+    GpuRow("titan-v", "NVIDIA TITAN V", 12064 * MIB, 12288 * MIB, "7.0", 80),
+    GpuRow("titan-rtx", "NVIDIA TITAN RTX", 24212 * MIB, 24576 * MIB, "7.5", 72),
+    GpuRow("rtx-2080-ti", "NVIDIA GeForce RTX 2080 Ti", 11019 * MIB, 11264 * MIB, "7.5", 68),
+    GpuRow("rtx-3060", "NVIDIA GeForce RTX 3060", 11931 * MIB, 12288 * MIB, "8.6", 28, _PAPER),
+    GpuRow("rtx-3060-ti", "NVIDIA GeForce RTX 3060 Ti", 7833 * MIB, 8192 * MIB, "8.6", 38),
+    GpuRow("rtx-3070", "NVIDIA GeForce RTX 3070", 7753 * MIB, 8192 * MIB, "8.6", 46),
+    GpuRow("rtx-3080", "NVIDIA GeForce RTX 3080", 9.78 * GIB, 10240 * MIB, "8.6", 68),
+    GpuRow(
         *("rtx-3080-12", "NVIDIA GeForce RTX 3080 12GB", 12117 * MIB, 12288 * MIB, "8.6", 70),
         "PyTorch in public reports, where it is called just RTX 3080; highest: the driver's total",
     ),
-    Row("rtx-3080-ti", "NVIDIA GeForce RTX 3080 Ti", 11910 * MIB, 12288 * MIB, "8.6", 80),
-    Row("rtx-3090", "NVIDIA GeForce RTX 3090", 23.68 * GIB, 24576 * MIB, "8.6", 82),
-    Row("rtx-3090-ti", "NVIDIA GeForce RTX 3090 Ti", 24110 * MIB, 24564 * MIB, "8.6", 84),
-    Row("rtx-4060", "NVIDIA GeForce RTX 4060", 8318222336, 8188 * MIB, "8.9", 24, _PAPER, 30),
-    Row("rtx-4060-ti-8", "NVIDIA GeForce RTX 4060 Ti 8GB", 7806 * MIB, 8188 * MIB, "8.9", 34),
-    Row(
+    GpuRow("rtx-3080-ti", "NVIDIA GeForce RTX 3080 Ti", 11910 * MIB, 12288 * MIB, "8.6", 80),
+    GpuRow("rtx-3090", "NVIDIA GeForce RTX 3090", 23.68 * GIB, 24576 * MIB, "8.6", 82),
+    GpuRow("rtx-3090-ti", "NVIDIA GeForce RTX 3090 Ti", 24110 * MIB, 24564 * MIB, "8.6", 84),
+    GpuRow("rtx-4060", "NVIDIA GeForce RTX 4060", 8318222336, 8188 * MIB, "8.9", 24, _PAPER, 30),
+    GpuRow("rtx-4060-ti-8", "NVIDIA GeForce RTX 4060 Ti 8GB", 7806 * MIB, 8188 * MIB, "8.9", 34),
+    GpuRow(
         *("rtx-4060-ti-16", "NVIDIA GeForce RTX 4060 Ti 16GB", 15934 * MIB, 16380 * MIB),
         *("8.9", 34, "derived: as an RTX 4070 Ti SUPER; its own reports: 15.6 GiB and more"),
     ),
-    Row("rtx-4070", "NVIDIA GeForce RTX 4070", 11874 * MIB, 12282 * MIB, "8.9", 46),
-    Row(
+    GpuRow("rtx-4070", "NVIDIA GeForce RTX 4070", 11874 * MIB, 12282 * MIB, "8.9", 46),
+    GpuRow(
         *("rtx-4070-super", "NVIDIA GeForce RTX 4070 SUPER", 11874 * MIB, 12282 * MIB),
         *("8.9", 56, "derived: as an RTX 4070"),
     ),
-    Row(
+    GpuRow(
         *("rtx-4070-ti", "NVIDIA GeForce RTX 4070 Ti", 11874 * MIB, 12282 * MIB, "8.9", 60),
         "derived: as an RTX 4070; its own reports: 12007 MiB and more",
     ),
-    Row(
+    GpuRow(
         *("rtx-4070-ti-super", "NVIDIA GeForce RTX 4070 Ti SUPER", 15934 * MIB, 16376 * MIB),
         *("8.9", 66),
     ),
-    Row(
+    GpuRow(
         *("rtx-4080", "NVIDIA GeForce RTX 4080", 15934 * MIB, 16376 * MIB, "8.9", 76),
         "derived: as an RTX 4070 Ti SUPER; its own reports: 16049 MiB and more",
     ),
-    Row(
+    GpuRow(
         *("rtx-4080-super", "NVIDIA GeForce RTX 4080 SUPER", 15944 * MIB, 16376 * MIB),
         *("8.9", 80),
     ),
-    Row("rtx-4090", "NVIDIA GeForce RTX 4090", 23.64 * GIB, 24564 * MIB, "8.9", 128),
-    Row("rtx-5070-ti", "NVIDIA GeForce RTX 5070 Ti", 15.47 * GIB, 16303 * MIB, "12.0", 70),
-    Row("rtx-5080", "NVIDIA GeForce RTX 5080", 15840 * MIB, 16303 * MIB, "12.0", 84),
-    Row("rtx-5090", "NVIDIA GeForce RTX 5090", 32089 * MIB, 32607 * MIB, "12.0", 170),
+    GpuRow("rtx-4090", "NVIDIA GeForce RTX 4090", 23.64 * GIB, 24564 * MIB, "8.9", 128),
+    GpuRow("rtx-5070-ti", "NVIDIA GeForce RTX 5070 Ti", 15.47 * GIB, 16303 * MIB, "12.0", 70),
+    GpuRow("rtx-5080", "NVIDIA GeForce RTX 5080", 15840 * MIB, 16303 * MIB, "12.0", 84),
+    GpuRow("rtx-5090", "NVIDIA GeForce RTX 5090", 32089 * MIB, 32607 * MIB, "12.0", 170),
     # Workstation
-    Row("quadro-rtx-6000", "Quadro RTX 6000", 22.15 * GIB, 24576 * MIB, "7.5", 72, _ECC),
-    Row("quadro-rtx-8000", "Quadro RTX 8000", 44.45 * GIB, 49152 * MIB, "7.5", 72, _ECC),
-    Row("rtx-a4000", "NVIDIA RTX A4000", 15.61 * GIB, 16376 * MIB, "8.6", 48),
-    Row("rtx-a4500", "NVIDIA RTX A4500", 19.05 * GIB, 20470 * MIB, "8.6", 56, _ECC),
-    Row("rtx-a5000", "NVIDIA RTX A5000", 22721 * MIB, 24564 * MIB, "8.6", 64, _ECC),
-    Row(
+    GpuRow("quadro-rtx-6000", "Quadro RTX 6000", 22.15 * GIB, 24576 * MIB, "7.5", 72, _ECC),
+    GpuRow("quadro-rtx-8000", "Quadro RTX 8000", 44.45 * GIB, 49152 * MIB, "7.5", 72, _ECC),
+    GpuRow("rtx-a4000", "NVIDIA RTX A4000", 15.61 * GIB, 16376 * MIB, "8.6", 48),
+    GpuRow("rtx-a4500", "NVIDIA RTX A4500", 19.05 * GIB, 20470 * MIB, "8.6", 56, _ECC),
+    GpuRow("rtx-a5000", "NVIDIA RTX A5000", 22721 * MIB, 24564 * MIB, "8.6", 64, _ECC),
+    GpuRow(
         *("rtx-a5500", "NVIDIA RTX A5500", 22721 * MIB, 24564 * MIB, "8.6", 80),
         "derived: as an RTX A5000 with ECC on; its own report: 24090 MiB",
     ),
-    Row("rtx-a6000", "NVIDIA RTX A6000", 44.55 * GIB, 49140 * MIB, "8.6", 84, _ECC),
-    Row("rtx-5000-ada", "NVIDIA RTX 5000 Ada Generation", 31.47 * GIB, 32760 * MIB, "8.9", 100),
-    Row(
+    GpuRow("rtx-a6000", "NVIDIA RTX A6000", 44.55 * GIB, 49140 * MIB, "8.6", 84, _ECC),
+    GpuRow("rtx-5000-ada", "NVIDIA RTX 5000 Ada Generation", 31.47 * GIB, 32760 * MIB, "8.9", 100),
+    GpuRow(
         *("rtx-6000-ada", "NVIDIA RTX 6000 Ada Generation", 44.43 * GIB, 49140 * MIB),
         *("8.9", 142, _ECC),
     ),
-    Row(
+    GpuRow(
         *("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", 94.96 * GIB, 97887 * MIB, "12.0", 188),
         "PyTorch in public reports, of all three editions; highest: the driver's total",
     ),
     # Parts of a GPU (MIG), by what a job in one of them sees
-    Row("a30-1g.6gb", "NVIDIA A30 MIG 1g.6gb", 5.81 * GIB, 5.81 * GIB, "8.0", 14, _SLICE),
-    Row("a30-2g.12gb", "NVIDIA A30 MIG 2g.12gb", 11.69 * GIB, 11.69 * GIB, "8.0", 28, _SLICE),
-    Row("a30-4g.24gb", "NVIDIA A30 MIG 4g.24gb", 23.44 * GIB, 23.50 * GIB, "8.0", 56, _SLICE),
+    GpuRow("a30-1g.6gb", "NVIDIA A30 MIG 1g.6gb", 5.81 * GIB, 5.81 * GIB, "8.0", 14, _SLICE),
+    GpuRow("a30-2g.12gb", "NVIDIA A30 MIG 2g.12gb", 11.69 * GIB, 11.69 * GIB, "8.0", 28, _SLICE),
+    GpuRow("a30-4g.24gb", "NVIDIA A30 MIG 4g.24gb", 23.44 * GIB, 23.50 * GIB, "8.0", 56, _SLICE),
     *(
-        Row(f"a100-40-{part}", f"NVIDIA A100-SXM4-40GB MIG {part}", *sizes, "8.0", number, _SLICE)
+        GpuRow(
+            f"a100-40-{part}", f"NVIDIA A100-SXM4-40GB MIG {part}", *sizes, "8.0", number, _SLICE
+        )
         for part, sizes, number in (
             ("1g.5gb", (4.75 * GIB, 4.75 * GIB), 14),
             ("1g.10gb", (9.62 * GIB, 9856 * MIB), 14),
@@ -166,7 +168,9 @@ ROWS: tuple[Row, ...] = (
         )
     ),
     *(
-        Row(f"a100-80-{part}", f"NVIDIA A100-SXM4-80GB MIG {part}", *sizes, "8.0", number, _SLICE)
+        GpuRow(
+            f"a100-80-{part}", f"NVIDIA A100-SXM4-80GB MIG {part}", *sizes, "8.0", number, _SLICE
+        )
         for part, sizes, number in (
             ("1g.10gb", (9728 * MIB, 9.75 * GIB), 14),
             ("2g.20gb", (19968 * MIB, 19.62 * GIB), 28),
@@ -176,7 +180,9 @@ ROWS: tuple[Row, ...] = (
         )
     ),
     *(
-        Row(f"h100-80-{part}", f"NVIDIA H100 80GB HBM3 MIG {part}", *sizes, "9.0", number, _SLICE)
+        GpuRow(
+            f"h100-80-{part}", f"NVIDIA H100 80GB HBM3 MIG {part}", *sizes, "9.0", number, _SLICE
+        )
         for part, sizes, number in (
             ("1g.10gb", (9.75 * GIB, 9.75 * GIB), 16),
             ("1g.20gb", (19.62 * GIB, 19.62 * GIB), 26),
@@ -187,7 +193,7 @@ ROWS: tuple[Row, ...] = (
         )
     ),
     *(
-        Row(f"h200-{part}", f"NVIDIA H200 MIG {part}", *sizes, "9.0", number, source)
+        GpuRow(f"h200-{part}", f"NVIDIA H200 MIG {part}", *sizes, "9.0", number, source)
         for part, sizes, number, source in (
             ("1g.18gb", (16.00 * GIB, 16.00 * GIB), 16, _SLICE),
             ("2g.35gb", (32.50 * GIB, 32.50 * GIB), 32, _SLICE),
@@ -196,7 +202,7 @@ ROWS: tuple[Row, ...] = (
         )
     ),
     *(
-        Row(f"b200-{part}", f"NVIDIA B200 MIG {part}", size, size, "10.0", number, _SLICE)
+        GpuRow(f"b200-{part}", f"NVIDIA B200 MIG {part}", size, size, "10.0", number, _SLICE)
         for part, size, number in (
             ("1g.23gb", 20.50 * GIB, 18),
             ("1g.45gb", 44.25 * GIB, 30),

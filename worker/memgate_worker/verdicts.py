@@ -145,7 +145,7 @@ def fit_groups(
         on_gpus(known)
     if all(entry.decision is Decision.UNKNOWN for entry in entries):
         raise failures[-1]
-    entries.sort(key=lambda entry: entry.capacity_bytes)
+    entries.sort(key=lambda entry: (entry.capacity_bytes, entry.gpu))
     fitting = [entry.gpu for entry in entries if entry.decision is Decision.ADMIT]
     return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
 

@@ -180,10 +180,7 @@ def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
     said = record.estimate
     if said is None:
         return []
-    return [
-        _judge_elsewhere(record, said, gpu)
-        for gpu in list_gpus()
-    ]
+    return [_judge_elsewhere(record, said, gpu) for gpu in list_gpus()]
 
 
 def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell:

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 import msgspec
 
-from memgate.errors import InputError, OperatorError
+from memgate.errors import InputError, OperatorError, UnsupportedGpuError
 from memgate.gpus import (
     CATALOGUE,
     GpuSpec,
@@ -178,6 +178,8 @@ def _annotated(text: str) -> GpuSpec:
         document = text.strip()
     try:
         return parse_gpu(document).gpu
+    except UnsupportedGpuError as error:
+        raise error.about(f"annotation {GPU}") from None
     except InputError as error:
         raise InputError(f"annotation {GPU}: {error.message}") from None
 

@@ -20,9 +20,9 @@ def gpus_command(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """List the GPUs that a job can be asked to fit on, the smallest memory first.
+    """List the GPUs that a job can be asked to fit on.
 
-    The memory is what answers use: the lowest total that was reported. ECC, the driver and the
+    The smallest memory is first. The memory is what answers use: the lowest total that was reported. ECC, the driver and the
     operating system change it; the range of reports and their source are next to it. A GPU can also
     be named by a cloud's machine type.
 
