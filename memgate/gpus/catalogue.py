@@ -1,7 +1,7 @@
 """The catalogue: the rows of ``table``, and what the operator adds.
 
-It is one dictionary for a whole process: a program that knows the operator's own entries adds them
-when it starts (``use_own_gpus``). Reading the file is not done here: see ``memgate_worker.own_gpus``.
+It is one dictionary for a whole process: a program adds the operator's own entries when it starts
+(``use_own_gpus``). Reading their file is not done here: see ``memgate_worker.own_gpus``.
 """
 
 from __future__ import annotations

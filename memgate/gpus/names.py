@@ -1,4 +1,4 @@
-"""What people, tools and clouds call a GPU -> the GPU of the catalogue, or what was meant instead."""
+"""What people, tools and clouds call a GPU -> the GPU of the catalogue, or similar names."""
 
 from __future__ import annotations
 

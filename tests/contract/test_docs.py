@@ -25,6 +25,7 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.settings import WorkerSettings
 from tests.builders import mib
 from tests.error_classes import all_error_classes
+from tests.gpus_page import PAGE, write_page
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("*.md"))]
@@ -69,6 +70,11 @@ def test_files_named_in_a_document_exist(document: Path) -> None:
 def test_the_glossary_of_the_docs_is_that_of_the_pages() -> None:
     """One source: memgate/glossary.py. Where they differ, put what it writes into the document."""
     assert _text("docs/glossary.md").partition("\n## ")[2] == write_glossary().removeprefix("## ")
+
+
+def test_the_page_of_gpus_is_fresh() -> None:
+    """Otherwise: ``python -m tests.gpus_page``."""
+    assert PAGE.read_text() == write_page(PAGE.read_text())
 
 
 def test_every_word_of_an_answer_is_in_the_glossary() -> None:

@@ -1,7 +1,8 @@
-"""``MEMGATE_GPUS``: the file with the operator's own GPUs, which every program reads as it starts.
+"""``MEMGATE_GPUS``: the operator's own GPUs, which every program reads as it starts.
 
-A service, its workers and the processes that they start must see the same file: questions name a
-GPU, and each of them looks it up. What may be in it is in ``memgate.gpus.own``.
+It names a file, or is the document itself, which begins with ``{``. A service, its workers and the
+processes that they start must see the same: questions name a GPU, and each of them looks it up.
+What may be in it is in ``memgate.gpus.own``.
 """
 
 from __future__ import annotations
@@ -24,15 +25,21 @@ def load_own_gpus() -> None:
     Raises:
         OwnGpusError: if the file cannot be read, or something in it is wrong.
     """
-    said = os.environ.get(VARIABLE)
+    said = os.environ.get(VARIABLE, "").strip()
     if not said:
         return
+    is_document = said.startswith("{")
+    where = VARIABLE if is_document else f"{VARIABLE} is {said!r}"
     try:
-        with open_given_file(Path(said)) as stream:
-            content = stream.read(MAX_SPEC_LENGTH + 1)
-        use_own_gpus(read_own_gpus(read_text(content.decode())))
+        text = said if is_document else _read(Path(said))
+        use_own_gpus(read_own_gpus(read_text(text)))
     except UnicodeDecodeError:
-        raise OwnGpusError(f"{VARIABLE} is {said!r}: it is not UTF-8; write YAML or JSON") from None
+        raise OwnGpusError(f"{where}: it is not UTF-8; write YAML or JSON") from None
     except InputError as error:
         message = error.message.removeprefix(f"{said}: ")
-        raise OwnGpusError(f"{VARIABLE} is {said!r}: {message}", error.mistakes) from None
+        raise OwnGpusError(f"{where}: {message}", error.mistakes) from None
+
+
+def _read(path: Path) -> str:
+    with open_given_file(path) as stream:
+        return stream.read(MAX_SPEC_LENGTH + 1).decode()

@@ -122,7 +122,7 @@ def test_another_card_is_suggested_and_never_taken(text: str, near: str) -> None
 @pytest.mark.parametrize("text", ["", "abacus", "x" * 5000])
 def test_a_gpu_that_is_like_none_may_be_described(text: str) -> None:
     """The next step is in the message, and the message is short."""
-    with pytest.raises(UnknownGpuError, match='describe it as {"memory_bytes"') as raised:
+    with pytest.raises(UnknownGpuError, match=r'describe it as {"memory_bytes"') as raised:
         find_gpu(text)
 
     assert len(raised.value.message) < 300

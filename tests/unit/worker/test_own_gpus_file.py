@@ -52,6 +52,17 @@ def test_a_file_is_yaml_or_json(named: Path, text: str) -> None:
     assert find_gpu("lab-gpu").multiprocessors == 108
 
 
+def test_the_variable_may_hold_the_document_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pods, which then need no volume."""
+    monkeypatch.setenv("MEMGATE_GPUS", '{"gpus": [{"name": "lab-gpu", "like": "t4"}]}')
+    load_own_gpus()
+    assert find_gpu("lab-gpu").memory_bytes == CATALOGUE["t4"].memory_bytes
+
+    monkeypatch.setenv("MEMGATE_GPUS", '{"gpus": [{"name": "lab-gpu", "like": "t5"}]}')
+    with pytest.raises(OwnGpusError, match=r"^MEMGATE_GPUS: gpus.0 .lab-gpu.: like is 't5': it is"):
+        load_own_gpus()
+
+
 def test_without_a_file_there_are_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty variable is none."""
     for value in ("", None):

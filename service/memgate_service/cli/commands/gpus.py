@@ -22,9 +22,9 @@ def gpus_command(
 ) -> None:
     """List the GPUs that a job can be asked to fit on.
 
-    The smallest memory is first. The memory is what answers use: the lowest total that was reported. ECC, the driver and the
-    operating system change it; the range of reports and their source are next to it. A GPU can also
-    be named by a cloud's machine type.
+    The smallest is first. The memory is what answers use: the lowest total that was reported. ECC,
+    the driver and the operating system change it; the highest report and the source are next to it.
+    A GPU can also be named by a cloud's machine type.
 
     Example: memgate gpus p4d.24xlarge
     """

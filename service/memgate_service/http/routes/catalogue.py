@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from memgate.gpus import list_gpus
+from memgate import gpus
 from memgate.schemas import GpuRead
 from memgate_service.http.access import needs
 from memgate_service.http.openapi import PROBLEMS
@@ -18,4 +18,4 @@ catalogue = APIRouter(
 @catalogue.get("/gpus")
 async def list_gpus() -> list[GpuRead]:
     """Return the catalogue, the smallest memory first."""
-    return [GpuRead.of(gpu) for gpu in list_gpus()]
+    return [GpuRead.of(gpu) for gpu in gpus.list_gpus()]
