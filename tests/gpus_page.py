@@ -16,8 +16,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "gpus.md"
 START = "## The catalogue\n"
 
 _HEAD = """
-Written by `python -m tests.gpus_page` from `memgate/gpus/table.py` and `memgate/gpus/instances.py`. GiB; *used* is what
-answers use, *SMs* are multiprocessors, *cc* is the compute capability.
+Written by `python -m tests.gpus_page` from `memgate/gpus/table.py` and
+`memgate/gpus/instances.py`. GiB; *used* is what answers use, *SMs* are multiprocessors, *cc* is the
+compute capability.
 
 | name | product | used | reported | cc | SMs | source |
 |---|---|---|---|---|---|---|

@@ -35,6 +35,24 @@ _PAPER = "PyTorch in public reports, and the runs that memgate is measured on"
 _SLICE = "nvidia-smi mig -lgip in public reports; sizes as in NVIDIA's MIG guide"
 _NO_TORCH = "no report by PyTorch; derived: the driver's total less what"
 
+
+def _slices(
+    card: str,
+    product: str,
+    capability: str,
+    *parts: tuple[str, float, float, int],
+    source: str = _SLICE,
+) -> list[GpuRow]:
+    """Return parts of a GPU: profile, lowest and highest memory, multiprocessors."""
+    return [
+        GpuRow(
+            *(f"{card}-{part}", f"{product} MIG {part}", lowest, highest, capability, number),
+            source,
+        )
+        for part, lowest, highest, number in parts
+    ]
+
+
 ROWS: tuple[GpuRow, ...] = (
     # Tesla and data centre
     GpuRow("p40", "Tesla P40", 22919 * MIB, 24576 * MIB, "6.1", 30, _ECC),
@@ -151,62 +169,57 @@ ROWS: tuple[GpuRow, ...] = (
         "PyTorch in public reports, of all three editions; highest: the driver's total",
     ),
     # Parts of a GPU (MIG), by what a job in one of them sees
-    GpuRow("a30-1g.6gb", "NVIDIA A30 MIG 1g.6gb", 5.81 * GIB, 5.81 * GIB, "8.0", 14, _SLICE),
-    GpuRow("a30-2g.12gb", "NVIDIA A30 MIG 2g.12gb", 11.69 * GIB, 11.69 * GIB, "8.0", 28, _SLICE),
-    GpuRow("a30-4g.24gb", "NVIDIA A30 MIG 4g.24gb", 23.44 * GIB, 23.50 * GIB, "8.0", 56, _SLICE),
-    *(
-        GpuRow(
-            f"a100-40-{part}", f"NVIDIA A100-SXM4-40GB MIG {part}", *sizes, "8.0", number, _SLICE
-        )
-        for part, sizes, number in (
-            ("1g.5gb", (4.75 * GIB, 4.75 * GIB), 14),
-            ("1g.10gb", (9.62 * GIB, 9856 * MIB), 14),
-            ("2g.10gb", (9.62 * GIB, 9.75 * GIB), 28),
-            ("3g.20gb", (19.50 * GIB, 19.62 * GIB), 42),
-            ("4g.20gb", (19.50 * GIB, 19.62 * GIB), 56),
-            ("7g.40gb", (39.25 * GIB, 39.50 * GIB), 98),
-        )
+    *_slices(
+        *("a30", "NVIDIA A30", "8.0"),
+        ("1g.6gb", 5.81 * GIB, 5.81 * GIB, 14),
+        ("2g.12gb", 11.69 * GIB, 11.69 * GIB, 28),
+        ("4g.24gb", 23.44 * GIB, 23.50 * GIB, 56),
     ),
-    *(
-        GpuRow(
-            f"a100-80-{part}", f"NVIDIA A100-SXM4-80GB MIG {part}", *sizes, "8.0", number, _SLICE
-        )
-        for part, sizes, number in (
-            ("1g.10gb", (9728 * MIB, 9.75 * GIB), 14),
-            ("2g.20gb", (19968 * MIB, 19.62 * GIB), 28),
-            ("3g.40gb", (39.25 * GIB, 39.50 * GIB), 42),
-            ("4g.40gb", (39.25 * GIB, 39.50 * GIB), 56),
-            ("7g.80gb", (78.50 * GIB, 79.25 * GIB), 98),
-        )
+    *_slices(
+        *("a100-40", "NVIDIA A100-SXM4-40GB", "8.0"),
+        ("1g.5gb", 4.75 * GIB, 4.75 * GIB, 14),
+        ("1g.10gb", 9.62 * GIB, 9856 * MIB, 14),
+        ("2g.10gb", 9.62 * GIB, 9.75 * GIB, 28),
+        ("3g.20gb", 19.50 * GIB, 19.62 * GIB, 42),
+        ("4g.20gb", 19.50 * GIB, 19.62 * GIB, 56),
+        ("7g.40gb", 39.25 * GIB, 39.50 * GIB, 98),
     ),
-    *(
-        GpuRow(
-            f"h100-80-{part}", f"NVIDIA H100 80GB HBM3 MIG {part}", *sizes, "9.0", number, _SLICE
-        )
-        for part, sizes, number in (
-            ("1g.10gb", (9.75 * GIB, 9.75 * GIB), 16),
-            ("1g.20gb", (19.62 * GIB, 19.62 * GIB), 26),
-            ("2g.20gb", (19.62 * GIB, 19.62 * GIB), 32),
-            ("3g.40gb", (39.50 * GIB, 39.50 * GIB), 60),
-            ("4g.40gb", (39.50 * GIB, 39.50 * GIB), 64),
-            ("7g.80gb", (79.25 * GIB, 79.25 * GIB), 132),
-        )
+    *_slices(
+        *("a100-80", "NVIDIA A100-SXM4-80GB", "8.0"),
+        ("1g.10gb", 9728 * MIB, 9.75 * GIB, 14),
+        ("2g.20gb", 19968 * MIB, 19.62 * GIB, 28),
+        ("3g.40gb", 39.25 * GIB, 39.50 * GIB, 42),
+        ("4g.40gb", 39.25 * GIB, 39.50 * GIB, 56),
+        ("7g.80gb", 78.50 * GIB, 79.25 * GIB, 98),
     ),
-    *(
-        GpuRow(f"h200-{part}", f"NVIDIA H200 MIG {part}", *sizes, "9.0", number, source)
-        for part, sizes, number, source in (
-            ("1g.18gb", (16.00 * GIB, 16.00 * GIB), 16, _SLICE),
-            ("2g.35gb", (32.50 * GIB, 32.50 * GIB), 32, _SLICE),
-            ("3g.71gb", (74625056768, 74893492224), 60, "PyTorch and profilers in public reports"),
-            ("4g.71gb", (74625056768, 74893492224), 64, "derived: as 3g.71gb, of the same memory"),
-        )
+    *_slices(
+        *("h100-80", "NVIDIA H100 80GB HBM3", "9.0"),
+        ("1g.10gb", 9.75 * GIB, 9.75 * GIB, 16),
+        ("1g.20gb", 19.62 * GIB, 19.62 * GIB, 26),
+        ("2g.20gb", 19.62 * GIB, 19.62 * GIB, 32),
+        ("3g.40gb", 39.50 * GIB, 39.50 * GIB, 60),
+        ("4g.40gb", 39.50 * GIB, 39.50 * GIB, 64),
+        ("7g.80gb", 79.25 * GIB, 79.25 * GIB, 132),
     ),
-    *(
-        GpuRow(f"b200-{part}", f"NVIDIA B200 MIG {part}", size, size, "10.0", number, _SLICE)
-        for part, size, number in (
-            ("1g.23gb", 20.50 * GIB, 18),
-            ("1g.45gb", 44.25 * GIB, 30),
-            ("2g.45gb", 44.25 * GIB, 36),
-        )
+    *_slices(
+        *("h200", "NVIDIA H200", "9.0"),
+        ("1g.18gb", 16.00 * GIB, 16.00 * GIB, 16),
+        ("2g.35gb", 32.50 * GIB, 32.50 * GIB, 32),
+    ),
+    *_slices(
+        *("h200", "NVIDIA H200", "9.0"),
+        ("3g.71gb", 74625056768, 74893492224, 60),
+        source="PyTorch and profilers in public reports",
+    ),
+    *_slices(
+        *("h200", "NVIDIA H200", "9.0"),
+        ("4g.71gb", 74625056768, 74893492224, 64),
+        source="derived: as 3g.71gb, of the same memory",
+    ),
+    *_slices(
+        *("b200", "NVIDIA B200", "10.0"),
+        ("1g.23gb", 20.50 * GIB, 20.50 * GIB, 18),
+        ("1g.45gb", 44.25 * GIB, 44.25 * GIB, 30),
+        ("2g.45gb", 44.25 * GIB, 44.25 * GIB, 36),
     ),
 )

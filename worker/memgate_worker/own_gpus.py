@@ -11,10 +11,11 @@ import os
 from pathlib import Path
 
 from memgate.errors import InputError, OwnGpusError
+from memgate.file_kinds import MAX_SPEC_LENGTH
 from memgate.given_files import open_given_file
 from memgate.gpus import use_own_gpus
 from memgate.gpus.own import read_own_gpus
-from memgate.spec_text import MAX_SPEC_LENGTH, read_text
+from memgate.spec_text import read_text
 
 VARIABLE = "MEMGATE_GPUS"
 

@@ -78,7 +78,7 @@ def describe_gpu(record: JobRecord) -> str:
     """Name the GPU of a question."""
     if record.work.gpu is None:
         return "all GPUs"
-    return record.work.target.gpu.name
+    return record.work.gpu.name or record.work.target.gpu.name  # an operator may have removed one
 
 
 def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
