@@ -22,7 +22,7 @@ _KINDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for meaning, pattern in (
         (_ROCM, r"amd|instinct|radeon|rocm|gfx\d+[a-z]*"),
         (_ROCM, r"mi ?(?:25|50|60|100|200|210|250x?|300[acx]?|308x|325x|350x|355x)"),
-        (_ROCM, r"(?:[bv]m\.gpu\.)?mi\d{3}x?\.\d|rx ?\d{4}(?: xtx?)?|g4ad\.\w+|nd\w* mi\d+x \w+"),
+        (_ROCM, r"(?:[bv]m\.gpu\.)?mi\d{3}x?\.\d|rx ?\d{4}(?: xtx?)?|g4ad\.\w+"),
         (_GAUDI, r"gaudi ?\d?|habana|hpu|hl 2\d\d|dl1\.\w+|dl2q\.\w+"),
         (_XPU, r"intel|arc [ab]\d{3}m?|arc pro|(?:max|flex) \d{3,4}|ponte vecchio|pvc|xpu"),
         (_MPS, r"apple|mps|m[1-9](?: (?:pro|max|ultra))?"),
