@@ -143,7 +143,11 @@ def gpu_of(run: MeasuredRun) -> GpuSpec:
     same = [gpu for gpu in CATALOGUE.values() if gpu.product == run.gpu]
     if same:
         return same[0]
-    family = [gpu for gpu in CATALOGUE.values() if gpu.name.split("-")[0] in run.gpu.lower()]
+    family = [
+        gpu
+        for gpu in CATALOGUE.values()
+        if gpu.name.split("-")[0] in run.gpu.lower() and not gpu.is_part
+    ]
     if not family:
         raise InputError(f"{run.run}: GPU {run.gpu!r} is not in the catalogue")
     return min(family, key=lambda gpu: abs(gpu.memory_bytes - run.total_bytes))

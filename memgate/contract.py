@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 from memgate.errors import Fault, InputError, MemgateError, PassingError
-from memgate.gpus import GpuRequest, GpuTarget
+from memgate.gpus import GpuRequest, GpuTarget, digest_own_gpus
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.mistakes import Mistake
@@ -96,6 +96,8 @@ class Work(BaseModel):
     def id(self) -> str:
         """Return the digest of everything that the answer depends on."""
         document = self.model_dump(mode="json", by_alias=True) | {"memgate": _VERSION}
+        if own := digest_own_gpus():  # answers name every GPU on which a job fits
+            document["gpus"] = own
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 

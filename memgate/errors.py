@@ -17,6 +17,7 @@
     |  |- UnsupportedJobError     our engines cannot run it, or our loop cannot train it
     |  |- NotWatchedError         a process of a command that we cannot watch, so it was stopped
     |  |- NotModelledError        it calls what the phantom engine has no stand-in for
+    |  |- UnsupportedGpuError     a GPU that is not NVIDIA's
     |  |- UnsupportedAllocatorError  PyTorch takes this allocator setting; it is not simulated
     |  |- UnsupportedTraceError   a profiler trace of a kind that is not analysed
     |  |- ExtrapolationError      its memory at other batch sizes cannot be predicted
@@ -30,6 +31,7 @@
     |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
     |  |- CompilerMissingError    a job that compiles kernels, on a machine without a C compiler
     |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
+    |  |- OwnGpusError            the file of the operator's own GPUs is wrong
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
@@ -190,6 +192,12 @@ class NotModelledError(UnsupportedError):
     code = "NOT_MODELLED"
 
 
+class UnsupportedGpuError(UnsupportedError):
+    """A GPU that is not NVIDIA's: what a job takes there is not modelled."""
+
+    code = "UNSUPPORTED_GPU"
+
+
 class UnsupportedAllocatorError(UnsupportedError):
     """An allocator setting that PyTorch accepts but we do not simulate."""
 
@@ -267,6 +275,12 @@ class NotProtectedError(OperatorError):
     """A command was not run, since its changes of files cannot be kept apart on this machine."""
 
     code = "NOT_PROTECTED"
+
+
+class OwnGpusError(OperatorError):
+    """The file of the operator's own GPUs cannot be read, or something in it is wrong."""
+
+    code = "BAD_GPUS_FILE"
 
 
 class MissingExtraError(OperatorError, ImportError):

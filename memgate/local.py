@@ -72,6 +72,7 @@ def estimate(
     except ModuleNotFoundError as error:
         raise MissingExtraError.of("memgate.estimate", error, extra="worker") from None
     local.check_engine(engine)
+    local.load_own_gpus()
     limits = local.RunLimits.of(timeout_seconds, host_memory_bytes)
     target = parse_gpu(gpu)
     parse_alloc_conf(allocator or "")

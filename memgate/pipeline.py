@@ -17,7 +17,7 @@ from memgate.capacity import MemoryNeeds
 from memgate.collector import pause_collector
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
-from memgate.gpus import CATALOGUE, GpuTarget
+from memgate.gpus import GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
 from memgate.orchestration import orchestrate
@@ -139,6 +139,6 @@ def _find_others(required_bytes: int, architectures: Collection[str]) -> list[st
     """Return the GPUs that admit a job, smallest first."""
     return [
         gpu.name
-        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
+        for gpu in list_gpus()
         if decide(required_bytes, gpu).decision is Decision.ADMIT and gpu.has_kernels(architectures)
     ]

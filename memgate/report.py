@@ -149,9 +149,12 @@ class FitEntry(_Part):
     upper_bound_bytes: int | None
     headroom_bytes: int | None
     reason: Reason
+    run_for: str | None = None
+    """The GPU whose run decided, if not its own: one of the same generation that needs about the
+    same, and that was far from the limit here."""
 
     @classmethod
-    def of(cls, gpu: GpuSpec, said: Estimate) -> FitEntry:
+    def of(cls, gpu: GpuSpec, said: Estimate, run_for: str | None = None) -> FitEntry:
         """Keep the parts of an estimate that a table shows."""
         return cls(
             gpu=gpu.name,
@@ -161,6 +164,7 @@ class FitEntry(_Part):
             upper_bound_bytes=said.upper_bound_bytes,
             headroom_bytes=said.headroom_bytes,
             reason=said.reasons[0],
+            run_for=run_for,
         )
 
     @classmethod

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
 from memgate.errors import Fault
-from memgate.gpus import GpuRequest
+from memgate.gpus import GpuRequest, GpuSpec, find_reports, list_machines
 from memgate.jobspec import INFERENCE_OF_A_JOB, AllocatorText, JobSpec
 from memgate.mistakes import Mistake, RuleError
 
@@ -165,8 +165,32 @@ class GpuRead(BaseModel):
     name: str
     product: str
     memory_bytes: int
+    """The total that answers use: the lowest that was reported."""
     compute_capability: str
     multiprocessors: int
+    lowest_reported_bytes: int
+    highest_reported_bytes: int
+    """ECC, the driver's version and the operating system change what a job sees."""
+    source: str
+    """Where these figures are from."""
+    machines: list[str]
+    """Machine types of clouds that have it; a question may name one instead."""
+
+    @classmethod
+    def of(cls, gpu: GpuSpec) -> Self:
+        """Describe a GPU of the catalogue."""
+        reports = find_reports(gpu)
+        return cls(
+            name=gpu.name,
+            product=gpu.product,
+            memory_bytes=gpu.memory_bytes,
+            compute_capability=gpu.capability,
+            multiprocessors=gpu.multiprocessors,
+            lowest_reported_bytes=reports.lowest_bytes,
+            highest_reported_bytes=reports.highest_bytes,
+            source=reports.source,
+            machines=list_machines(gpu.name),
+        )
 
 
 class Accepted(BaseModel):

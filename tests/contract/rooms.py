@@ -27,10 +27,11 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "family": set(),
     "lifeline": set(),
     "limits": set(),
+    "own_gpus": set(),
     "logs": set(),
     "jobs": {"hook"},
     "guard": set(),
-    "queue": {"limits"},
+    "queue": {"limits", "own_gpus"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
     "hook": set(),
     "standins": {"hook"},
@@ -46,15 +47,16 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "timelines": {"engines"},
     "recordings": {"engines", "timings"},
     "uploads": {
-        *("devices", "engines", "lifeline", "recordings", "snapshots", "timelines", "timings"),
+        *("devices", "engines", "lifeline", "own_gpus", "recordings", "snapshots", "timelines"),
+        "timings",
     },
     "recorder": {
         *("engines", "family", "guard", "hook", "jobs", "limits", "runtimes", "standins"),
         "verdicts",
     },
     "local": {
-        *("engines", "hook", "hub", "limits", "recorder", "recordings", "runtimes", "timings"),
-        *("uploads", "verdicts"),
+        *("engines", "hook", "hub", "limits", "own_gpus", "recorder", "recordings", "runtimes"),
+        *("timings", "uploads", "verdicts"),
     },
     "settings": {"hub", "limits", "queue", "uploads"},
     "health": {"queue"},

@@ -25,6 +25,7 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.settings import WorkerSettings
 from tests.builders import mib
 from tests.error_classes import all_error_classes
+from tests.gpus_page import PAGE, write_page
 from tests.model_names import make_page
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +78,11 @@ def test_the_list_of_public_models_is_the_table() -> None:
     page = _text("docs/models.md")
 
     assert make_page(page) == page
+
+
+def test_the_page_of_gpus_is_fresh() -> None:
+    """Otherwise: ``python -m tests.gpus_page``."""
+    assert PAGE.read_text() == write_page(PAGE.read_text())
 
 
 def test_every_word_of_an_answer_is_in_the_glossary() -> None:

@@ -91,6 +91,7 @@ SERVICE_MAY_USE = {
     "memgate_worker.lifeline": "ties a process to its parent",
     "memgate_worker.local": "answers without a queue",
     "memgate_worker.logs": "a line of JSON",
+    "memgate_worker.own_gpus": "the operator's own GPUs",
     "memgate_worker.packing": "makes a directory of all that a run needs",
     "memgate_worker.queue.client": "the queue",
     "memgate_worker.queue.keys": "who may ask",

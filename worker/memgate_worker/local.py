@@ -29,6 +29,7 @@ from memgate_worker.engines.warm import close_engines, use_engine
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.hub import MemoryCache, ModelHub
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
+from memgate_worker.own_gpus import load_own_gpus
 from memgate_worker.recorder.batches import PLACE, find_largest_batch_of
 from memgate_worker.recorder.everywhere import fit_command_everywhere
 from memgate_worker.recorder.listening import Heard
@@ -62,6 +63,7 @@ __all__ = [
     "fit_command_everywhere",
     "fit_spec",
     "fit_timeline",
+    "load_own_gpus",
     "profile_script",
     "trace_spec",
 ]

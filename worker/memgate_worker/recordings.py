@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from memgate.decision import Decision
 from memgate.errors import NoKernelsError
-from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
+from memgate.gpus import GpuSpec, GpuTarget, list_gpus
 from memgate.report import Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline import Phase, Timeline
@@ -134,7 +134,7 @@ def fit_recording(
     recorded = read_timeline(stream, _limits(max_bytes), on_unpacked=on_unpacked)
     needs = find_recorded_needs(recorded, alloc_conf)
     entries = []
-    for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes):
+    for gpu in list_gpus():
         target = GpuTarget(gpu=gpu)
         try:
             said = estimate_recorded(recorded, target, alloc_conf=alloc_conf, needs=needs)

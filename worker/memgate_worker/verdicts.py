@@ -28,6 +28,9 @@ from memgate_worker.engines.traced import TracedJob
 #: faults whose errors may concern only one kind of GPU
 _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 
+#: how far from the limit an answer for one GPU must be to hold for others of its generation
+_CLEAR = 0.1
+
 #: runs a job for a GPU
 Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
 
@@ -96,8 +99,8 @@ def fit_everywhere(
 ) -> Fit:
     """Say for every GPU of the catalogue whether a job fits; ``on_gpus`` is told of each result.
 
-    Each GPU gets the answer that ``estimate`` would give: GPUs share a run only if their
-    ``GpuTraits`` are the same for the engine. Raises what ``fit_groups`` raises.
+    Each GPU gets the decision that ``estimate`` would take. GPUs share a run if their ``GpuTraits``
+    are the same for the engine, or as ``fit_groups`` says. Raises what ``fit_groups`` raises.
     """
     groups = group_by_run(CATALOGUE.values(), job, engine)
     return fit_groups(partial(trace, job), groups, on_gpus)
@@ -110,6 +113,9 @@ def fit_groups(
 ) -> Fit:
     """Say for groups of GPUs that share a run whether a job fits.
 
+    A group is also answered by the run for another GPU of its generation if that leaves no doubt:
+    see ``_SettledByOthers``.
+
     Raises:
         MemgateError: the last one, if the job has no answer on any of them; immediately, if the
             error is not about the job on that GPU, or the next run would exceed the same limit.
@@ -117,8 +123,13 @@ def fit_groups(
     entries: list[FitEntry] = []
     failures: list[MemgateError] = []
     share_needs = _NeedsByTimeline()
+    settled = _SettledByOthers()
     trace = _FailingOnce(trace)
     for gpus in groups:
+        if known := settled.find(gpus):
+            entries += known
+            on_gpus(known)
+            continue
         try:
             traced = trace(gpus[0])
         except MemgateError as error:
@@ -129,6 +140,7 @@ def fit_groups(
             known = [FitEntry.unknown(gpu, reason) for gpu in gpus]
         else:
             needs = share_needs(traced)
+            settled.add(gpus[0], traced, needs)
             known = [
                 FitEntry.of(gpu, estimate_run(traced, GpuTarget(gpu=gpu), needs)) for gpu in gpus
             ]
@@ -136,9 +148,50 @@ def fit_groups(
         on_gpus(known)
     if all(entry.decision is Decision.UNKNOWN for entry in entries):
         raise failures[-1]
-    entries.sort(key=lambda entry: entry.capacity_bytes)
+    entries.sort(key=lambda entry: (entry.capacity_bytes, entry.gpu))
     fitting = [entry.gpu for entry in entries if entry.decision is Decision.ADMIT]
     return Fit(gpus=entries, smallest=fitting[0] if fitting else None)
+
+
+class _SettledByOthers:
+    """Answers for GPUs whose capacity is far from what a job needs on others of their generation.
+
+    Multiprocessors change what a job needs, by up to 1.8 % within a generation (``GpuTraits``). So
+    a GPU that has a tenth more than that, or lacks a tenth, needs no run of its own. Where memory
+    chooses kernels (``cudnn_benchmark``), and where a run is in doubt, every group is run.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, list[tuple[GpuSpec, TracedJob, MemoryNeeds]]] = {}
+
+    def add(self, gpu: GpuSpec, traced: TracedJob, needs: MemoryNeeds) -> None:
+        """Keep a run for other GPUs."""
+        if not traced.cudnn_benchmark and not traced.doubts and traced.peaks is None:
+            self._runs.setdefault(gpu.generation, []).append((gpu, traced, needs))
+
+    def find(self, gpus: list[GpuSpec]) -> list[FitEntry]:
+        """Return the answers for GPUs that share a run; none if one of them needs that run."""
+        runs = self._runs.get(gpus[0].generation, [])
+        if not runs:
+            return []
+        wanted = gpus[0].multiprocessors
+        run_for, traced, needs = min(runs, key=lambda run: abs(run[0].multiprocessors - wanted))
+        if not gpus[0].has_kernels(traced.architectures):
+            return []
+        said = [estimate_run(traced, GpuTarget(gpu=gpu), needs) for gpu in gpus]
+        if not all(map(_is_settled, said)):
+            return []
+        pairs = zip(gpus, said, strict=True)
+        return [FitEntry.of(gpu, one, run_for=run_for.name) for gpu, one in pairs]
+
+
+def _is_settled(said: Estimate) -> bool:
+    """Say whether a job would get the same decision if it needed a tenth more, or less."""
+    if said.decision is Decision.ADMIT:
+        return said.needs_bytes * (1 + _CLEAR) <= said.available_bytes
+    return said.decision is Decision.REJECT and (
+        said.least_bytes * (1 - _CLEAR) > said.available_bytes
+    )
 
 
 class _FailingOnce:
@@ -176,8 +229,8 @@ class _NeedsByTimeline:
 
 
 def group_by_run(gpus: Iterable[GpuSpec], job: JobSpec, engine: str) -> Iterator[list[GpuSpec]]:
-    """Group GPUs that share a run of a job."""
+    """Group GPUs that share a run of a job, those with the most multiprocessors first."""
     found: dict[GpuTraits, list[GpuSpec]] = {}
-    for gpu in gpus:
+    for gpu in sorted(gpus, key=lambda gpu: -gpu.multiprocessors):
         found.setdefault(GpuTraits.of(gpu, job, engine), []).append(gpu)
     return iter(found.values())

@@ -8,6 +8,7 @@ or bad input; 3 rejected (fit, max-batch: nothing is admitted); 4 uncertain.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -45,6 +46,10 @@ def options(
     ] = False,
 ) -> None:
     """Options that come before a command."""
+    if os.environ.get("MEMGATE_GPUS"):  # importing what reads it takes time
+        from memgate_worker.own_gpus import load_own_gpus
+
+        load_own_gpus()
 
 
 def main() -> None:

@@ -13,6 +13,9 @@ from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
 from memgate.units import format_size
 
+#: how many GPUs are named on which a job fits
+_MAX_NAMED = 5
+
 _COLOURS = {
     Decision.ADMIT: "green",
     Decision.UNCERTAIN: "yellow",
@@ -43,16 +46,24 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
-    if answer.fits_on:
-        console.print(f"fits on: {', '.join(answer.fits_on)}")
-    elif answer.needs_bytes > max(gpu.memory_bytes for gpu in CATALOGUE.values()):
-        console.print("fits on: no GPU of the catalogue")  # otherwise it is in doubt everywhere
+    if answer.fits_on or answer.needs_bytes > max(gpu.memory_bytes for gpu in CATALOGUE.values()):
+        # otherwise it is in doubt everywhere
+        console.print(f"fits on: {_name_some(answer.fits_on)}")
     if answer.recording is not None:
         said_by = answer.recording.command or "a job spec"
         console.print(f"recorded for {answer.recording.gpu}: {said_by}", markup=False)
     _print_page(console, answer.page, server)
     with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
+
+
+def _name_some(fits_on: list[str]) -> str:
+    """Name the smallest GPUs that admit a job, and say how many more there are."""
+    if not fits_on:
+        return "no GPU of the catalogue"
+    named = ", ".join(fits_on[:_MAX_NAMED])
+    more = len(fits_on) - _MAX_NAMED
+    return f"{named} and {more} more (memgate fit lists all)" if more > 0 else named
 
 
 def print_what_was_seen(answer: Estimate) -> None:

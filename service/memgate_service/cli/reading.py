@@ -10,9 +10,12 @@ from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import typer
+
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.given_files import naming, open_given_file
+from memgate.gpus import describe_machine
 from memgate.jobspec import JobSpec, check_supported
 from memgate.spec_text import read_job_bytes
 
@@ -79,6 +82,8 @@ def read_gpu(text: str) -> Any:
         InputError: if it begins like JSON and is not.
     """
     if not text.lstrip().startswith("{"):
+        if note := describe_machine(text):
+            typer.echo(note, err=True)
         return text
     try:
         return json.loads(text)

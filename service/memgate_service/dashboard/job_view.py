@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memgate.contract import JobRecord
 from memgate.decision import Decision
 from memgate.explanation import Sizes, explain
-from memgate.gpus import CATALOGUE, GpuSpec
+from memgate.gpus import GpuSpec, list_gpus
 from memgate.layers import Layer
 from memgate.measured import MEASURED
 from memgate.report import ESTIMATE_CODES, Estimate, Fit
@@ -78,7 +78,7 @@ def describe_gpu(record: JobRecord) -> str:
     """Name the GPU of a question."""
     if record.work.gpu is None:
         return "all GPUs"
-    return record.work.target.gpu.name
+    return record.work.gpu.name or record.work.target.gpu.name  # an operator may have removed one
 
 
 def slice_breakdown(breakdown: dict[str, int]) -> list[Slice]:
@@ -180,10 +180,7 @@ def strip_of(record: JobRecord, fit: Fit | None) -> list[GpuCell]:
     said = record.estimate
     if said is None:
         return []
-    return [
-        _judge_elsewhere(record, said, gpu)
-        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
-    ]
+    return [_judge_elsewhere(record, said, gpu) for gpu in list_gpus()]
 
 
 def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from memgate.errors import Fault, UnknownGpuError
+from memgate.errors import Fault, UnknownGpuError, UnsupportedGpuError
 from memgate.gpus import find_gpu
 from memgate.mistakes import Mistake
 from memgate.validation import explain_errors
@@ -60,6 +60,6 @@ def find_wrong_gpu(name: str) -> list[Mistake]:
     """Return what is wrong with the name of a GPU; nothing if it is known."""
     try:
         find_gpu(name)
-    except UnknownGpuError as error:
+    except (UnknownGpuError, UnsupportedGpuError) as error:
         return list(error.mistakes)
     return []

@@ -11,7 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
 from memgate.contract import EngineName, Work
-from memgate.gpus import CATALOGUE
+from memgate.gpus import list_gpus
 from memgate.mistakes import Mistake, show_value
 from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from memgate.spec_text import SpecTextError, read_text
@@ -62,7 +62,7 @@ def read_page(
         request,
         "try_it.html",
         viewer,
-        gpus=sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes),
+        gpus=list_gpus(),
         engines=get_args(EngineName),
         spec=_EXAMPLE if known is None else write_question(known),
         gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
 from memgate.contract import Asker, JobRecord, Priority, UnknownJobError, Work, WorkKind
-from memgate.gpus import CATALOGUE, GpuRequest
+from memgate.gpus import GpuRequest, list_gpus
 from memgate.jobspec import JobSpec, Precision
 from memgate.mistakes import Mistake
 from memgate.schemas import JOB_ID, TraceEstimateCreate
@@ -54,7 +54,7 @@ def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -
         record=record,
         title=describe_job(record),
         gpu=describe_gpu(record),
-        gpus=sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes),
+        gpus=list_gpus(),
         precisions=list(Precision),
         optimizers=_with_own(record),
         allocators=ALLOCATORS,

@@ -61,7 +61,7 @@ def test_a_small_job_is_admitted() -> None:
     assert answer.decision == "admit"
     assert answer.peak_bytes == 2 * GIB + answer.context_bytes
     assert sum(answer.breakdown.values()) == answer.peak_bytes
-    assert answer.fits_on[0] == "rtx-4060"
+    assert answer.fits_on[0] == "a100-40-1g.5gb"
     assert answer.oom is None
     assert answer.headroom_bytes == answer.capacity_bytes - answer.upper_bound_bytes
 

@@ -124,7 +124,7 @@ def test_memory_is_a_trait_only_where_it_matters() -> None:
     )
 
     assert _ask(make_plain(gpu=gpu), "a100-40").decision is Decision.ADMIT
-    assert _ask(make_plain(gpu=gpu), "a100-40").fits_on == ["a100-40", "a100-80"]
+    assert _ask(make_plain(gpu=gpu), "a100-40").fits_on == ["a100-40", "a100-80", "a800-80"]
     said = _ask(make_plain(gpu=benchmark), "a100-40")
     assert said.decision is Decision.UNCERTAIN
     assert "108 multiprocessors, 42298834944 bytes of memory)" in said.reasons[0].message

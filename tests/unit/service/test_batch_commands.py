@@ -110,7 +110,7 @@ def test_memory_that_does_not_grow_steadily_is_mentioned(
 
 @pytest.mark.parametrize(
     ("size_mib", "want_status", "want_smallest"),
-    [(9_000, 0, "h100-80-1g.10gb"), (200_000, 3, None)],
+    [(9_000, 0, "a100-40-1g.10gb"), (300_000, 3, None)],
 )
 def test_every_gpu_is_in_the_table(
     run: Any, use_engine: Any, spec: Path, size_mib: int, want_status: int, want_smallest: str

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from memgate.errors import OwnGpusError
 from memgate.mistakes import Mistake, RuleError
 from memgate.units import MIB
 from memgate.validation import explain_errors
+from memgate_worker.own_gpus import load_own_gpus
 from memgate_worker.queue.variables import find_unknown_variables
 
 
@@ -31,7 +33,10 @@ class Settings(BaseSettings):
         for mistake in find_unknown_variables(os.environ):
             print(f"memgate: {mistake.sentence}", file=sys.stderr)  # noqa: T201  no logs yet
         try:
+            load_own_gpus()  # settings may name them
             return cls()
+        except OwnGpusError as error:
+            sys.exit(error.message)
         except ValidationError as error:
             mistakes = explain_errors(error.errors(include_url=False), cls, secret={"redis_url"})
             sys.exit("\n".join(map(_name_variable, mistakes)))

@@ -29,7 +29,9 @@ SETTINGS = frozenset(
 
 #: read by the client, by runtimes, by compose files and by the plugins of Slurm
 OTHERS = frozenset(
-    {"api_key", "cache_dir", "estimate_id", "job", "redis_password", "runtimes_dir", "url"}
+    """
+    api_key cache_dir estimate_id gpus job redis_password runtimes_dir url
+    """.split()  # noqa: SIM905  a list of names, not of strings
 )
 
 #: set by our own processes for their children

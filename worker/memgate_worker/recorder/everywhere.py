@@ -33,7 +33,8 @@ def fit_command_everywhere(
     # With cudnn.benchmark, only plans whose workspaces fit in memory are tried.
     with_memory = trace(CATALOGUE[_FIRST_GPU]).cudnn_benchmark
     groups: dict[tuple[object, ...], list[GpuSpec]] = {}
-    for gpu in CATALOGUE.values():
+    known_first = sorted(CATALOGUE.values(), key=lambda gpu: gpu.name != _FIRST_GPU)
+    for gpu in known_first:
         memory = gpu.memory_bytes if with_memory else None
         groups.setdefault((gpu.compute_capability, gpu.multiprocessors, memory), []).append(gpu)
     return fit_groups(trace, groups.values(), on_gpus)

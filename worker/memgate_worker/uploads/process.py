@@ -24,6 +24,7 @@ import msgspec
 from memgate.errors import InputError, MemgateError
 from memgate_worker.engines.messages import Failed
 from memgate_worker.lifeline import die_with_parent
+from memgate_worker.own_gpus import load_own_gpus
 from memgate_worker.timelines import encode_run
 from memgate_worker.uploads.judging import judge, judge_fit
 from memgate_worker.uploads.question import (
@@ -90,6 +91,7 @@ def main() -> None:
         die_with_parent()
     gc.disable()  # it would walk over millions of events again and again; nothing here is a cycle
     try:
+        load_own_gpus()  # answers name all GPUs on which a job fits
         said = answer(msgspec.json.decode(sys.argv[1], type=UploadQuestion | UploadFitQuestion))
         sys.stdout.buffer.write(msgspec.json.encode(said))
         sys.stdout.flush()

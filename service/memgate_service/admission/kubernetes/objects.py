@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from memgate.gpus import find_machine
 from memgate_service.admission.kubernetes.quantities import is_nothing
 from memgate_service.admission.kubernetes.settings import Shape
 
@@ -30,6 +31,8 @@ PRODUCT_LABELS = (
     "k8s.amazonaws.com/accelerator",
     "karpenter.k8s.aws/instance-gpu-name",
 )
+#: the machine type that a cloud gave a node, which says its GPU where memgate knows the type
+MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 #: what a node's GPU has, in MiB
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 
@@ -233,8 +236,9 @@ def _nodes(spec: JsonObject) -> tuple[Term, ...]:
 
 def select_node(labels: Mapping[str, str]) -> Term:
     """Return what the labels that a node must have say about its GPU."""
-    wanted = (*PRODUCT_LABELS, MEMORY_LABEL)
-    return tuple(Rule(label, (labels[label],)) for label in wanted if label in labels)
+    wanted = (*PRODUCT_LABELS, *MACHINE_LABELS, MEMORY_LABEL)
+    found = (Rule(label, (labels[label],)) for label in wanted if label in labels)
+    return tuple(rule for rule in found if _says_gpu(rule))
 
 
 def _expressed(term: JsonObject) -> Iterator[Rule]:
@@ -243,10 +247,18 @@ def _expressed(term: JsonObject) -> Iterator[Rule]:
         values = tuple(map(str, as_list(expression.get("values"))))
         if not values:
             continue
-        if operator == "In" and label in (*PRODUCT_LABELS, MEMORY_LABEL):
-            yield Rule(str(label), values)
+        rule = Rule(str(label), values)
+        if operator == "In" and _says_gpu(rule):
+            yield rule
         elif operator == "Gt" and label == MEMORY_LABEL:
             yield Rule(MEMORY_LABEL, values[:1], is_more=True)
+
+
+def _says_gpu(rule: Rule) -> bool:
+    """Say whether a rule is about a node's GPU; types of machines without one are not known."""
+    if rule.label in MACHINE_LABELS:
+        return all(find_machine(value) for value in rule.values)
+    return rule.label in (*PRODUCT_LABELS, MEMORY_LABEL)
 
 
 def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:

@@ -15,12 +15,23 @@ from decimal import Decimal
 
 import msgspec
 
-from memgate.errors import InputError, OperatorError
-from memgate.gpus import CATALOGUE, GpuSpec, find_gpu, find_product, find_products, parse_gpu
+from memgate.errors import InputError, OperatorError, UnsupportedGpuError
+from memgate.gpus import (
+    CATALOGUE,
+    GpuSpec,
+    find_gpu,
+    find_machine,
+    find_product,
+    find_products,
+    gpu_of_machine,
+    list_gpus,
+    parse_gpu,
+)
 from memgate.units import GIB, MIB
 from memgate_service.admission.core.places import Declared, Place, Unit
 from memgate_service.admission.kubernetes.objects import (
     GPU,
+    MACHINE_LABELS,
     MEMORY_LABEL,
     PRODUCT_LABELS,
     Pod,
@@ -53,7 +64,6 @@ _PERCENT = (
 
 #: assumed for a job if nothing says where its pod will run; the largest if it declares more
 _REFERENCE = "a100-80"
-_LARGEST = max(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
 
 #: the profile of a MIG part: 1g.10gb, 1g.10gb.me; its size is the second figure
 _PROFILE = re.compile(r"\d+g\.(\d+)gb(?:\..+)?")
@@ -148,7 +158,7 @@ def _of_term(term: Term, meant: GpuSpec | None) -> list[GpuSpec]:
 
 def _products(term: Term) -> list[str]:
     """Return the products that a term allows, by the first label that names one."""
-    for label in PRODUCT_LABELS:
+    for label in (*PRODUCT_LABELS, *MACHINE_LABELS):
         allowed = [rule.values for rule in term if rule.label == label]
         if allowed:
             return _common(allowed)
@@ -168,6 +178,8 @@ def _annotated(text: str) -> GpuSpec:
         document = text.strip()
     try:
         return parse_gpu(document).gpu
+    except UnsupportedGpuError as error:
+        raise error.about(f"annotation {GPU}") from None
     except InputError as error:
         raise InputError(f"annotation {GPU}: {error.message}") from None
 
@@ -177,6 +189,8 @@ def _cards(label: str) -> tuple[GpuSpec, ...]:
     found = find_products(label)
     if found:
         return found
+    if machine := find_machine(label):
+        return (gpu_of_machine(machine),)
     card, _, profile = label.partition("-MIG-")  # all GPUs of a node are cut into such parts
     profile = profile.removesuffix("-SHARED")
     if _PROFILE.fullmatch(profile) and find_product(card) is not None:
@@ -204,9 +218,9 @@ def _slices(profile: str, products: list[str]) -> tuple[GpuSpec, ...]:
     return (_described(int(size.group(1)) * GIB * 95 // 100, like),)  # a job sees a little less
 
 
-def _described(memory_bytes: int, like: GpuSpec = CATALOGUE[_REFERENCE]) -> GpuSpec:
-    major, minor = like.compute_capability
-    asked = {"memory_bytes": memory_bytes, "compute_capability": f"{major}.{minor}"}
+def _described(memory_bytes: int, like: GpuSpec | None = None) -> GpuSpec:
+    like = like or CATALOGUE[_REFERENCE]
+    asked = {"memory_bytes": memory_bytes, "compute_capability": like.capability}
     return parse_gpu(asked).gpu
 
 
@@ -216,7 +230,7 @@ def _assumed(pod: Pod) -> Place:
     list(_declared_shares(pod, gpu))  # still refuses what makes no sense
     declared = list(_declared(pod))
     least = min((one.size_bytes for one in declared), default=0)
-    return _place(gpu if least <= gpu.memory_bytes else _LARGEST, declared, is_assumed=True)
+    return _place(gpu if least <= gpu.memory_bytes else list_gpus()[-1], declared, is_assumed=True)
 
 
 def _place(gpu: GpuSpec, declared: list[Declared], *, is_assumed: bool) -> Place:

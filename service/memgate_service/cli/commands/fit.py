@@ -70,10 +70,10 @@ def fit_command(
 ) -> None:
     """On which GPUs does this job fit? Exit status: 0 if on any, 3 if on none.
 
-    The job runs once for each compute capability and number of multiprocessors; GPUs that the
-    runtime's PyTorch was not built for are unknown. A timeline file is not run: GPUs of another
-    kind than the one it was recorded for are uncertain at best. A command runs in its own
-    environment, as with memgate run.
+    The job runs once for each generation of GPUs, and for each kind that has about what it needs;
+    GPUs that the runtime's PyTorch was not built for are unknown. A timeline file is not run: GPUs
+    of another kind than the one it was recorded for are uncertain at best. A command runs in its
+    own environment, as with memgate run.
 
     Example: memgate fit job.yaml
 

@@ -19,7 +19,7 @@ class Until(StrEnum):
 Gpu = Annotated[
     str,
     typer.Option(
-        help="A GPU of the catalogue (see: memgate gpus), or"
+        help="A GPU of the catalogue (see: memgate gpus), a cloud's machine type, or"
         """ '{"memory_bytes": N, "compute_capability": "8.6"}'."""
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends
 
-from memgate.gpus import CATALOGUE
+from memgate import gpus
 from memgate.schemas import GpuRead
 from memgate_service.http.access import needs
 from memgate_service.http.openapi import PROBLEMS
@@ -18,13 +18,4 @@ catalogue = APIRouter(
 @catalogue.get("/gpus")
 async def list_gpus() -> list[GpuRead]:
     """Return the catalogue, the smallest memory first."""
-    return [
-        GpuRead(
-            name=gpu.name,
-            product=gpu.product,
-            memory_bytes=gpu.memory_bytes,
-            compute_capability=".".join(map(str, gpu.compute_capability)),
-            multiprocessors=gpu.multiprocessors,
-        )
-        for gpu in sorted(CATALOGUE.values(), key=lambda gpu: gpu.memory_bytes)
-    ]
+    return [GpuRead.of(gpu) for gpu in gpus.list_gpus()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import Fault, InputError, MemgateError
+from memgate.errors import Fault, InputError, MemgateError, UnsupportedGpuError
 from memgate.gpus import CATALOGUE
 from memgate.units import GIB, MIB
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
@@ -19,6 +19,7 @@ from memgate_service.admission.kubernetes.places import (
 from tests.admission import make_pod
 
 _LABEL = "nvidia.com/gpu.product"
+_MACHINE = "node.kubernetes.io/instance-type"
 
 
 def _pod(**fields: Any) -> Pod:
@@ -41,7 +42,7 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
     [
         pytest.param({"nodeSelector": {_LABEL: "Tesla-T4"}}, ["t4"], id="NVIDIA's label"),
         pytest.param({"nodeSelector": {_LABEL: "Tesla-T4-SHARED"}}, ["t4"], id="by turns"),
-        pytest.param({"nodeSelector": {_LABEL: "NVIDIA-H100-PCIe"}}, ["h100-80"], id="variant"),
+        pytest.param({"nodeSelector": {_LABEL: "NVIDIA-H100-PCIe"}}, ["h100-pcie"], id="variant"),
         pytest.param(
             {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"}},
             ["a100-80-1g.10gb"],
@@ -78,7 +79,7 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
         ),
         pytest.param(
             {"limits": {"nvidia.com/mig-1g.10gb": "1"}},
-            ["a100-80-1g.10gb", "h100-80-1g.10gb"],
+            ["a100-40-1g.10gb", "a100-80-1g.10gb", "h100-80-1g.10gb"],
             id="MIG, of either card",
         ),
         pytest.param(
@@ -91,7 +92,7 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
         ),
         pytest.param(
             {"limits": {"nvidia.com/mig-1g.10gb.shared": "1"}},
-            ["a100-80-1g.10gb", "h100-80-1g.10gb"],
+            ["a100-40-1g.10gb", "a100-80-1g.10gb", "h100-80-1g.10gb"],
             id="MIG, by turns",
         ),
         pytest.param({"annotations": {"memgate.dev/gpu": "l4"}}, ["l4"], id="our annotation"),
@@ -106,14 +107,14 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             id="it may make one smaller",
         ),
         pytest.param(
-            {"annotations": {"memgate.dev/gpu": "l4"}, "nodeSelector": {_LABEL: "NVIDIA-B300"}},
+            {"annotations": {"memgate.dev/gpu": "l4"}, "nodeSelector": {_LABEL: "NVIDIA-B100"}},
             ["l4"],
             id="it tells what a card is that we do not know",
         ),
         pytest.param(
             {
                 "nodeSelector": {_LABEL: "Tesla-T4"},
-                "affinity": _affinity(_in("Tesla-T4", "NVIDIA-L4", "NVIDIA-B300")),
+                "affinity": _affinity(_in("Tesla-T4", "NVIDIA-L4", "NVIDIA-B100")),
             },
             ["t4"],
             id="selector and affinity both hold",
@@ -129,6 +130,25 @@ def _in(*values: str, key: str = _LABEL, operator: str = "In") -> dict[str, Any]
             id="no MIG at all",
         ),
         pytest.param({}, ["a10g", "a30"], id="what the cluster has"),
+        pytest.param({"nodeSelector": {_MACHINE: "p4d.24xlarge"}}, ["a100-40"], id="a machine"),
+        pytest.param(
+            {"nodeSelector": {_MACHINE: "m5.large"}}, ["a10g", "a30"], id="a machine without a GPU"
+        ),
+        pytest.param(
+            {"affinity": _affinity(_in("g5.xlarge", "g6.xlarge", key=_MACHINE))},
+            ["a10g", "l4"],
+            id="one of several machines",
+        ),
+        pytest.param(
+            {"affinity": _affinity(_in("g5.xlarge", "our-own", key=_MACHINE))},
+            ["a10g", "a30"],
+            id="a machine that is not known among them",
+        ),
+        pytest.param(
+            {"nodeSelector": {_MACHINE: "Standard_NV18ads_A10_v5"}},
+            ["NV18ads_A10_v5"],
+            id="a machine with a part of a GPU",
+        ),
     ],
 )
 def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]) -> None:
@@ -146,10 +166,10 @@ def test_a_gpu_is_found_by_what_names_it(fields: dict[str, Any], want: list[str]
             id="at least so much",
         ),
         pytest.param({"nodeSelector": {"nvidia.com/gpu.memory": "15360"}}, 14868.48, id="so much"),
-        pytest.param({"limits": {"nvidia.com/mig-3g.20gb": "1"}}, 19 * 1024, id="unknown profile"),
+        pytest.param({"limits": {"nvidia.com/mig-2g.21gb": "1"}}, 20428.8, id="unknown profile"),
         pytest.param(
-            {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"}},
-            4864,
+            {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-40GB-MIG-1g.6gb-SHARED"}},
+            5836.8,
             id="unknown profile, single strategy",
         ),
         pytest.param(
@@ -293,7 +313,7 @@ def test_what_to_declare_is_said_in_the_unit_it_is_declared_in(
 @pytest.mark.parametrize(
     ("fields", "want"),
     [
-        ({"nodeSelector": {_LABEL: "NVIDIA-B300"}}, "'NVIDIA-B300' is not in the catalogue"),
+        ({"nodeSelector": {_LABEL: "NVIDIA-B100"}}, "'NVIDIA-B100' is not in the catalogue"),
         (
             {"nodeSelector": {_LABEL: "NVIDIA-A100-SXM4-80GB-MIG-mixed"}},
             "'NVIDIA-A100-SXM4-80GB-MIG-mixed' is not in the catalogue",
@@ -316,11 +336,13 @@ def test_what_makes_no_sense_is_named(fields: dict[str, Any], want: str) -> None
 def test_only_an_unknown_card_is_no_fault_of_the_pod() -> None:
     """Labels are the operator's: such a pod is not refused. Our annotation is its author's."""
     with pytest.raises(UnknownLabelError) as unknown:
-        find_places(_pod(nodeSelector={_LABEL: "NVIDIA-B300"}), ())
+        find_places(_pod(nodeSelector={_LABEL: "NVIDIA-B100"}), ())
     assert unknown.value.fault is Fault.OPERATOR
     with pytest.raises(InputError) as wrong:
-        find_places(_pod(annotations={"memgate.dev/gpu": "NVIDIA-B300"}), ())
+        find_places(_pod(annotations={"memgate.dev/gpu": "NVIDIA-B100"}), ())
     assert wrong.value.fault is Fault.CALLER
+    with pytest.raises(UnsupportedGpuError, match=r"annotation memgate.dev/gpu: gpu is 'MI300X'"):
+        find_places(_pod(annotations={"memgate.dev/gpu": "MI300X"}), ())
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from memgate_service.http.queue_asker import read_timeout
             "h100",
             "gpu is 'h100': more than one GPU of the catalogue is called that",
         ),
-        ("admission_gpus", "NVIDIA-B300", "gpu is 'NVIDIA-B300': it is not in the catalogue"),
+        ("admission_gpus", "NVIDIA-B100", "gpu is 'NVIDIA-B100': it is not in the catalogue"),
         ("right_size", "hami,magic", "write 'auto', 'none', or some of hami,"),
         ("admission_paths", {"A.b": {"templates": ["spec"]}}, "'spec' is not a JSON pointer"),
         ("admission_paths", {"A.b": {"template": "/spec"}}, "Extra inputs are not permitted"),
