@@ -149,11 +149,6 @@ class InputSpec(_Part):
     sequence_length: _Size | None = None
     """Tokens; labels are the inputs."""
 
-    def model_post_init(self, _: Any) -> None:
-        """Check that it is not both."""
-        if self.shape is not None and self.sequence_length is not None:
-            raise RuleError(_EITHER, "leave out the one that the model does not take")
-
     @property
     def is_empty(self) -> bool:
         """Nothing is given: the model's own shape is meant."""
@@ -218,8 +213,8 @@ class JobSpec(_Part):
     @classmethod
     def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
         model = checked.data.get("model")
-        if given.is_empty and model is not None and model.source is not ModelSource.TIMM:
-            raise RuleError(_EITHER, "only timm's models have a shape of their own")
+        if given.shape is None and model is not None and model.source is ModelSource.TORCHVISION:
+            raise RuleError("torchvision's models take 'shape'", "give that of one sample")
         return given
 
 

@@ -1,0 +1,178 @@
+"""The inputs of transformers' models: text, images, sound and series, as their arguments ask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memgate_worker.jobs.tasks.feed import Feed, refuse_input
+from memgate_worker.jobs.tasks.task import Batch
+
+#: a second of sound, at the rate at which speech is sampled
+_SAMPLES = 16_000
+
+#: frames of a spectrogram, for models that take any number
+_FRAMES = 512
+
+#: pixels of a patch on each side, for models that do not say
+_PATCH = 16
+
+
+def make_inputs(feed: Feed) -> Batch:
+    """Make a batch without labels.
+
+    Raises:
+        InputError: if the spec gives what the model does not take.
+        UnsupportedJobError: if the model requires what we cannot make.
+    """
+    _check_given(feed)
+    batch: Batch = {}
+    for name in _MAKERS:
+        if _is_wanted(feed, name) and name not in batch:
+            batch |= _MAKERS[name](feed)
+    if not batch:
+        raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
+    missing = feed.requires - batch.keys() - _LATER
+    if missing:
+        raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
+    return batch
+
+
+#: made with the labels
+_LATER = frozenset({"labels", "return_loss"})
+
+#: which inputs can take the place of others
+_TEXT = ("input_ids", "decoder_input_ids")
+
+
+def _check_given(feed: Feed) -> None:
+    takes_images = feed.takes & {"pixel_values", "flattened_patches", "pixel_values_videos"}
+    if feed.input.shape is not None and not (takes_images or feed.takes & {"inputs"}):
+        raise refuse_input(
+            "shape",
+            list(feed.input.shape),
+            f"{type(feed.model).__name__} takes no images",
+            "give 'sequence_length' instead",
+        )
+    if feed.input.sequence_length is not None and not feed.takes & _LENGTHS:
+        raise refuse_input(
+            "sequence_length",
+            feed.input.sequence_length,
+            f"{type(feed.model).__name__} takes no sequences",
+            "give 'shape' instead",
+        )
+
+
+#: inputs that have a length
+_LENGTHS = frozenset(
+    {*_TEXT, "input_values", "input_features", "past_values", "inputs", "labels", "input"}
+)
+
+
+def _is_wanted(feed: Feed, name: str) -> bool:
+    """Text is fed to all that take it; other inputs if they are required, the main one or given."""
+    if name not in feed.takes:
+        return False
+    if name in feed.requires or name == "input_ids" or name == feed.model.main_input_name:
+        return True
+    if name == "pixel_values":
+        return feed.input.shape is not None or "return_loss" in feed.takes
+    return False
+
+
+def _text(feed: Feed) -> Batch:
+    tokens = feed.tokens(feed.num_samples, feed.length)
+    batch = {"input_ids": tokens}
+    if "attention_mask" in feed.takes:
+        # transformers checks: for a full mask it makes none of its own.
+        batch["attention_mask"] = torch.ones_like(tokens)
+        batch["attention_mask"][:, -1] = 0
+    return batch
+
+
+def _images(feed: Feed) -> Batch:
+    shape = feed.image_shape
+    frames = feed.setting("num_frames")
+    if frames and len(shape) == 3 and "interpolate_pos_encoding" not in feed.requires:
+        shape = (frames, *shape)
+    return {"pixel_values": torch.zeros(feed.num_samples, *shape)}
+
+
+def _patches(feed: Feed) -> Batch:
+    """Return images as rows of pixels, each with its row and column before it."""
+    size = feed.setting("patch_size", default=_PATCH) ** 2 * 3 + 2
+    return {"flattened_patches": torch.ones(feed.num_samples, 256, size)}
+
+
+def _sound(feed: Feed) -> Batch:
+    """Return waves, or a spectrogram for models that look at one as an image."""
+    bins = feed.setting("num_mel_bins")
+    if feed.setting("frequency_stride") or (bins and feed.setting("max_length")):
+        frames = feed.setting("max_length", default=_FRAMES)
+        return {"input_values": torch.zeros(feed.num_samples, frames, bins)}
+    length = feed.input.sequence_length or _SAMPLES
+    return {"input_values": torch.zeros(feed.num_samples, length)}
+
+
+def _spectrogram(feed: Feed) -> Batch:
+    bins = feed.setting("num_mel_bins", "input_feat_per_channel", "feature_size", default=80)
+    whole = feed.setting("max_source_positions")
+    if feed.setting("encoder_layers") and whole and not feed.setting("input_feat_per_channel"):
+        return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
+    bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
+    frames = feed.input.sequence_length or _FRAMES
+    return {"input_features": torch.zeros(feed.num_samples, frames, bins)}
+
+
+def _series(feed: Feed) -> Batch:
+    length = feed.setting("context_length", default=feed.length)
+    lags = feed.setting("lags_sequence")
+    past = length + max(lags) if lags else length
+    channels = feed.setting("num_input_channels", "input_size", default=1)
+    shape = (feed.num_samples, past) if lags and channels == 1 else (feed.num_samples, past, channels)
+    batch = {"past_values": torch.zeros(shape)}
+    if "past_observed_mask" in feed.requires:
+        batch["past_observed_mask"] = torch.ones(shape)
+    if "past_time_features" in feed.requires:
+        features = feed.setting("num_time_features", default=0)
+        ahead = feed.setting("prediction_length", default=length)
+        batch["past_time_features"] = torch.zeros(feed.num_samples, past, features)
+        batch["future_time_features"] = torch.zeros(feed.num_samples, ahead, features)
+        batch["future_values"] = torch.zeros(feed.num_samples, ahead)
+    return batch
+
+
+def _boxes(feed: Feed) -> Batch:
+    """Return where each word is on a page."""
+    return {"bbox": torch.zeros(feed.num_samples, feed.length, 4, dtype=torch.int64)}
+
+
+def _video(feed: Feed) -> Batch:
+    frames = feed.setting("num_frames", "frames_per_clip", default=8)
+    return {"pixel_values_videos": torch.zeros(feed.num_samples, frames, *feed.image_shape)}
+
+
+#: by argument, in the order in which they are looked for
+_MAKERS: dict[str, Callable[[Feed], Batch]] = {
+    "input_ids": _text,
+    "pixel_values": _images,
+    "pixel_values_videos": _video,
+    "flattened_patches": _patches,
+    "input_values": _sound,
+    "input_features": _spectrogram,
+    "past_values": _series,
+    "bbox": _boxes,
+}
+
+
+def num_patches(feed: Feed) -> int:
+    """Return how many patches a model cuts an image into."""
+    _, height, width = feed.image_shape[-3:]
+    patch: Any = feed.setting("patch_size", default=_PATCH)
+    down, across = patch[-2:] if isinstance(patch, list | tuple) else (patch, patch)
+    count = (height // down) * (width // across)
+    tubelets = feed.setting("tubelet_size")
+    return count * math.ceil(feed.setting("num_frames") / tubelets) if tubelets else count
