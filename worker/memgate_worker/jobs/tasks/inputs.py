@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
+from memgate_worker.jobs.tasks.placeholders import place_images
 from memgate_worker.jobs.tasks.task import Batch
 
 #: a second of sound, at the rate at which speech is sampled
@@ -35,6 +36,7 @@ def make_inputs(feed: Feed) -> Batch:
             batch |= _MAKERS[name](feed)
     if not batch:
         raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
+    batch = place_images(feed, batch)
     missing = feed.requires - batch.keys() - _LATER
     if missing:
         raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
@@ -78,9 +80,10 @@ def _is_wanted(feed: Feed, name: str) -> bool:
         return False
     if name in feed.requires or name == "input_ids" or name == feed.model.main_input_name:
         return True
-    if name == "pixel_values":
-        return feed.input.shape is not None or "return_loss" in feed.takes
-    return False
+    if name == "bbox":
+        return True
+    is_image = name == "pixel_values"
+    return is_image and (feed.input.shape is not None or feed.input.is_empty)
 
 
 def _text(feed: Feed) -> Batch:
