@@ -86,7 +86,7 @@ test-kubernetes: install kube-apiserver ## run the tests that need a real Kubern
 
 test-environments: install runtime ## run jobs in plain environments: torch 2.4 to 2.14 from PyPI with NVIDIA's packages (25 GB)
 	$(BIN)/python -m tests.make_environments
-	$(BIN)/python -m pytest -m environments tests/integration/test_environments.py
+	$(BIN)/python -m pytest -m environments tests/integration
 
 test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot, which it installs (5 min, 0.8 GB)
 	$(PYTHON) -m venv build/recipes

@@ -28,6 +28,7 @@
     |  |- RuntimeMissingError     a runtime that is not installed, or cannot be on this platform
     |  |- RuntimeBrokenError      a runtime that is installed and does not start
     |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
+    |  |- CompilerMissingError    a job that compiles kernels, on a machine without a C compiler
     |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
     |  `- MissingExtraError       a package that an extra of memgate brings
     `- PassingError             PASSING: ask again
@@ -253,6 +254,12 @@ class StandInsMissingError(OperatorError):
     """The stand-ins for NVIDIA's libraries cannot be built here; the message says what helps."""
 
     code = "STAND_INS_MISSING"
+
+
+class CompilerMissingError(OperatorError):
+    """Triton needs a C compiler to start what it generates, and there is none."""
+
+    code = "COMPILER_MISSING"
 
 
 class NotProtectedError(OperatorError):

@@ -153,9 +153,15 @@ ANSWER = (
     ),
     Term(
         "recording",
-        ("recording", "phases"),
+        ("recording",),
         "Of a timeline file only: what was recorded (the command, the GPU, the training steps, the"
-        " shapes of batches), and the peak in each phase of the job: load, train, evaluate, save.",
+        " shapes of batches).",
+    ),
+    Term(
+        "phases of the job",
+        ("phases",),
+        "Of a command or a timeline file: the peak in each phase that was seen: load, train,"
+        " evaluate, save.",
     ),
     Term(
         "advice",

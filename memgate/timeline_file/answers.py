@@ -8,10 +8,8 @@ replay is a guess: it may reject a job and never admits one.
 from __future__ import annotations
 
 import shlex
-from bisect import bisect_left, bisect_right
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.allocator.replay import Replay
 from memgate.capacity import MemoryNeeds
 from memgate.data_sizes import allow_for_data
 from memgate.errors import NoKernelsError, TimelineFileError
@@ -19,8 +17,8 @@ from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.pipeline import estimate_timeline
 from memgate.report import RECORDED_FOR_ANOTHER_GPU, Estimate, Reason, RecordingSummary
 from memgate.run_key import GpuTraits
-from memgate.timeline_file.recorded import JobPhase, RecordedTimeline
-from memgate.verdict import USUAL_CONTEXT_BYTES
+from memgate.timeline_file.job_phases import find_phase_peaks
+from memgate.timeline_file.recorded import RecordedTimeline
 
 #: shapes of batches that an answer names; a recording may have seen many
 _MAX_SHAPES = 20
@@ -83,7 +81,7 @@ def estimate_recorded(
     return said.model_copy(
         update={
             "fits_on": _admitting(recorded, said.fits_on),
-            "phases": find_phase_peaks(recorded, needs.ample),
+            "phases": find_phase_peaks(recorded.marks, needs.ample),
             "recording": describe_recording(recorded),
         }
     )
@@ -133,19 +131,6 @@ def _admitting(recorded: RecordedTimeline, fits_on: list[str]) -> list[str]:
     if recorded.doubts:
         return []
     return [name for name in fits_on if recorded.is_exact_for(CATALOGUE[name])]
-
-
-def find_phase_peaks(recorded: RecordedTimeline, ample: Replay) -> dict[str, int]:
-    """Return the most that is held in each phase of the job, with the context."""
-    changes = ample.reserved_changes
-    indices = [change.event_index for change in changes]
-    peaks: dict[JobPhase, int] = {}
-    for phase, begin, end in recorded.phase_spans():
-        # what was reserved when it began, and every change in it
-        first, last = max(0, bisect_right(indices, begin) - 1), bisect_left(indices, end)
-        most = max((change.reserved_bytes for change in changes[first:last]), default=0)
-        peaks[phase] = max(most + USUAL_CONTEXT_BYTES, peaks.get(phase, 0))
-    return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}
 
 
 def describe_recording(recorded: RecordedTimeline) -> RecordingSummary:

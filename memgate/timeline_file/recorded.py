@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple
@@ -104,20 +104,6 @@ class RecordedTimeline:
     def is_exact_for(self, gpu: GpuSpec) -> bool:
         """Say whether the job would do the same on a GPU: a replay is then exact."""
         return self.gpu.traits.match(gpu)
-
-    def phase_spans(self) -> Iterator[tuple[JobPhase, int, int]]:
-        """Yield the phases of the job, each with its first event and the one after its last.
-
-        Training steps that follow each other are one span.
-        """
-        num_events = len(self.timeline.events)
-        begin, current = 0, None
-        for index, phase, _ in (*self.marks, (num_events, None, None)):
-            if phase is current:
-                continue
-            if current is not None and begin < index:
-                yield current, begin, index
-            begin, current = index, phase
 
 
 def name_libraries(versions: Mapping[str, str], cudnn: str | None) -> str:

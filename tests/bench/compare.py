@@ -72,7 +72,7 @@ def ask_mem_tracker(specs: list[JobSpec], runtime: Runtime) -> list[dict[str, An
     ran = subprocess.run(
         [runtime.python, "-m", "tests.bench.fake_tensor"],
         input=json.dumps([spec.model_dump_json(by_alias=True) for spec in specs]),
-        env=host_environment(runtime),
+        env=host_environment(runtime) | {"PYTHONPATH": str(runtime.own)},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

@@ -82,9 +82,9 @@ def gpt() -> Any:
 def read_rows(tracker: ctypes.CDLL) -> list[tuple[int, int, int]]:
     """Return action, size and stream of every event; streams by the order of their first use."""
     tracker.memgate_tracker_position.restype = ctypes.c_int64
-    tracker.memgate_tracker_rows.restype = ctypes.c_void_p
     count = tracker.memgate_tracker_position()
-    numbers = (ctypes.c_int64 * (4 * count)).from_address(tracker.memgate_tracker_rows())
+    numbers = (ctypes.c_int64 * (4 * count))()
+    tracker.memgate_tracker_copy_rows(numbers, ctypes.c_int64(count))
     streams: dict[int, int] = {}
     return [
         (numbers[i], numbers[i + 2], streams.setdefault(numbers[i + 3], len(streams)))

@@ -41,7 +41,7 @@ class Builder:
     def __init__(self, runtime: Runtime) -> None:
         from memgate_worker.engines.host_client import host_environment, package_dirs
 
-        places = os.pathsep.join(str(one.parent) for one in package_dirs())
+        places = os.pathsep.join(map(str, (*(one.parent for one in package_dirs()), runtime.own)))
         self._process = subprocess.Popen(
             [runtime.python, "-P", __file__],
             stdin=subprocess.PIPE,

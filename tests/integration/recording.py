@@ -1,4 +1,4 @@
-"""Runs a script in a runtime of ours, as ``memgate run`` runs any command."""
+"""Runs a script in a runtime of ours, as ``memgate run`` does; what tests of that share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memgate.gpus import find_gpu
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.reading import CommandRun, record_command
-from memgate_worker.runtimes.runtime import Runtime
+from memgate_worker.runtimes.runtime import Runtime, read_runtimes
+
+#: the runtime that scripts of tests run in
+RUNTIME = read_runtimes()["torch-2.14"]
+
+needs_runtime = pytest.mark.skipif(
+    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+)
+
+
+def record_fixture(begin: str = "") -> Any:
+    """Make a fixture that writes a script after some first lines, and records it."""
+
+    @pytest.fixture
+    def record(tmp_path: Path) -> Any:
+        def run(text: str, **options: Any) -> Any:
+            path = tmp_path / "train.py"
+            path.write_text(begin + text)
+            return record_script(RUNTIME, path, **options)
+
+        return run
+
+    return record
+
+
+def doubts(run: CommandRun) -> list[str]:
+    """Return the codes of a recording's doubts."""
+    return [doubt.code for doubt in run.traced.doubts]
 
 
 def record_script(

@@ -179,7 +179,8 @@ def test_a_job_that_takes_too_much_of_the_machine_is_ended(engine: PhantomEngine
 
 def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
     """A runtime without its stand-ins: the loader's own words, and the command that mends it."""
-    (tmp_path / "venv").symlink_to(RUNTIME.home / "venv")
+    for part in ("venv", "packages"):
+        (tmp_path / part).symlink_to(RUNTIME.home / part)
 
     with (
         PhantomEngine(replace(RUNTIME, home=tmp_path)) as broken,

@@ -276,12 +276,29 @@ def test_two_starts_for_one_port_are_told_apart(tmp_path: Path) -> None:
     assert "--port" in ran.stderr
 
 
+def test_without_a_runtime_the_service_is_degraded(
+    place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is ready for uploads, and names the command; a second worker may have the runtime."""
+    monkeypatch.setenv("MEMGATE_RUNTIMES_DIR", str(tmp_path))
+    place.announce()
+    with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
+        answer = client.get("/readyz")
+
+    assert answer.status_code == 200
+    said = answer.json()
+    assert (said["status"], said["code"]) == ("degraded", "RUNTIME_MISSING")
+    assert said["detail"].startswith("no runtime: no worker has torch-2.14")
+    assert said["detail"].endswith("run: memgate runtimes install torch-2.14")
+
+
 def test_without_a_runtime_it_starts_and_says_what_is_missing(tmp_path: Path) -> None:
     """With the command that installs it, before the first question is answered with the same."""
     nowhere = {"MEMGATE_RUNTIMES_DIR": str(tmp_path / "runtimes")}
     with Whole(tmp_path / "data", **nowhere) as whole:
         assert whole.process is not None
         said = whole.said()
+        _, ready = whole.ask("GET", "/readyz")
         status, problem = whole.ask("POST", "/estimate", _ESTIMATE, wait=60)
         whole.send(signal.SIGINT)
         assert whole.process.wait(60) == 0
@@ -289,6 +306,7 @@ def test_without_a_runtime_it_starts_and_says_what_is_missing(tmp_path: Path) ->
     command = "memgate runtimes install torch-2.14"
     assert "no job can be run yet: runtime 'torch-2.14' is not installed" in said
     assert command in said
+    assert (ready["status"], ready["code"]) == ("degraded", "RUNTIME_MISSING")
     assert (status, problem["code"], problem["fault"]) == (503, "RUNTIME_MISSING", "operator")
     assert command in problem["detail"]
 

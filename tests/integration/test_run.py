@@ -11,18 +11,16 @@ from typing import Any
 import pytest
 
 from memgate.errors import JobFailedError
-from memgate.gpus import CATALOGUE
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
-from memgate_worker.recorder import everywhere
-from memgate_worker.runtimes.runtime import read_runtimes
-from tests.integration.recording import record_script
-
-RUNTIME = read_runtimes()["torch-2.14"]
-
-pytestmark = pytest.mark.skipif(
-    not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
+from tests.integration.recording import (
+    RUNTIME,
+    doubts,
+    needs_runtime,
+    record_fixture,
 )
+
+pytestmark = needs_runtime
 
 TRAIN = """
 import os, sys, torch
@@ -40,21 +38,7 @@ def evaluate(size=8):
 """
 
 
-@pytest.fixture
-def record(tmp_path: Path) -> Any:
-    """Write a script and record it."""
-
-    def run(text: str, **options: Any) -> Any:
-        path = tmp_path / "train.py"
-        path.write_text(TRAIN + text)
-        return record_script(RUNTIME, path, **options)
-
-    return run
-
-
-def doubts(run: Any) -> list[str]:
-    """Return the codes of a recording's doubts."""
-    return [doubt.code for doubt in run.traced.doubts]
+record = record_fixture(TRAIN)
 
 
 def allocated(run: Any) -> int:
@@ -95,7 +79,9 @@ def test_whatever_starts_a_job_gets_the_same_answer(
 ) -> None:
     """The script itself, launchers, and a shell script that fails after it."""
     names = {"python": RUNTIME.python, "bin": RUNTIME.python.parent}
-    (tmp_path / "train.py").write_text(TRAIN + "for _ in range(5): step()\n")
+    # Many libraries look whether there is a torch before they import it.
+    looks = "from importlib.util import find_spec\nassert find_spec('torch')\n"
+    (tmp_path / "train.py").write_text(looks + TRAIN + "for _ in range(5): step()\n")
     start = "#!/bin/sh\nset -e\nexport CUDA_VISIBLE_DEVICES=3\n{python} train.py\nexit 9\n"
     executable(tmp_path / "start.sh", start.format(**names))
     monkeypatch.chdir(tmp_path)
@@ -152,9 +138,9 @@ def test_an_evaluation_that_takes_more_counts(record: Any) -> None:
     )
 
     assert (run.why, doubts(run)) == ("evaluation", [])
-    stages = [stage for stage, _ in groupby(mark.phase for mark in run.marks)]
+    stages = [stage for stage, _ in groupby(mark.phase for mark in run.traced.marks)]
     assert stages[:3] == ["load", "train", "evaluate"]
-    assert [mark.step for mark in run.marks if mark.phase == "train"][:10] == list(range(10))
+    assert [mark.step for mark in run.traced.marks if mark.phase == "train"][:10] == list(range(10))
     assert allocated(run) > 2 * 8000 * 256 * 4
 
 
@@ -208,6 +194,21 @@ for _ in range(6):
 """)
 
     assert (run.num_steps, doubts(run)) == (6, [])
+
+
+def test_sparse_gradients_are_gradients(record: Any) -> None:
+    """They have no storage of their own, and their values have."""
+    run = record("""
+model = torch.nn.EmbeddingBag(100, 256, sparse=True).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(5):
+    model(torch.ones(4, 8, device="cuda", dtype=torch.long)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""")
+
+    assert run.num_steps == 5
+    assert "gradients" in {label.category for label in run.traced.timeline.labels}
 
 
 def test_peaks_that_a_job_resets_are_still_checked(record: Any) -> None:
@@ -355,72 +356,3 @@ def test_a_process_that_ignores_its_environment_is_stopped(run: Any, tmp_path: P
 
     assert ran.status == 1
     assert "this process loads torch and cannot be watched" in ran.err
-
-
-def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:
-    """The same answer for the GPU that it was made for, without running anything."""
-    path, kept = tmp_path / "train.py", tmp_path / "job.memgate"
-    path.write_text(TRAIN + "for _ in range(5): step()\nevaluate(99)\n")
-
-    ran = run("run", "--gpu", "t4", "--json", "-o", kept, "--", RUNTIME.python, path)
-    asked = run("estimate", kept, "--gpu", "t4", "--json")
-    other = run("estimate", kept, "--gpu", "a100-80", "--json")
-
-    now, later = json.loads(ran.out), json.loads(asked.out)
-    assert (now["decision"], now["needs_bytes"]) == (later["decision"], later["needs_bytes"])
-    assert json.loads(other.out)["decision"] == "uncertain"
-    assert "RECORDED_FOR_ANOTHER_GPU" in other.out
-
-
-BATCHES = """
-size = int(sys.argv[1])
-model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(8)]).cuda()
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(5):
-    model(torch.zeros(size, 64, 2048, device="cuda")).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-"""
-
-
-def test_the_largest_batch_of_a_command_is_found_and_proved(run: Any, tmp_path: Path) -> None:
-    """In four runs or five: two that tell the line, the result, and the result as it is asked."""
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN + BATCHES)
-
-    ran = run("max-batch", "--gpu", "t4", "--json", "--", RUNTIME.python, path, "{batch}")
-
-    found = json.loads(ran.out)
-    assert (ran.status, found["estimate"]["decision"]) == (0, "admit")
-    assert len(found["tried"]) <= 4
-    size = found["batch_size"]
-    more = run("run", "--gpu", "t4", "--json", "--", RUNTIME.python, path, str(size + 1))
-    assert json.loads(more.out)["decision"] != "admit"
-
-
-def test_a_command_without_a_place_for_the_batch_is_told_where(run: Any) -> None:
-    """It would be run at one size again and again."""
-    ran = run("max-batch", "--gpu", "t4", "--", "python", "train.py")
-
-    assert ran.status == 2
-    assert "the command has no {batch}: write it where the batch size goes" in ran.err
-
-
-def test_a_command_is_asked_about_for_every_gpu(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One run for GPUs on which it does the same; those without kernels are unknown."""
-    names = ("p100-16", "a100-40", "a100-80")
-    monkeypatch.setattr(everywhere, "CATALOGUE", {name: CATALOGUE[name] for name in names})
-    path = tmp_path / "train.py"
-    path.write_text(TRAIN + "for _ in range(5): step()\n")
-
-    ran = run("fit", "--json", "--", RUNTIME.python, path)
-
-    fit = json.loads(ran.out)
-    assert {entry["gpu"]: entry["decision"] for entry in fit["gpus"]} == {
-        "p100-16": "unknown",
-        "a100-40": "admit",
-        "a100-80": "admit",
-    }
-    assert fit["smallest"] == "a100-40"

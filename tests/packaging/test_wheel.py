@@ -193,6 +193,8 @@ def test_runtimes_go_to_the_users_data(installed: Installed) -> None:
     (row, *_) = json.loads(installed.run("runtimes", "--json").stdout)
     assert row["home"].startswith(str(installed.home / "user" / ".local" / "share" / "memgate"))
     assert row["state"] == "absent"
+    ran = installed.run("runtimes", "install", "--requirements=missing.txt", check=False)
+    assert ran.returncode == 2
     ran = installed.run("estimate", "job.json", "--gpu=t4", check=False)
     assert ran.returncode == 1
     assert f"memgate runtimes install {DEFAULT_RUNTIME}" in ran.stderr
@@ -273,6 +275,8 @@ def test_everything_starts_with_one_command(with_runtime: Installed) -> None:
         url = re.findall(r"memgate is up at (\S+),", said)[0]
         ran = with_runtime.run("estimate", "job.json", "--gpu=t4", f"--server={url}", "--json")
         assert json.loads(ran.stdout)["decision"] == "admit"
+        kept = with_runtime.run("runtimes", "remove", DEFAULT_RUNTIME, check=False)
+        assert "was not removed: it is in use by process" in kept.stderr
         made = with_runtime.run("keys", "create", "ci", "--json").stdout
         assert json.loads(made)["id"] in with_runtime.run("keys", "list").stdout
         process.send_signal(signal.SIGINT)

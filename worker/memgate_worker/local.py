@@ -33,6 +33,7 @@ from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.reading import CommandRun, record_command
 from memgate_worker.recordings import record_run
+from memgate_worker.runtimes.locks import using
 from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.timings import TimedEstimate, time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
@@ -95,7 +96,6 @@ class LocalAnswer:
                 gpu,
                 command=command,
                 cudnn=self.run.cudnn,
-                marks=self.run.marks,
                 batches=self.run.batches,
             )
         runtime = read_runtimes()[self.traced.runtime]
@@ -111,6 +111,8 @@ class Script:
     arguments: Sequence[str] = ()
     #: optimizer steps after which it is stopped; None: as soon as it shows nothing new
     num_steps: int | None = None
+    #: run it without ``torch.compile``
+    ignores_compile: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
@@ -154,9 +156,11 @@ def estimate_script(
         gpu=target.gpu,
         watch=Watch(steps=script.num_steps),
         limits=limits,
+        ignores_compile=script.ignores_compile,
         runtime=found.name,
     )
-    return estimate_command(question, target, on_progress=on_progress)
+    with using(found):
+        return estimate_command(question, target, on_progress=on_progress)
 
 
 def estimate_command(

@@ -40,13 +40,12 @@ def record_run(
     *,
     command: Sequence[str] = (),
     cudnn: str | None = None,
-    marks: Sequence[JobMark] = (),
     batches: Sequence[BatchShape] = (),
 ) -> RecordedTimeline:
     """Turn a run that an engine made for a GPU into a recording.
 
-    ``command`` is what was run, ``cudnn`` the version of the real cuDNN if there was one. Without
-    ``marks``, training steps are found by the phases of iterations.
+    ``command`` is what was run, ``cudnn`` the version of the real cuDNN if there was one. If it
+    has no marks, training steps are found by the phases of iterations.
     """
     assert traced.engine in ("phantom", "profile"), "what was measured is not a recording"
     is_phantom = traced.engine == "phantom"
@@ -65,7 +64,7 @@ def record_run(
         alloc_conf=traced.alloc_conf,
         num_parameters=traced.num_parameters,
         architectures=traced.architectures,
-        marks=tuple(marks or mark_steps(traced.timeline)),
+        marks=traced.marks or tuple(mark_steps(traced.timeline)),
         batches=tuple(batches),
         notes=traced.notes,
         doubts=traced.doubts,
@@ -162,6 +161,7 @@ def _restore(recorded: RecordedTimeline, alloc_conf: str, seconds: float) -> Tra
         num_parameters=recorded.num_parameters,
         notes=recorded.notes,
         doubts=recorded.doubts,
+        marks=recorded.marks,
         architectures=recorded.architectures,
         least_segments_bytes=recorded.least_segments_bytes,
         seconds=seconds,

@@ -21,6 +21,7 @@ from memgate.measured import doubt_reserved, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
+from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate_worker.engines.traced import TracedJob
 
 #: faults whose errors may concern only one kind of GPU
@@ -35,6 +36,7 @@ def estimate_run(
 ) -> Estimate:
     """Say whether a job that was run fits on a GPU; ``needs`` as ``find_needs`` returns them."""
     peaks = traced.peaks
+    needs = needs or find_needs(traced)
     said = estimate_timeline(
         traced.timeline,
         target,
@@ -47,6 +49,7 @@ def estimate_run(
         architectures=traced.architectures,
         needs=needs,
     )
+    said = said.model_copy(update={"phases": find_phase_peaks(traced.marks, needs.ample)})
     said = quote_peaks(said, peaks) if peaks else said
     return allow_for_data(said, traced.least_segments_bytes, target)
 

@@ -35,17 +35,16 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     console.print(f"{_mark(answer.decision)}: {escape(said.headline)}")
     for text in said.helps:
         console.print(f"try: {text}", markup=False)
-    for text in said.why:
-        console.print(f"note: {text}", markup=False)
+    _print_notes(console, answer)
     console.print(_breakdown(answer))
     console.print(f"peak: {answer.peak_text}")
-    if answer.phases:
-        peaks = [f"{name} {format_size(size)}" for name, size in answer.phases.items()]
-        console.print(f"peak by phase: {', '.join(peaks)}")
+    _print_phases(console, answer)
     if answer.oom is not None:
         verb = "would" if answer.decision is Decision.REJECT else "may"
         console.print(f"PyTorch {verb} say: {answer.oom.message}", markup=False)
-    if answer.fits_on or answer.decision is not Decision.UNCERTAIN:
+    is_uncertain = answer.decision is Decision.UNCERTAIN
+    is_doubted = is_uncertain and answer.headroom_bytes >= 0  # then it is, wherever it runs
+    if not is_doubted and (answer.fits_on or not is_uncertain):
         console.print(f"fits on: {', '.join(answer.fits_on) or 'no GPU of the catalogue'}")
     if answer.recording is not None:
         said_by = answer.recording.command or "a job spec"
@@ -53,6 +52,24 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     _print_page(console, answer.page, server)
     with_what = ", ".join(filter(None, (f"{answer.engine} engine", answer.runtime)))
     console.print(f"{with_what}, {answer.timings_ms['total'] / 1000:.1f} s")
+
+
+def print_what_was_seen(answer: Estimate) -> None:
+    """Print what there is to know about a job without a verdict."""
+    console = _console()
+    _print_notes(console, answer)
+    _print_phases(console, answer)
+
+
+def _print_notes(console: Console, answer: Estimate) -> None:
+    for text in answer.explanation.why:
+        console.print(f"note: {text}", markup=False)
+
+
+def _print_phases(console: Console, answer: Estimate) -> None:
+    if answer.phases:
+        peaks = [f"{name} {format_size(size)}" for name, size in answer.phases.items()]
+        console.print(f"peak by phase: {', '.join(peaks)}")
 
 
 def _breakdown(answer: Estimate) -> Table:

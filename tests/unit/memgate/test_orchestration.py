@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from memgate.blocks import MemoryBlock, pair_blocks
-from memgate.links import Call, LinkedBlock, LinkedSet, link_blocks
+from memgate.blocks import pair_blocks
+from memgate.links import Call, LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
 from memgate.residents import Residents
-from memgate.rules import RULES
-from memgate.stepped import Stepped
-from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart, Timeline
-from memgate.trace import OpEvent
+from memgate.timeline import Alloc, Category, Free, Phase, PhaseStart
 from memgate.units import MIB
 from tests.builders import TINY_TRACES, read_tiny_trace
-
-AMPERE = DeviceTraits(compute_capability=(8, 6))
-HOPPER = DeviceTraits(compute_capability=(9, 0))
-
-
-def _call(
-    begin: float,
-    name: str,
-    *dims: tuple[int, ...],
-    phase: Phase = Phase.FORWARD,
-    iteration: int = 0,
-) -> Call:
-    op = OpEvent(begin, begin + 8, 1, name, None, None, dims, ())
-    return Call(op, phase, iteration, "layer", "", None)
-
-
-def _linked(calls: list[Call], *blocks: tuple[int, float, float | None, int | None]) -> LinkedSet:
-    """Make blocks of (size, alloc, free, call)."""
-    linked = []
-    for number, (size, alloc, free, call) in enumerate(blocks):
-        ended = None if call is None else calls[call].op.end_us
-        internal = ended is not None and free is not None and free <= ended
-        linked.append(LinkedBlock(MemoryBlock(number, size, alloc, free, 1), call, internal))
-    return LinkedSet(calls=tuple(calls), blocks=tuple(linked), diagnostics={})
-
-
-def _orchestrate(linked: LinkedSet, *, only: str = "", device: DeviceTraits = AMPERE) -> Timeline:
-    """Apply one rule alone, beside the two that every plan begins with."""
-    kept = {"without_internals", "without_host_memory", only}
-    left_out = [rule.__name__ for rule in RULES if rule.__name__ not in kept]
-    return orchestrate(linked, Residents(), device, without=left_out)
-
-
-def _sizes(timeline: Timeline) -> list[int]:
-    return [event.size_bytes for event in timeline.events if isinstance(event, Alloc)]
+from tests.linked_calls import AMPERE, HOPPER, apply_rule, link, make_call, sizes_of
 
 
 def test_the_model_comes_first_and_the_rest_in_the_order_of_time() -> None:
     """A free at the moment of an allocation comes after it."""
-    linked = _linked([_call(10, "aten::relu")], (100, 11, 30, 0), (50, 30, None, 0))
+    linked = link([make_call(10, "aten::relu")], (100, 11, 30, 0), (50, 30, None, 0))
 
     timeline = orchestrate(linked, Residents(model=(7, 8)), AMPERE)
 
@@ -69,8 +31,8 @@ def test_the_model_comes_first_and_the_rest_in_the_order_of_time() -> None:
 def test_phases_begin_where_their_first_block_does() -> None:
     """The model comes before all; a phase that touches no memory has no place."""
     phases = (Phase.FORWARD, Phase.FORWARD, Phase.BACKWARD, Phase.BETWEEN, Phase.OPTIMIZER)
-    calls = [_call(10 * at, "aten::add", phase=phase) for at, phase in enumerate(phases, 1)]
-    linked = _linked(calls, (100, 11, 39, 0), (50, 31, None, 2), (50, 51, None, 4))
+    calls = [make_call(10 * at, "aten::add", phase=phase) for at, phase in enumerate(phases, 1)]
+    linked = link(calls, (100, 11, 39, 0), (50, 31, None, 2), (50, 51, None, 4))
 
     timeline = orchestrate(linked, Residents(model=(7, 8)), AMPERE)
 
@@ -84,10 +46,10 @@ def test_phases_begin_where_their_first_block_does() -> None:
 
 def test_what_a_call_keeps_to_itself_is_the_cpus_own() -> None:
     """As the paper found; unless the rule is left out."""
-    linked = _linked([_call(10, "aten::conv2d")], (100, 11, 12, 0), (60, 13, 99, 0))
+    linked = link([make_call(10, "aten::conv2d")], (100, 11, 12, 0), (60, 13, 99, 0))
 
-    assert _sizes(orchestrate(linked, Residents(), AMPERE)) == [60]
-    assert _sizes(orchestrate(linked, Residents(), AMPERE, without=["without_internals"])) == [
+    assert sizes_of(orchestrate(linked, Residents(), AMPERE)) == [60]
+    assert sizes_of(orchestrate(linked, Residents(), AMPERE, without=["without_internals"])) == [
         100,
         60,
     ]
@@ -95,11 +57,11 @@ def test_what_a_call_keeps_to_itself_is_the_cpus_own() -> None:
 
 def test_numbers_and_counters_stay_on_the_host() -> None:
     """What no operator made, and what an optimizer counts its steps with."""
-    linked = _linked(
-        [_call(10, "aten::empty", phase=Phase.OPTIMIZER)], (8, 1, 99, None), (4, 11, None, 0)
+    linked = link(
+        [make_call(10, "aten::empty", phase=Phase.OPTIMIZER)], (8, 1, 99, None), (4, 11, None, 0)
     )
 
-    assert _sizes(orchestrate(linked, Residents(), AMPERE)) == []
+    assert sizes_of(orchestrate(linked, Residents(), AMPERE)) == []
 
 
 @pytest.mark.parametrize(
@@ -116,10 +78,10 @@ def test_a_block_is_what_its_phase_makes_unless_it_ends_with_it(
     phase: Phase, free: float | None, want: Category
 ) -> None:
     """Three calls of one phase, then another."""
-    calls = [_call(begin, "aten::add", phase=phase) for begin in (10, 20, 30)]
-    calls.append(_call(40, "aten::add", phase=phase, iteration=1))
+    calls = [make_call(begin, "aten::add", phase=phase) for begin in (10, 20, 30)]
+    calls.append(make_call(40, "aten::add", phase=phase, iteration=1))
 
-    timeline = orchestrate(_linked(calls, (100, 11, free, 0)), Residents(), AMPERE)
+    timeline = orchestrate(link(calls, (100, 11, free, 0)), Residents(), AMPERE)
 
     assert timeline.labels[0].category is want
     assert timeline.labels[0].layer == "layer"
@@ -127,40 +89,40 @@ def test_a_block_is_what_its_phase_makes_unless_it_ends_with_it(
 
 def test_a_dropout_mask_takes_a_byte_an_element() -> None:
     """Where two blocks are left: without dropout there is one, or none."""
-    dropout = _call(10, "aten::dropout", (4, 10))
-    linked = _linked([dropout], (160, 11, 99, 0), (160, 12, 99, 0))
+    dropout = make_call(10, "aten::dropout", (4, 10))
+    linked = link([dropout], (160, 11, 99, 0), (160, 12, 99, 0))
 
-    assert _sizes(_orchestrate(linked, only="dropout_masks")) == [40, 160]
-    assert _sizes(_orchestrate(_linked([dropout], (160, 11, 99, 0)), only="dropout_masks")) == [160]
-    unknown = _linked([_call(10, "aten::dropout")], (160, 11, 99, 0), (160, 12, 99, 0))
-    assert _sizes(_orchestrate(unknown, only="dropout_masks")) == [40, 160]
+    assert sizes_of(apply_rule(linked, only="dropout_masks")) == [40, 160]
+    assert sizes_of(apply_rule(link([dropout], (160, 11, 99, 0)), only="dropout_masks")) == [160]
+    unknown = link([make_call(10, "aten::dropout")], (160, 11, 99, 0), (160, 12, 99, 0))
+    assert sizes_of(apply_rule(unknown, only="dropout_masks")) == [40, 160]
 
 
 def test_batch_norm_makes_the_gradient_of_its_input_first() -> None:
     """The largest block of its backward pass comes at the moment of the first."""
-    backward = _call(10, "aten::native_batch_norm_backward", phase=Phase.BACKWARD)
-    linked = _linked([backward], (8, 11, 99, 0), (500, 12, 99, 0), (9, 13, 99, 0))
+    backward = make_call(10, "aten::native_batch_norm_backward", phase=Phase.BACKWARD)
+    linked = link([backward], (8, 11, 99, 0), (500, 12, 99, 0), (9, 13, 99, 0))
 
-    assert _sizes(_orchestrate(linked, only="batch_norm_order")) == [500, 9, 8]
+    assert sizes_of(apply_rule(linked, only="batch_norm_order")) == [500, 9, 8]
 
 
 def test_attention_keeps_whole_rows() -> None:
     """A number for each query, padded to 32 of them."""
-    attention = _call(10, "aten::scaled_dot_product_attention", (2, 3, 100, 64))
-    linked = _linked([attention], (153_600, 11, 99, 0), (2_400, 12, 99, 0))
+    attention = make_call(10, "aten::scaled_dot_product_attention", (2, 3, 100, 64))
+    linked = link([attention], (153_600, 11, 99, 0), (2_400, 12, 99, 0))
 
-    assert _sizes(_orchestrate(linked, only="attention_rows")) == [153_600, 2 * 3 * 128 * 4]
-    unknown = _linked([_call(10, "aten::scaled_dot_product_attention")], (9, 11, 99, 0))
-    assert _sizes(_orchestrate(unknown, only="attention_rows")) == [9]
+    assert sizes_of(apply_rule(linked, only="attention_rows")) == [153_600, 2 * 3 * 128 * 4]
+    unknown = link([make_call(10, "aten::scaled_dot_product_attention")], (9, 11, 99, 0))
+    assert sizes_of(apply_rule(unknown, only="attention_rows")) == [9]
 
 
 def test_attention_keeps_no_matrix_of_all_with_all() -> None:
     """What a CPU keeps for lack of a fused kernel goes; the result and a number per query stay."""
-    attention = _call(10, "aten::scaled_dot_product_attention", (2, 3, 32, 8))
-    calls = [attention, *(_call(at, "aten::bmm", phase=Phase.BACKWARD) for at in (50, 60))]
+    attention = make_call(10, "aten::scaled_dot_product_attention", (2, 3, 32, 8))
+    calls = [attention, *(make_call(at, "aten::bmm", phase=Phase.BACKWARD) for at in (50, 60))]
     calls[1:] = [call._replace(forward_call=0) for call in calls[1:]]
-    calls.append(_call(80, "aten::add", phase=Phase.BACKWARD))
-    linked = _linked(
+    calls.append(make_call(80, "aten::add", phase=Phase.BACKWARD))
+    linked = link(
         calls,
         (6144, 11, 70, 0),
         (24576, 12, 70, 0),
@@ -170,47 +132,47 @@ def test_attention_keeps_no_matrix_of_all_with_all() -> None:
         (100, 81, 99, 3),
     )
 
-    timeline = _orchestrate(linked, only="fused_attention")
+    timeline = apply_rule(linked, only="fused_attention")
 
-    assert sorted(_sizes(timeline)) == [100, 768, 6144, 6144]
+    assert sorted(sizes_of(timeline)) == [100, 768, 6144, 6144]
     fused = [call._replace(node="ScaledDotProductX") for call in calls]
     kept = LinkedSet(calls=tuple(fused), blocks=linked.blocks, diagnostics={})
-    assert len(_sizes(_orchestrate(kept, only="fused_attention"))) == 6
-    alone = _linked([_call(10, "aten::scaled_dot_product_attention")], *[(9, 11, 99, 0)] * 3)
-    assert _sizes(_orchestrate(alone, only="fused_attention")) == [9, 0]
+    assert len(sizes_of(apply_rule(kept, only="fused_attention"))) == 6
+    alone = link([make_call(10, "aten::scaled_dot_product_attention")], *[(9, 11, 99, 0)] * 3)
+    assert sizes_of(apply_rule(alone, only="fused_attention")) == [9, 0]
 
 
 def test_the_backward_pass_of_a_softmax_makes_a_product_first() -> None:
     """As large as its result, gone with the call."""
-    softmax = _call(10, "aten::_softmax_backward_data", phase=Phase.BACKWARD)
-    linked = _linked([softmax], (500, 11, 99, 0))
+    softmax = make_call(10, "aten::_softmax_backward_data", phase=Phase.BACKWARD)
+    linked = link([softmax], (500, 11, 99, 0))
 
-    timeline = _orchestrate(linked, only="softmax_products")
+    timeline = apply_rule(linked, only="softmax_products")
 
     assert timeline.events == (Alloc(0, 500), Alloc(1, 500), Free(1), Free(0))
-    assert _sizes(_orchestrate(_linked([softmax]), only="softmax_products")) == []
+    assert sizes_of(apply_rule(link([softmax]), only="softmax_products")) == []
 
 
 @pytest.mark.parametrize(("num_indices", "want"), [(3072, []), (4000, [32000] * 3 + [64000])])
 def test_many_indices_are_sorted(num_indices: int, want: list[int]) -> None:
     """In the backward pass of an embedding; a few are not."""
-    calls = [_call(10, "aten::embedding_backward", (num_indices, 8), (num_indices,))]
-    calls.append(_call(20, "aten::embedding_backward"))
+    calls = [make_call(10, "aten::embedding_backward", (num_indices, 8), (num_indices,))]
+    calls.append(make_call(20, "aten::embedding_backward"))
 
-    assert _sizes(_orchestrate(_linked(calls), only="sorted_indices")) == want
+    assert sizes_of(apply_rule(link(calls), only="sorted_indices")) == want
 
 
 @pytest.mark.parametrize(("device", "size"), [(AMPERE, 8_519_680), (HOPPER, 32 * MIB)])
 def test_cublas_keeps_a_workspace_for_each_thread(device: DeviceTraits, size: int) -> None:
     """One for the forward pass, one for the backward pass, whatever comes after the first."""
     calls = [
-        _call(10, "aten::linear"),
-        _call(20, "aten::mm"),
-        _call(30, "aten::mm", phase=Phase.BACKWARD),
-        _call(40, "aten::mm", phase=Phase.BACKWARD),
+        make_call(10, "aten::linear"),
+        make_call(20, "aten::mm"),
+        make_call(30, "aten::mm", phase=Phase.BACKWARD),
+        make_call(40, "aten::mm", phase=Phase.BACKWARD),
     ]
 
-    timeline = _orchestrate(_linked(calls), only="cublas_workspaces", device=device)
+    timeline = apply_rule(link(calls), only="cublas_workspaces", device=device)
 
     assert timeline.events == (Alloc(0, size), Alloc(1, size))
     assert {label.category for label in timeline.labels} == {Category.WORKSPACE}
@@ -228,11 +190,11 @@ def test_cublas_keeps_a_workspace_for_each_thread(device: DeviceTraits, size: in
 )
 def test_adding_a_bias_takes_a_workspace_for_the_call(name: str, dims: Any, want: Any) -> None:
     """cuBLASLt multiplies and adds at once."""
-    linked = _linked([_call(10, name, *dims)])
+    linked = link([make_call(10, name, *dims)])
     older = DeviceTraits(compute_capability=(8, 6), torch_version=(2, 6))
 
-    assert _sizes(_orchestrate(linked, only="lt_workspaces", device=older)) == want
-    assert _sizes(_orchestrate(linked, only="lt_workspaces")) == []
+    assert sizes_of(apply_rule(linked, only="lt_workspaces", device=older)) == want
+    assert sizes_of(apply_rule(linked, only="lt_workspaces")) == []
 
 
 @pytest.mark.parametrize("name", TINY_TRACES)
@@ -251,108 +213,6 @@ def test_a_real_trace_becomes_a_timeline(name: str) -> None:
     assert {label.category for label in timeline.labels} == set(Category) - {Category.OTHER}
 
 
-def _two_steps(*, optimizer: str = "Adam", name: str = "aten::sqrt") -> LinkedSet:
-    """Two gradients, then two steps of a loop with a temporary for each parameter."""
-    calls = [_call(10, "aten::mm", phase=Phase.BACKWARD)]
-    calls += [_call(at, name, phase=Phase.OPTIMIZER) for at in (20, 30)]
-    calls.append(_call(40, "aten::mm", phase=Phase.BACKWARD, iteration=1))
-    calls += [_call(at, name, phase=Phase.OPTIMIZER, iteration=1) for at in (50, 60)]
-    linked = _linked(
-        calls,
-        (100, 11, None, 0),
-        (200, 12, None, 0),
-        (100, 21, None, 1),
-        (100, 22, 29, 1),
-        (100, 51, 59, 4),
-    )
-    return replace(linked, optimizer=optimizer)
-
-
-def test_a_step_works_on_lists_of_all_parameters() -> None:
-    """A loop's temporaries go; a list as large as all gradients comes, when the state is there."""
-    timeline = _orchestrate(_two_steps(), only="listed_steps")
-
-    assert _sizes(timeline) == [100, 200, 100, 100, 200, 100, 200]
-    assert timeline.events[3:7] == (Alloc(3, 100), Alloc(4, 200), Free(4), Free(3))
-
-
-@pytest.mark.parametrize(
-    "linked",
-    [
-        pytest.param(_two_steps(optimizer="Mine"), id="not PyTorch's own"),
-        pytest.param(_two_steps(name="aten::_foreach_sqrt"), id="on lists already"),
-    ],
-)
-def test_a_step_that_makes_no_lists_is_left_as_it_is(linked: LinkedSet) -> None:
-    """Other people's optimizers are loops on a GPU too."""
-    assert _sizes(_orchestrate(linked, only="listed_steps")) == [100, 200, 100, 100, 100]
-
-
-@pytest.mark.parametrize(
-    ("name", "want"),
-    [("aten::mul_", [100, 200, 100]), ("aten::add", [100, 200, 100, 100, 200, 100, 200])],
-)
-def test_sgd_makes_a_list_to_decay_weights_with(name: str, want: list[int]) -> None:
-    """Its loop then adds to each gradient before anything else."""
-    linked = _two_steps(optimizer="SGD", name=name)
-
-    assert _sizes(_orchestrate(linked, only="listed_steps")) == want
-
-
-def _step_of(*blocks: tuple[int, float, float]) -> LinkedSet:
-    """Make a step with a call for each of its temporaries, after gradients of 100 and 200 bytes."""
-    calls = [_call(10, "aten::mm", phase=Phase.BACKWARD)]
-    calls += [_call(alloc - 1, "aten::sqrt", phase=Phase.OPTIMIZER) for _, alloc, _ in blocks]
-    made = [(*block, number) for number, block in enumerate(blocks, 1)]
-    linked = _linked(
-        calls, (100, 11, None, 0), (200, 12, None, 0), (200, 13, None, 0), (100, 14, None, 0), *made
-    )
-    return replace(linked, optimizer="NAdam")
-
-
-def test_each_group_of_parameters_has_a_list_of_its_own() -> None:
-    """Where a loop ended, nothing is held: what it held last goes before the next one begins."""
-    linked = _step_of((100, 20, 41), (200, 40, 50), (200, 60, 81), (100, 80, 90))
-
-    events = _orchestrate(linked, only="listed_steps").events[4:]
-
-    assert events == (
-        *(Alloc(4, 100), Alloc(5, 200), Free(5), Free(4)),
-        *(Alloc(6, 200), Alloc(7, 100), Free(7), Free(6)),
-    )
-
-
-@pytest.mark.parametrize(
-    "blocks",
-    [
-        pytest.param(
-            [(100, 20, 30), (200, 40, 50), (200, 60, 70), (100, 80, 90)], id="nothing is held"
-        ),
-        pytest.param([(100, 20, 30), (300, 40, 90)], id="of other sizes"),
-        pytest.param([], id="nothing is made"),
-    ],
-)
-def test_groups_that_do_not_show_are_taken_together(blocks: Any) -> None:
-    """The list is then as large as all gradients."""
-    linked = _step_of(*blocks, (0, 100, 100.5))
-
-    timeline = _orchestrate(linked, only="listed_steps")
-
-    assert sorted(_sizes(timeline)) == sorted([100, 100, 200, 200] * 2)
-    assert sum(isinstance(event, Alloc) for event in timeline.events[:8]) == 8
-
-
-def test_copies_that_are_stepped_have_the_lists() -> None:
-    """Not the gradients of the weights, which may be gone by then."""
-    linked = replace(_two_steps(), trained=(100, 200))
-    residents = Residents(trained=(100, 200), stepped=Stepped(copies=(400, 800)))
-    left_out = [rule.__name__ for rule in RULES if rule.__name__ != "listed_steps"]
-
-    timeline = orchestrate(linked, residents, AMPERE, without=left_out)
-
-    assert _sizes(timeline) == [100, 200, 100, 400, 800, 400, 800]
-
-
 @pytest.mark.parametrize(
     ("names", "want"),
     [
@@ -368,28 +228,28 @@ def test_what_is_made_of_a_batch_on_the_device_is_there(names: list[str], want: 
         Phase.FORWARD if name == "aten::linear" else Phase.BETWEEN for name in (*names, "aten::add")
     ]
     calls = [
-        _call(10 * at, name, phase=phase)
+        make_call(10 * at, name, phase=phase)
         for at, (name, phase) in enumerate(zip((*names, "aten::add"), phases, strict=True), 1)
     ]
     made = names.index("aten::mul")
     begin = calls[made].op.begin_us
     ended = calls[made + 1].op.begin_us - 1 if made == 0 else begin + 8.5
-    extra = _call(begin + 9, "aten::view", phase=Phase.BETWEEN)
+    extra = make_call(begin + 9, "aten::view", phase=Phase.BETWEEN)
     ordered = [*calls[: made + 1], extra, *calls[made + 1 :]]
-    linked = _linked(ordered, (100, begin + 1, ended, made))
+    linked = link(ordered, (100, begin + 1, ended, made))
 
-    assert _sizes(_orchestrate(linked)) == want
+    assert sizes_of(apply_rule(linked)) == want
 
 
 def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
     """What multiplies matrices keeps scaled ones instead; the newest blocks of their sizes are."""
     shapes = ((1, 1, 8, 8), (1, 1, 8, 8), (1, 1, 8, 8))
-    attention = _call(10, "aten::scaled_dot_product_attention", *shapes)
+    attention = make_call(10, "aten::scaled_dot_product_attention", *shapes)
     op = msgspec.structs.replace(attention.op, input_types=("float",) * 3)
     attention = attention._replace(op=op)
-    before = [_call(at, "aten::linear") for at in (1, 2, 3)]
-    after = _call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=3)
-    linked = _linked(
+    before = [make_call(at, "aten::linear") for at in (1, 2, 3)]
+    after = make_call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=3)
+    linked = link(
         [*before, attention, after],
         (256, 1, 40, 0),  # query: gone before the backward pass
         (256, 2, 99, 1),  # key: held by something else, for longer
@@ -398,7 +258,7 @@ def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
         *((256, at, 55, 3) for at in (11, 12, 13)),
     )
 
-    timeline = _orchestrate(linked, only="fused_attention")
+    timeline = apply_rule(linked, only="fused_attention")
 
     freed = [event.block_id for event in timeline.events if isinstance(event, Free)]
     assert freed == [3, 2, 4, 5, 0, 1], "query and rows with the backward pass, key after it"
@@ -407,16 +267,16 @@ def test_fused_attention_keeps_its_inputs_until_its_backward_pass() -> None:
 def test_fused_attention_keeps_the_block_that_its_inputs_are_parts_of() -> None:
     """One multiplication makes q, k and v together."""
     shapes = ((1, 1, 8, 8),) * 3
-    attention = _call(10, "aten::scaled_dot_product_attention", *shapes)
+    attention = make_call(10, "aten::scaled_dot_product_attention", *shapes)
     op = msgspec.structs.replace(attention.op, input_types=("float",) * 3)
-    after = _call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=1)
-    linked = _linked(
-        [_call(1, "aten::linear"), attention._replace(op=op), after],
+    after = make_call(50, "aten::bmm", phase=Phase.BACKWARD)._replace(forward_call=1)
+    linked = link(
+        [make_call(1, "aten::linear"), attention._replace(op=op), after],
         (3 * 256, 1, 40, 0),
         *((256, at, 55, 1) for at in (11, 12, 13)),
     )
 
-    timeline = _orchestrate(linked, only="fused_attention")
+    timeline = apply_rule(linked, only="fused_attention")
 
     freed = [event.block_id for event in timeline.events if isinstance(event, Free)]
     assert freed == [1, 2, 0], "with the backward pass, though the CPU freed it before"
@@ -424,7 +284,7 @@ def test_fused_attention_keeps_the_block_that_its_inputs_are_parts_of() -> None:
 
 def _first_calls(name: str, *dims: tuple[int, ...], types: tuple[str, ...]) -> list[Call]:
     """Two iterations, each with one call in its forward pass."""
-    calls = [_call(at, name, *dims, iteration=number) for number, at in enumerate((10, 30))]
+    calls = [make_call(at, name, *dims, iteration=number) for number, at in enumerate((10, 30))]
     return [call._replace(op=msgspec.structs.replace(call.op, input_types=types)) for call in calls]
 
 
@@ -441,9 +301,9 @@ def test_a_batch_that_left_no_mark_is_what_the_first_call_reads(
     name: str, dims: tuple[tuple[int, ...], ...], types: tuple[str, ...], want: list[int]
 ) -> None:
     """The next one is there before it goes."""
-    timeline = _orchestrate(_linked(_first_calls(name, *dims, types=types)), only="missing_batches")
+    timeline = apply_rule(link(_first_calls(name, *dims, types=types)), only="missing_batches")
 
-    assert _sizes(timeline) == want
+    assert sizes_of(timeline) == want
     if want:
         assert timeline.events == (Alloc(0, want[0]), Alloc(1, want[0]), Free(0))
         assert timeline.labels[0].category is Category.BATCH
@@ -452,7 +312,7 @@ def test_a_batch_that_left_no_mark_is_what_the_first_call_reads(
 def test_a_batch_that_the_trace_shows_is_not_added_again() -> None:
     """Made between two iterations, and still there in the forward pass."""
     first, second = _first_calls("aten::conv2d", (2, 3, 4, 4), types=("float",))
-    made = _call(1, "aten::stack", phase=Phase.BETWEEN)
-    linked = _linked([made, first, second], (384, 2, None, 0))
+    made = make_call(1, "aten::stack", phase=Phase.BETWEEN)
+    linked = link([made, first, second], (384, 2, None, 0))
 
-    assert _sizes(_orchestrate(linked, only="missing_batches")) == [384]
+    assert sizes_of(apply_rule(linked, only="missing_batches")) == [384]

@@ -140,6 +140,9 @@ def test_every_gpu_is_in_the_table(
         (["analyze", "SPEC", "--gpu", "t4", "--without", "x"], "--without works on this machine"),
         (["analyze", "nowhere", "--gpu", "t4"], "nowhere: No such file"),
         (["fit", "SPEC", "--server", "memgate"], "begins with http"),
+        (["fit", "SPEC", "--longest", "9"], "--longest 9: only a command can be run that way"),
+        (["max-batch", "SPEC", "--gpu", "t4", "--longest", "9"], "only a command can be run"),
+        (["run", "--gpu", "t4", "--longest", "0", "--", "x"], "--longest 0: it is a length"),
     ],
 )
 def test_what_a_server_cannot_be_asked_is_a_sentence(

@@ -100,6 +100,7 @@ def test_analyze_takes_a_timeline_file_too(run: Any, tmp_path: Path) -> None:
         (["estimate", FILE, "--gpu=t4", "-o", "x"], "-o is for a job that is run"),
         (["estimate", FILE, "--gpu=t4", "--allocator=x:1"], "Unrecognized"),
         (["estimate", FILE, "--gpu=t4", "--", "--more"], "only a script takes arguments"),
+        (["estimate", FILE, "--gpu=t4", "--ignore-compile"], "--ignore-compile is for scripts"),
         (["fit", FILE, "--engine=phantom"], "is a timeline file: leave out --engine"),
         (["fit", FILE, "--allocator=x:1"], "Unrecognized"),
         (["estimate", "missing.memgate", "--gpu=t4"], "missing.memgate: No such file"),

@@ -86,3 +86,21 @@ def test_a_question_is_served_by_the_workers_that_have_its_runtime() -> None:
 def test_a_limit_is_remembered_with_its_value(error: MemgateError, want: dict[str, float]) -> None:
     """So that a higher one tries again."""
     assert LIMITS.exceeded_by(error) == want
+
+
+@pytest.mark.parametrize(
+    ("engines", "want"),
+    [
+        ([], None),
+        ([("old",)], "new"),
+        ([("old",), ("old", "new")], None),
+    ],
+    ids=["no worker", "not among the only one's", "one of two has it"],
+)
+def test_a_runtime_that_no_worker_has_is_missing(
+    engines: list[tuple[str, ...]], want: str | None
+) -> None:
+    """It is the one for jobs that name none."""
+    serving = Serving(_announcement(*map(_engine, names)) for names in engines)
+
+    assert serving.missing_runtime == want

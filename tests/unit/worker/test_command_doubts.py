@@ -8,7 +8,11 @@ import msgspec
 import pytest
 
 from memgate_worker.engines.phantom.recorded import Description, Raised
-from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
+from memgate_worker.recorder.doubts import (
+    doubt_processes,
+    doubt_what_was_seen,
+    note_what_was_seen,
+)
 from memgate_worker.recorder.listening import Heard
 
 
@@ -61,7 +65,10 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"has_evaluated": False, "why": "time"}, True, []),
         ({"has_evaluated": False, "why": "end"}, False, []),
         ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
+        ({"notes": ["kernels_timed"]}, False, ["KERNELS_NOT_TIMED"]),
         ({"unmodelled": ["cufftCreate"]}, False, ["CALLS_REFUSED"]),
+        ({"has_idle_optimizer": True}, False, ["OPTIMIZER_NOT_REACHED"]),
+        ({"has_idle_optimizer": True, "why": "end"}, False, []),
         ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
     ],
 )
@@ -80,8 +87,21 @@ def test_what_a_job_did_not_show_is_told(
         ([seen(2, [[8, 128]]), seen(9, [[5, 128]])], ["INPUT_SHAPES_VARY"]),
         ([seen(5, [[8, 3, 224, 224]], [[64, 3, 96, 96]])], []),
         ([seen(4, [[]]), seen(1)], []),
+        (
+            [
+                SAME,
+                seen(5, [[8, 3, 32, 32]], [[8, 9]]),
+                seen(1, [[8, 9]], [[8, 9]], *[[[8, 3, 32, 32]]] * 2),
+            ],
+            [],
+        ),
+        ([seen(6, [[40]]), seen(2, [[70]])], ["INPUT_SHAPES_VARY"]),
+        ([seen(1, [[900]]), seen(1, [[700]]), seen(1, [[800]])], ["INPUT_SHAPES_VARY"]),
     ],
-    ids=["a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor"],
+    ids=[
+        *("a last batch", "lengths", "batches of tokens", "two calls a step", "no tensor"),
+        *("a call that is rare", "rows of tokens", "packed"),
+    ],
 )
 def test_batches_of_different_shapes_are_told(shapes: list[Any], want: list[str]) -> None:
     """But not a last batch that is smaller, nor several calls in every step."""
@@ -96,6 +116,61 @@ def test_the_largest_batch_is_named() -> None:
     (doubt,) = doubt_what_was_seen(describe(shapes=shapes), None, has_no_evaluation=False)
 
     assert "the largest in 5 steps: 8 x 512." in doubt.message
+
+
+VARY = [seen(3, [[8, 128]]), seen(2, [[8, 512]])]
+
+
+@pytest.mark.parametrize(
+    ("longest", "shapes", "want"),
+    [
+        ({"is_run": True}, VARY, []),
+        ({"is_run": True, "in_proportion": True}, VARY, ["INPUT_SHAPES_VARY"]),
+        ({}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
+        ({"problem": "they are packed"}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
+        ({}, [seen(5, [[8, 512]])], []),
+        ({}, [seen(5, [[8, 256]])], ["LONGEST_NOT_RUN"]),
+        ({}, [seen(5, [[8, 100, 512]])], ["LONGEST_NOT_RUN"]),
+        ({"is_run": True, "longer": 600}, VARY, ["LONGEST_NOT_RUN", "INPUT_SHAPES_VARY"]),
+        ({"length": None, "is_run": True}, VARY, []),
+        ({"length": None, "problem": "it streams"}, [SAME], ["LONGEST_NOT_RUN"]),
+    ],
+    ids=[
+        "run",
+        "in proportion",
+        "not run",
+        "a problem",
+        "all",
+        "all shorter",
+        "features",
+        "longer",
+        "data",
+        "no data",
+    ],
+)
+def test_the_longest_batch_must_have_been_run(
+    longest: dict[str, Any], shapes: list[Any], want: list[str]
+) -> None:
+    """Otherwise the answer is for shorter ones; whether it was is told in either case."""
+    usual = {"length": 512, "is_run": False, "in_proportion": False, "problem": "", "longer": None}
+    described = describe(shapes=shapes, longest=usual | longest)
+
+    assert codes(described) == want
+    *notes, last = [note.code for note in note_what_was_seen(described)]
+    assert last == "LATER_NOT_SEEN"
+    assert notes == ([] if "LONGEST_NOT_RUN" in want else ["LONGEST_BATCH"])
+
+
+def test_without_a_question_about_the_longest_nothing_is_said_of_it() -> None:
+    """There is no note."""
+    assert [*note_what_was_seen(describe(shapes=VARY, why="end"))] == []
+
+
+def test_what_a_process_group_takes_is_not_in_the_figures() -> None:
+    """That is told."""
+    (note,) = note_what_was_seen(describe(num_communicators=2, why="end"))
+
+    assert note.code == "NCCL_NOT_COUNTED"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,12 @@ from memgate.errors import (
     ProcessLostError,
     UnsupportedJobError,
 )
-from memgate_worker.jobs.failures import explain_end, explain_exception, nothing_trained
+from memgate_worker.jobs.failures import (
+    explain_end,
+    explain_exception,
+    not_modelled,
+    nothing_trained,
+)
 
 SCRIPT = Path("/home/me/train.py")
 NO_HOST_MEMORY = RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory")
@@ -83,6 +88,19 @@ def test_what_the_phantom_refused_is_ours(script: Path | None) -> None:
 
     assert type(explained) is NotModelledError
     assert "cufftExecC2C, cufftPlan1d" in explained.message
+
+
+@pytest.mark.parametrize(
+    ("calls", "want"),
+    [
+        (["cudnnCreateRNNDescriptor"], ", for recurrent layers by cuDNN (nn.LSTM, nn.GRU, nn.RNN)"),
+        (["cufftCreate", "cusolverDnXgetrf"], "torch.stft) and linear algebra (torch.linalg)"),
+        (["cuMemMap"], "it calls cuMemMap, of NVIDIA's own libraries"),
+    ],
+)
+def test_a_refusal_names_what_the_calls_are_for(calls: list[str], want: str) -> None:
+    """Nobody writes these calls into a job."""
+    assert not_modelled(calls).message.endswith(want)
 
 
 @pytest.mark.parametrize(

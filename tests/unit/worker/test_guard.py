@@ -76,8 +76,15 @@ def test_without_a_compiler_it_says_what_to_do(
 ) -> None:
     """The message names the compilers that would do."""
     monkeypatch.setattr(build, "COMPILERS", ("no-such-compiler",))
-    with pytest.raises(GuardBuildError, match=r"no C compiler.*no-such-compiler.*Install gcc"):
+    with pytest.raises(GuardBuildError, match=r"no C compiler.*no-such-compiler; install one"):
         guard_files(tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """One that has the guard may be read-only; one that has not must be writable."""
+    (tmp_path / "file").touch()
+    with pytest.raises(GuardBuildError, match=r"not in the cache.*MEMGATE_CACHE_DIR"):
+        guard_files(tmp_path / "file")
 
 
 def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

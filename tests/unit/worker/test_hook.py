@@ -49,7 +49,7 @@ def test_the_folder_has_nothing_else_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("watch", "seen", "seconds_ago", "want"),
+    ("watch", "seen", "seconds", "want"),
     [
         (Watch(), Seen(MIN_STEPS - 1, False), 1e6, None),
         (Watch(), Seen(MIN_STEPS, False), 0, None),
@@ -60,13 +60,15 @@ def test_the_folder_has_nothing_else_in_it() -> None:
         (Watch(until="evaluation"), Seen(99, False), 1e6, None),
         (Watch(until="evaluation"), Seen(99, True), 0, "evaluation"),
         (Watch(until="end"), Seen(99, True), 1e6, None),
+        (Watch(), Seen(MIN_STEPS, True, is_longest_due=True), 0, None),
+        (Watch(seconds=0.0), Seen(MIN_STEPS, False, is_longest_due=True), 1, None),
+        (Watch(seconds=0.0), Seen(MIN_STEPS, False, is_longest_due=True), 31, "time"),
+        (Watch(steps=4), Seen(MIN_STEPS, False, is_longest_due=True), 0, "steps"),
     ],
 )
 def test_a_job_is_watched_until_it_shows_nothing_new(
-    monkeypatch: pytest.MonkeyPatch, watch: Watch, seen: Seen, seconds_ago: float, want: str | None
+    watch: Watch, seen: Seen, seconds: float, want: str | None
 ) -> None:
     """Steps, an evaluation, or time, as the caller wants it; the same in the job's process."""
-    monkeypatch.setattr("time.monotonic", lambda: 2e6)
-
-    assert watch.why_stop(seen, 2e6 - seconds_ago) == want
+    assert watch.why_stop(seen, seconds) == want
     assert Watch.from_environment(watch.to_environment()) == watch

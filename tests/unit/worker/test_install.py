@@ -2,89 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import platform
 import shutil
-import subprocess
-import venv
-import zipfile
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
-from memgate_worker.runtimes import install as installing
 from memgate_worker.runtimes import runtime as runtimes
 from memgate_worker.runtimes.install import install, remove
 from memgate_worker.runtimes.runtime import Runtime, RuntimeState, find_runtime, read_runtimes
 from memgate_worker.standins.build import STAMP_NAME, BuildError
+from tests.unit.worker.programs import PIP_FAILED, Programs
 
 NAME = "torch-2.14"
-
-
-class Programs:
-    """Stands for pip and the compiler, which would download 1.7 GB and take a minute.
-
-    What they do is in ``tests/packaging/test_wheel.py``, for real.
-    """
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        #: what the steps of these names raise
-        self.fails: dict[str, BaseException] = {}
-
-    @property
-    def done(self) -> list[str]:
-        """What was asked for, in order, by whichever process."""
-        return self._log.read_text().split() if self._log.exists() else []
-
-    def _do(self, step: str) -> None:
-        with self._log.open("a") as log:
-            log.write(f"{step}\n")
-        if step in self.fails:
-            raise self.fails[step]
-
-    def create(self, home: Path, **_: object) -> None:
-        """Make an environment without anything in it."""
-        shutil.rmtree(home, ignore_errors=True)
-        (home / "bin").mkdir(parents=True)
-        (home / "bin" / "python").touch()
-        (home / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
-
-    def pip(self, runtime: Runtime, command: str, *arguments: str) -> None:
-        """Install packages of which nothing but the name is there, or download cuDNN."""
-        self._do(command)
-        if command == "download":
-            wheel = Path(arguments[arguments.index("--dest") + 1]) / "cudnn.whl"
-            with zipfile.ZipFile(wheel, "w") as archive:
-                archive.writestr("nvidia/cudnn/lib/libcudnn_graph.so.9", "")
-            return
-        for name in runtimes.OWN_NEEDS:
-            info = runtime.site_packages / f"{name}-1.0.dist-info"
-            info.mkdir(exist_ok=True)
-            (info / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
-
-    def build(self, _: object, out_dir: Path) -> None:
-        """Build the stand-ins."""
-        self._do("build")
-        out_dir.mkdir()
-        (out_dir / STAMP_NAME).write_text("built")
 
 
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     """Put them in place."""
-    made = Programs(tmp_path / "done")
-    monkeypatch.setattr(venv, "create", made.create)
-    monkeypatch.setattr(installing, "_pip", made.pip)
-    monkeypatch.setattr(installing, "build", made.build)
-    monkeypatch.setattr(installing, "read_torch_build", lambda directory: directory)
-    return made
+    return Programs.put_in_place(tmp_path / "done", monkeypatch)
 
 
 @pytest.fixture
@@ -93,12 +34,8 @@ def runtime(tmp_path: Path) -> Runtime:
     return read_runtimes(tmp_path / "home")[NAME]
 
 
-#: the steps of an installation: pip twice, the stand-ins
-ALL = ["install", "install", "build"]
-
-PIP_FAILED = subprocess.CalledProcessError(
-    1, "pip", stderr="WARNING: a mirror is away\nERROR: no such version\n"
-)
+#: the steps of an installation: pip three times, the stand-ins
+ALL = ["install", "install", "install", "build"]
 
 
 def test_what_is_installed_is_not_installed_again(programs: Programs, runtime: Runtime) -> None:
@@ -226,7 +163,7 @@ def test_the_stand_ins_of_an_older_version_stay(
 def test_libraries_that_memgate_needs_are_looked_for(programs: Programs, runtime: Runtime) -> None:
     """A newer memgate may need one more of them."""
     install(runtime)
-    shutil.rmtree(runtime.site_packages / "psutil-1.0.dist-info")
+    shutil.rmtree(runtime.own / "psutil-99.0.dist-info")
 
     assert runtime.state is RuntimeState.OUTDATED
 
@@ -286,83 +223,6 @@ def test_on_another_platform_nothing_is_tried(
 
     with pytest.raises(RuntimeMissingError, match="memgate analyze"):
         install(runtime)
-
-
-class TestCommand:
-    """``memgate runtimes``."""
-
-    @pytest.fixture(autouse=True)
-    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """Install into a folder of the test's own."""
-        monkeypatch.setenv("MEMGATE_RUNTIMES_DIR", str(tmp_path / "home"))
-        return tmp_path / "home"
-
-    @pytest.mark.parametrize("command", [(), ("list",)])
-    def test_runtimes_are_listed_with_how_to_get_them(
-        self, run: Any, home: Path, command: tuple[str, ...]
-    ) -> None:
-        """For people with the command that installs one, for programs with the same rows."""
-        assert f"install {NAME}: memgate runtimes install {NAME}\n" in run("runtimes", *command).out
-        rows = json.loads(run("runtimes", *command, "--json").out)
-        row = next(row for row in rows if row["name"] == NAME)
-        assert {"name", "installed", "packages", "cudnn"} <= row.keys()
-        assert (row["installed"], row["state"], row["cudnn"]) == (False, "absent", None)
-        assert row["home"] == str(home / NAME)
-
-    def test_a_runtime_is_installed_and_removed(
-        self, run: Any, programs: Programs, home: Path
-    ) -> None:
-        """Each step is shown, then the time, the size and the place."""
-        first = run("runtimes", "install", NAME)
-        again = run("runtimes", "install")
-        listed = run("runtimes")
-        removed = run("runtimes", "remove", NAME)
-        gone = run("runtimes", "remove", NAME)
-
-        assert [ran.status for ran in (first, again, listed, removed, gone)] == [0] * 5
-        assert f"{NAME}: takes 1.63 GiB in {home / NAME}" in first.err
-        assert f"{NAME}: building the stand-ins" in first.err
-        assert first.out.startswith(f"{NAME} is ready after 0 s: ")
-        assert again.out == f"{NAME} is installed and up to date in {home / NAME}\n"
-        assert "yes" in listed.out
-        assert f"{NAME} is removed: " in removed.out
-        assert gone.out == f"{NAME} is not installed in {home}\n"
-
-    def test_programs_get_json(self, run: Any, programs: Programs) -> None:
-        """The row of the list, and what was done; nothing else is printed."""
-        ran = run("runtimes", "install", NAME, "--json")
-
-        said = json.loads(ran.out)
-        assert said["installed"] is True
-        assert said["changed"] is True
-        assert said["disk_bytes"] > 0
-        assert ran.err == ""
-
-    @pytest.mark.parametrize("command", ["install", "remove"])
-    def test_an_unknown_name_is_answered_with_a_near_one(self, run: Any, command: str) -> None:
-        """It is the caller's mistake."""
-        ran = run("runtimes", command, "torch-2.41")
-
-        assert ran.status == 2
-        assert NAME in ran.err
-
-    def test_a_failure_is_one_sentence(self, run: Any, programs: Programs) -> None:
-        """And status 1: it is not the caller's."""
-        programs.fails = {"install": PIP_FAILED}
-
-        ran = run("runtimes", "install", NAME)
-
-        assert ran.status == 1
-        assert "ERROR: no such version" in ran.err
-        assert "Traceback" not in ran.err
-
-    def test_without_a_cudnn_it_says_so(self, run: Any, programs: Programs) -> None:
-        """Before anything is downloaded."""
-        ran = run("runtimes", "install", "torch-2.6", "--with-cudnn")
-
-        assert ran.status == 2
-        assert "names no cuDNN" in ran.err
-        assert programs.done == []
 
 
 def test_the_real_cudnn_counts_once_it_is_complete(programs: Programs, runtime: Runtime) -> None:

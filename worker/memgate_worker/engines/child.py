@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-import psutil
-
 from memgate.errors import HostMemoryError, LimitExceededError, TimeLimitError
+from memgate_worker.family import takes_more_than
 from memgate_worker.lifeline import die_with_parent
 from memgate_worker.limits import RunLimits
 
@@ -94,19 +93,10 @@ def _check(child: int, limits: RunLimits, deadline: float) -> None:
             " the job's fault; allow more with --timeout SECONDS (of workers:"
             " MEMGATE_JOB_TIMEOUT_SECONDS)"
         )
-    if _memory_bytes(child) > limits.memory_bytes:
+    if takes_more_than(limits.memory_bytes, child):
         raise HostMemoryError(
             f"the job's run took more memory of this machine than {limits.allowed_memory}"
         )
-
-
-def _memory_bytes(child: int) -> int:
-    try:
-        process = psutil.Process(child)
-        family = [process, *process.children(recursive=True)]
-        return sum(member.memory_info().rss for member in family)
-    except psutil.NoSuchProcess:  # one of them ended while we looked
-        return 0
 
 
 def _end_group(child: int) -> None:

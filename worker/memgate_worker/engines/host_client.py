@@ -18,6 +18,7 @@ import memgate_worker
 from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
 from memgate_worker.engines.messages import Failed, Profiled, Progress, RecordedRun, Request
 from memgate_worker.engines.starter import start_process
+from memgate_worker.runtimes.locks import Use
 from memgate_worker.runtimes.runtime import Runtime, install_command
 
 #: sent by people, supervisors and a system out of memory: they say nothing about a runtime
@@ -54,10 +55,12 @@ class Host:
     def _start(self) -> None:
         self._has_answered = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
+        self._use = Use(self._runtime)
+        own = self._runtime.own
         try:
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [self._runtime.python, "-P", _START, *map(str, package_dirs())],
+                    [self._runtime.python, "-P", _START, *package_dirs(), own],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._said,
@@ -66,6 +69,7 @@ class Host:
             )
         except OSError as error:
             self._said.close()
+            self._use.close()
             raise self._broken(f"{self._runtime.python}: {error.strerror or error}") from None
 
     def close(self) -> None:
@@ -81,6 +85,7 @@ class Host:
             self._process.kill()
             self._process.wait()
         self._said.close()
+        self._use.close()
 
     def ask(
         self, request: Request, on_step: Callable[[int], None] = lambda _: None

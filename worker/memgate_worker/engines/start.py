@@ -1,8 +1,9 @@
-"""Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR MEMGATE_WORKER_DIR``.
+"""Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR WORKER_DIR NEEDS_DIR``.
 
 A runtime has its own packages, and sees exactly two of ours: nothing else that happens to be
-installed next to memgate, and nothing in the working directory. Run by path, so it imports nothing
-from memgate before it knows where memgate is.
+installed next to memgate, and nothing in the working directory. What those two need is looked for
+last, so that the runtime's own versions win. Run by path, so it imports nothing from memgate before
+it knows where memgate is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class TwoPackages(MetaPathFinder):
 
 def main() -> None:
     """Serve standard input."""
-    sys.meta_path.insert(0, TwoPackages(*map(Path, sys.argv[1:])))
+    memgate, worker, needs = sys.argv[1:]
+    sys.meta_path.insert(0, TwoPackages(Path(memgate), Path(worker)))
+    sys.path.append(needs)
     from memgate_worker.engines.host import main as serve
 
     serve()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from memgate.measured import Peaks
 from memgate.report import Reason
 from memgate.timeline import Timeline
+from memgate.timeline_file.recorded import JobMark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class TracedJob:
     notes: tuple[Reason, ...]
     #: why it may be far off: no job is admitted based on it
     doubts: tuple[Reason, ...] = ()
+    #: phases of the job and its steps, in the order of events; empty if they were not looked for
+    marks: tuple[JobMark, ...] = ()
     #: of GPUs that its PyTorch was built for, such as ``sm_80``; empty if not known
     architectures: tuple[str, ...] = ()
     #: cuDNN was told to try its plans: only those that fit in memory, so the memory counts too

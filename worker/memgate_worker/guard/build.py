@@ -1,4 +1,4 @@
-"""Builds the guard's library and launcher from `native/`, once, into the user's cache directory.
+"""Builds the guard's library and launcher from `native/`, once, into a cache.
 
 Needs a C compiler and nothing else. What is built needs glibc 2.28 or later and no other library,
 so it can be brought into a container. How it is used is in `guard.py`.
@@ -13,8 +13,6 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-
-import platformdirs
 
 NATIVE_DIR = Path(__file__).parent / "native"
 LIBRARY_NAME = "libmemgate_guard.so"
@@ -46,31 +44,39 @@ class GuardFiles:
     launcher: Path
 
 
-def guard_files(cache_dir: Path | None = None) -> GuardFiles:
-    """Return the guard's programs, built if they are not there.
-
-    Args:
-        cache_dir: where they are kept; the user's cache directory by default.
+def guard_files(base: Path) -> GuardFiles:
+    """Return the guard's programs, built if they are not in `base`, which may be read-only.
 
     Raises:
-        GuardBuildError: there is no compiler, or it failed.
+        GuardBuildError: there is no compiler, it failed, or the directory cannot be written.
     """
-    base = cache_dir or platformdirs.user_cache_path("memgate") / "guard"
     directory = base / _digest()
     files = GuardFiles(library=directory / LIBRARY_NAME, launcher=directory / LAUNCHER_NAME)
-    if not directory.is_dir():
-        base.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=base) as name:
-            built = Path(name) / "built"
-            built.mkdir()
-            _build(built)
-            try:
-                built.rename(directory)
-            except OSError:
-                # another process was faster, and built the same
-                if not directory.is_dir():
-                    raise
+    if directory.is_dir():
+        return files
+    try:
+        _build_in(base, directory)
+    except OSError as error:
+        raise GuardBuildError(
+            f"the guard that protects files is not in the cache, and was not built: {error}; set"
+            " MEMGATE_CACHE_DIR to a directory that can be written to, or to a copy of one that has"
+            " it"
+        ) from None
     return files
+
+
+def _build_in(base: Path, directory: Path) -> None:
+    base.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=base) as name:
+        built = Path(name) / "built"
+        built.mkdir()
+        _build(built)
+        try:
+            built.rename(directory)
+        except OSError:
+            # another process was faster, and built the same
+            if not directory.is_dir():
+                raise
 
 
 def _digest() -> str:
@@ -93,8 +99,9 @@ def _compile(sources: list[str], options: tuple[str, ...], output: Path) -> None
     if compiler is None:
         raise GuardBuildError(
             "no C compiler: the guard that protects files is built once, and needs one of "
-            f"{', '.join(COMPILERS)}. Install gcc, or copy {output.parent.parent.parent} from a "
-            "machine that has one."
+            f"{', '.join(COMPILERS)}; install one (on Debian and Ubuntu: apt install g++, which "
+            "the stand-ins need, too), or run the same command on a machine that has one and set "
+            "MEMGATE_CACHE_DIR to a copy of its cache"
         )
     paths = [str(NATIVE_DIR / name) for name in sources]
     command = [compiler, *_OPTIONS, *paths, *options, "-o", str(output)]

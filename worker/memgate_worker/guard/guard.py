@@ -31,6 +31,8 @@ HOOK_MISSING_STATUS = 86
 LAUNCHER_FAILED_STATUS = 87
 #: in the run directory: a line of JSON per process that was stopped
 PROBLEMS_NAME = "problems"
+#: every process of a run has this variable: where it reports to
+RUN_DIR = "MEMGATE_RUN_DIR"
 
 _PROBE_TIMEOUT_S = 30
 #: mode of a directory in which nothing was changed; see `native/guard.h`
@@ -87,7 +89,7 @@ class Guard:
             ours["MEMGATE_GUARD_SCRATCH"] = str(self.scratch.resolve())
             ours["MEMGATE_GUARD_WRITABLE"] = ":".join(map(str, self._writable()))
         for name, path in (
-            ("MEMGATE_RUN_DIR", self.run_dir),
+            (RUN_DIR, self.run_dir),
             ("MEMGATE_HOOK_DIR", self.hook_dir),
         ):
             if path is not None:

@@ -7,6 +7,7 @@ not know how to train that model, and nothing is known about the job.
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Sequence
@@ -27,6 +28,9 @@ NO_HOST_MEMORY = "DefaultCPUAllocator: "
 
 #: part of CUDA's message about a GPU that a program was not built for
 NO_KERNELS = "no kernel image is available"
+
+#: calls that record what a stream is given, to be launched again as a whole
+_IS_OF_A_GRAPH = re.compile(r"cu(da)?(StreamBeginCapture|Graph)\w*")
 
 #: torch's, for GPU memory; given by name, since torch is not imported here
 _OUT_OF_GPU_MEMORY = "OutOfMemoryError"
@@ -106,11 +110,30 @@ def explain_end(code: int, last_line: str, *, is_script: bool) -> MemgateError:
     return _our_loop_failed(f"exit status {code}: {last_line}")
 
 
+#: what refused calls are made for, in the words of those who write jobs
+_PURPOSES = (
+    (re.compile(r"cudnn\w*RNN"), "recurrent layers by cuDNN (nn.LSTM, nn.GRU, nn.RNN)"),
+    (re.compile(r"cudnn\w*CTCLoss"), "CTC losses by cuDNN"),
+    (re.compile(r"cufft"), "Fourier transforms (torch.fft, torch.stft)"),
+    (re.compile(r"cusolver|cublas\w*(getr|geqr|gels|matinv)"), "linear algebra (torch.linalg)"),
+    (re.compile(r"cusparse"), "sparse matrices (torch.sparse)"),
+    (re.compile(r"nccl"), "process groups of several GPUs"),
+)
+
+
 def not_modelled(refused: Sequence[str]) -> NotModelledError:
-    """Name the calls that the phantom engine refused."""
+    """Name the calls that the phantom engine refused, and what jobs make them for."""
+    if any(map(_IS_OF_A_GRAPH.fullmatch, refused)):
+        return NotModelledError(
+            "the job uses CUDA graphs (torch.compile with the mode reduce-overhead or max-autotune,"
+            " torch.cuda.graph), whose memory of their own the phantom engine does not know; the"
+            " modes default and max-autotune-no-cudagraphs are known, and take other memory"
+        )
+    purposes = [words for pattern, words in _PURPOSES if any(map(pattern.match, refused))]
+    what_for = f", for {' and '.join(purposes)}" if purposes else ""
     return NotModelledError(
         "the phantom engine cannot know this job's memory: it calls"
-        f" {', '.join(refused)}, of NVIDIA's own libraries"
+        f" {', '.join(refused)}, of NVIDIA's own libraries{what_for}"
     )
 
 

@@ -66,6 +66,13 @@ class Serving:
             engine.digest() for known in self._announcements for engine in known.engines
         )
 
+    @property
+    def missing_runtime(self) -> str | None:
+        """The runtime for jobs that name none, if there are workers and none has it."""
+        there = {engine.runtime.name for known in self._announcements for engine in known.engines}
+        wanted = (known.default_runtime for known in self._announcements)
+        return next((name for name in wanted if name not in there), None)
+
     def find(self, work: Work) -> Served:
         """Return what can answer a question."""
         found = [

@@ -147,6 +147,10 @@ class QueueClient:
         """Return the digests of everything that workers announce; none if there are no workers."""
         return self._serving().identities
 
+    def missing_runtime(self) -> str | None:
+        """Return the runtime for jobs that name none, if there are workers and none has it."""
+        return self._serving().missing_runtime
+
     def _serving(self) -> Serving:
         """Return what workers announced a moment ago."""
         now = time.monotonic()
@@ -311,10 +315,10 @@ class Listener:
             self._stopped.wait(0.5)
 
     def _hear(self) -> None:
-        # No retries: we reconnect ourselves, and stop() waits for us.
-        no_retry = Retry(NoBackoff(), 0)
+        # A lost connection is opened again at once; where that fails, stop() must not wait long.
+        once = Retry(NoBackoff(), 1)
         with (
-            Redis.from_url(self._url, socket_timeout=None, retry=no_retry) as redis,
+            Redis.from_url(self._url, socket_timeout=None, retry=once) as redis,
             redis.pubsub() as channel,
         ):
             channel.subscribe(FINISHED_CHANNEL)

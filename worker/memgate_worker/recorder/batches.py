@@ -28,6 +28,9 @@ PLACE = "{batch}"
 #: of the runs that sizes are learned from; gradients and optimizer state are there by then
 _NUM_STEPS = 6
 
+#: more of them if the longest batch is asked for: it comes after ordinary ones
+_NUM_STEPS_TO_THE_LONGEST = 6
+
 #: lines that are drawn before every size is run
 _MAX_LINES = 6
 
@@ -82,8 +85,10 @@ class _Runs:
     def ask(self, size: int) -> Estimate:
         """Run the command for a few steps, unless it was; nothing is doubted for that."""
         if size not in self._said:
-            short = replace(self._at(size), watch=Watch(steps=_NUM_STEPS), has_no_evaluation=True)
-            self._traced[size] = record_command(short).traced
+            longer = _NUM_STEPS_TO_THE_LONGEST if self._question.longest else 0
+            watch = Watch(steps=_NUM_STEPS + longer)
+            short = replace(self._at(size), watch=watch, has_no_evaluation=True)
+            self._traced[size] = replace(record_command(short).traced, doubts=())
             self._tell(size, self._traced[size])
         return self._said[size]
 
@@ -130,7 +135,7 @@ class _Runs:
                 return self._said[size]
             line = BatchLine((low, high), size)
             timeline = extrapolate_timeline(first.timeline, second.timeline, line)
-            return estimate_run(replace(first, timeline=timeline), self._target)
+            return estimate_run(replace(first, timeline=timeline, marks=()), self._target)
 
         found = find_max_batch(ask, high)
         assert found is not None, "a search that nothing ends finds something"

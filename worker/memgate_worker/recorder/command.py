@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -19,7 +20,8 @@ import psutil
 
 from memgate.errors import HostMemoryError, InputError, TimeLimitError
 from memgate_worker.engines.starter import start_process
-from memgate_worker.guard.guard import Guard, Protection
+from memgate_worker.family import takes_more_than
+from memgate_worker.guard.guard import RUN_DIR, Guard, Protection
 from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_problems
 from memgate_worker.recorder.libraries import find_libraries
@@ -33,6 +35,9 @@ _LOOK_SECONDS = 0.1
 #: how long processes may take to write their recordings, once one of them has had enough
 _WRITING_SECONDS = 20.0
 
+#: how long processes may take to end that were killed
+_ENDING_SECONDS = 5.0
+
 #: of a command's output, so much of the end is kept for messages
 _LAST_BYTES = 8192
 
@@ -44,6 +49,8 @@ class Recorded:
     heard: Heard
     #: the files' contents, by process id
     recordings: dict[int, bytes]
+    #: of the command's first process
+    pid: int
     #: exit status of the command; None if it was ended by us
     status: int | None
     #: the end of what it printed
@@ -76,6 +83,7 @@ def run_command(
         tempfile.TemporaryFile() as said,
         guarded(question, run_dir) as guard,
         silent_terminal() as terminal,
+        _ended_by_signals(),
     ):
         with Listening(run_dir, find_libraries, on_progress) as listening:
             process = _start(question, guard, terminal, said)
@@ -84,7 +92,7 @@ def run_command(
                     _wait(process, listening, question)
                 status = process.poll()
             finally:
-                _end(process)
+                _end(process, run_dir)
         recordings = {
             pid: (run_dir / name).read_bytes() for pid, name in listening.heard.recordings.items()
         }
@@ -92,10 +100,29 @@ def run_command(
         return Recorded(
             heard=listening.heard,
             recordings=recordings,
+            pid=process.pid,
             status=status,
             last_output=_read_the_end(said),
             is_protected=guard.protection is not Protection.NONE,
         )
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have signals that end us end the command first: it has a session of its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -119,6 +146,8 @@ def _check_that_it_exists(question: CommandQuestion) -> None:
     is_there = shutil.which(name, path=path)
     if "/" in name and not is_there:
         is_there = shutil.which(question.directory / name)
+    if not is_there and "/" in name and (question.directory / name).is_file():
+        raise InputError(f"{name!r} cannot be executed: chmod +x, or name the program that runs it")
     if not is_there:
         raise InputError(f"{name!r}: there is no such program")
 
@@ -130,7 +159,13 @@ def _start(
         lambda: subprocess.Popen(
             guard.command(question.command),
             cwd=question.directory,
-            env=guard.environment(command_environment(question, guard.scratch)),
+            env=guard.environment(
+                command_environment(
+                    question,
+                    guard.scratch,
+                    is_protected=guard.protection is not Protection.NONE,
+                )
+            ),
             stdin=terminal,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -172,29 +207,34 @@ def _wait(
 
 
 def _check_memory(pid: int, question: CommandQuestion) -> None:
-    try:
-        process = psutil.Process(pid)
-        family = [process, *process.children(recursive=True)]
-        used = sum(member.memory_info().rss for member in family)
-    except psutil.NoSuchProcess:  # one of them ended while we looked
-        return
-    if used > question.limits.memory_bytes:
+    if takes_more_than(question.limits.memory_bytes, pid):
         raise HostMemoryError(
             f"the command took more memory of this machine than {question.limits.allowed_memory}"
         )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:
     """End the command and all that it started."""
     children = []
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(process.pid).children(recursive=True)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    for child in children:  # those with a session of their own, as torchrun's workers
+    # those with a session of their own, as torchrun's workers, and those that left their parents
+    others = [*children, *_find_daemons(run_dir)]
+    for one in others:
         with suppress(psutil.NoSuchProcess):
-            child.kill()
+            one.kill()
     process.wait()
+    psutil.wait_procs(others, timeout=_ENDING_SECONDS)
+
+
+def _find_daemons(run_dir: Path) -> Iterator[psutil.Process]:
+    """Yield the processes that have the variables of this run, whoever their parents are."""
+    for one in psutil.process_iter():
+        with suppress(psutil.Error):
+            if one.environ().get(RUN_DIR) == str(run_dir.resolve()):
+                yield one
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -10,6 +11,7 @@ from memgate.units import format_size
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
+    SeenLongest,
     SeenShapes,
     SeenTensor,
 )
@@ -35,13 +37,13 @@ def doubt_what_was_seen(
             " evaluation; if it has one that takes more, so does the job: go on until there was one"
             " (memgate run --until evaluation), or say that there is none (--no-evaluation)",
         )
-    if was_stopped and (varying := _varying(described.shapes)) is not None:
+    if was_stopped and described.has_idle_optimizer:
         yield Reason(
-            code="INPUT_SHAPES_VARY",
-            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
-            f" {described.num_steps} steps: {_show(varying)}. Pad to a fixed length, or go on"
-            " to the end (memgate run --until end)",
+            code="OPTIMIZER_NOT_REACHED",
+            message="the job was stopped before one of its optimizers had made a step, so its state"
+            " is not counted; watch more of it (memgate run --watch SECONDS, or --until end)",
         )
+    yield from _doubt_shapes(described)
     if was_stopped and _is_growing(described.steps):
         last = described.steps[-1].peak_bytes
         yield Reason(
@@ -68,6 +70,109 @@ def doubt_what_was_seen(
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
+    if "recurrent" in described.notes:
+        yield Reason(
+            code="RECURRENT_LAYERS",
+            message="recurrent layers (nn.LSTM, nn.GRU, nn.RNN) ran by PyTorch's own kernels: only"
+            " cuDNN knows what it keeps for the backward pass, and that may be more or less",
+        )
+    if "kernels_timed" in described.notes:
+        yield Reason(
+            code="KERNELS_NOT_TIMED",
+            message="torch.compile chooses among kernels by their times here (max-autotune), and"
+            " nothing can be timed on a GPU that is not there; PyTorch's own kernels were taken,"
+            " and with others the job takes other memory",
+        )
+
+
+def _doubt_shapes(described: Description) -> Iterator[Reason]:
+    """Yield why later batches may be larger than those that were seen."""
+    longest, varying = described.longest, _varying(described.shapes)
+    if longest is not None and not _met_the_longest(described, longest):
+        yield Reason(
+            code="LONGEST_NOT_RUN",
+            message=f"no training step was seen with {_name(longest)}, as --longest asks:"
+            f" {_why_no_longest(longest, varying)}",
+        )
+    elif longest is not None and not longest.in_proportion:
+        return
+    if described.why != "end" and varying is not None:
+        yield Reason(
+            code="INPUT_SHAPES_VARY",
+            message=f"the shapes of batches vary, and later ones may be larger; the largest in"
+            f" {described.num_steps} steps: {_show(varying)}. {_how_to_know_the_longest(longest)}",
+        )
+
+
+def note_what_was_seen(described: Description) -> Iterator[Reason]:
+    """Yield what there is to know about the answer."""
+    if described.num_communicators:
+        yield Reason(
+            code="NCCL_NOT_COUNTED",
+            message="the job has a process group of NCCL with one process in it; what NCCL loads"
+            " onto the GPU for itself is not in the figures",
+        )
+    longest = described.longest
+    if longest is not None and _met_the_longest(described, longest):
+        largest = max((calls for calls, _ in described.shapes), key=_num_elements)
+        yield Reason(
+            code="LONGEST_BATCH",
+            message=f"the answer is for {_name(longest)}, as --longest asks; the largest training"
+            f" step had {_show(largest)}",
+        )
+    if described.why != "end":
+        evaluated = " and an evaluation" if described.has_evaluated else ""
+        yield Reason(
+            code="LATER_NOT_SEEN",
+            message=f"the job was watched for {described.num_steps} training steps{evaluated}; what"
+            " comes later (larger batches, layers that are unfrozen, other commands of a script)"
+            " was not seen: go on to the end with memgate run --until end",
+        )
+
+
+def _name(longest: SeenLongest) -> str:
+    if longest.length is None:
+        return "a batch of the longest samples of its data set"
+    return f"a longest batch of {longest.length}"
+
+
+def _met_the_longest(described: Description, longest: SeenLongest) -> bool:
+    """Tell whether a step was as long; if nothing varies, the batches may all be that long."""
+    if longest.is_run or longest.longer is not None:
+        return longest.longer is None
+    shapes = [tensor.shape for calls, _ in described.shapes for call in calls for tensor in call]
+    is_there = any(longest.length in shape[1:2] for shape in shapes)  # behind it are features
+    return is_there and not longest.problem and _varying(described.shapes) is None
+
+
+def _why_no_longest(longest: SeenLongest, varying: list[list[SeenTensor]] | None) -> str:
+    if longest.longer is not None:
+        return f"a batch of {longest.longer} was seen, which is longer"
+    if longest.problem:
+        return longest.problem
+    if varying is None:
+        return "no dimension of its batches was seen to vary, so it is not known what to pad"
+    return (
+        "its batches were not seen to vary where they come from, a data loader or a line that moves"
+        " them to the GPU; or the job cuts them, or ended too early"
+    )
+
+
+def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
+    if longest is not None and longest.is_run and longest.length is None:
+        return (
+            "Several of their lengths vary on their own, and the longest samples were chosen by all"
+            " of them together; go on to the end (memgate run --until end)"
+        )
+    if longest is not None and longest.is_run:
+        return (
+            f"What varies on its own was made longer in proportion to the {longest.length} of"
+            " --longest, and may be longer still; go on to the end (memgate run --until end)"
+        )
+    return (
+        "Answer for the longest one (memgate run --longest N, or --longest data), or go on to the"
+        " end (memgate run --until end)"
+    )
 
 
 def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
@@ -96,16 +201,34 @@ def doubt_processes(heard: Heard, *, num_others: int) -> Iterator[Reason]:
 def _varying(shapes: Sequence[SeenShapes]) -> list[list[SeenTensor]] | None:
     """Return the largest step, if later ones may be larger.
 
-    A last batch that is smaller than all others, and otherwise like them, is no variation.
+    A last batch that is smaller than all others, and otherwise like them, is no variation. Nor are
+    calls that only some steps make, with shapes that are usual (samples of a generator).
     """
     if len(shapes) < 2:
         return None
-    largest, count = max(shapes, key=lambda seen: _num_elements(seen[0]))
-    others = [(other, often) for other, often in shapes if other is not largest]
-    is_usual = count >= max(often for _, often in others)
-    if is_usual and all(_is_part_of(other, largest) for other, _ in others):
+    largest, _ = max(shapes, key=lambda seen: _num_elements(seen[0]))
+    if _is_usual_to_be_full(shapes) and all(_is_part_of(step, largest) for step, _ in shapes):
         return None
     return largest
+
+
+def _is_usual_to_be_full(shapes: Sequence[SeenShapes]) -> bool:
+    """Tell whether most steps have as many samples as the fullest one."""
+    counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for step, count in shapes:
+        for one_sample, num_samples in _largest_of_each(step).items():
+            counts[one_sample][num_samples] += count
+    return all(2 * of_one[max(of_one)] >= sum(of_one.values()) for of_one in counts.values())
+
+
+def _largest_of_each(step: Sequence[Sequence[SeenTensor]]) -> dict[tuple[int, ...], int]:
+    """Return the most samples that a step has of each shape."""
+    most: dict[tuple[int, ...], int] = {}
+    for tensor in (tensor for call in step for tensor in call if tensor.shape):
+        num_samples, *one_sample = tensor.shape
+        key = tuple(one_sample)
+        most[key] = max(num_samples, most.get(key, 0))
+    return most
 
 
 def _num_elements(step: Sequence[Sequence[SeenTensor]]) -> int:

@@ -24,14 +24,30 @@ OFFLINE = {
 }
 
 
-def command_environment(question: CommandQuestion, scratch: Path) -> dict[str, str]:
-    """Return the environment of a command; the guard adds its own, and the hook's."""
+#: where torch.compile and Triton keep what they compile, and what they found to be fast
+_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+
+
+def command_environment(
+    question: CommandQuestion, scratch: Path, *, is_protected: bool
+) -> dict[str, str]:
+    """Return the environment of a command; the guard adds its own, and the hook's.
+
+    Args:
+        question: the command.
+        scratch: a folder of the run's own.
+        is_protected: what the command writes is kept apart.
+    """
     ours = {
         "MEMGATE_IGNORE_COMPILE": "1" if question.ignores_compile else "0",
+        "MEMGATE_LONGEST": str(question.longest or ""),
         DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),
     }
+    if not is_protected:
+        # Times mean nothing here: a job on a real GPU must never find what they led to.
+        ours |= {name: str(scratch / "compiled" / name.lower()) for name in _CACHES}
     if not question.is_online:
         ours |= OFFLINE
         ours["MLFLOW_TRACKING_URI"] = (scratch / "mlruns").as_uri()

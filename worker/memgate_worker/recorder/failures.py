@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memgate.errors import (
+    CompilerMissingError,
     HostMemoryError,
     JobFailedError,
     MemgateError,
@@ -28,8 +29,21 @@ from memgate_worker.recorder.question import CommandQuestion
 #: of a command's output, so many lines are quoted
 _NUM_LINES = 8
 
-#: raised by the hook, see ``adjustments``
-_COMPILES = "CompilationError"
+#: raised by what starts processes (accelerate, torchrun, torch.multiprocessing) when one failed
+_OF_LAUNCHERS = {
+    *("CalledProcessError", "ChildFailedError"),
+    *("ProcessRaisedException", "ProcessExitedException"),
+}
+
+#: what CUDA says of a GPU that is not there
+_NO_SUCH_DEVICE = "invalid device ordinal"
+
+#: how Python begins to print what a process raised
+_TRACEBACK = "Traceback (most recent call last)"
+
+#: what torch.compile says where there is no Triton, and Triton where there is no C compiler
+_NO_TRITON = "Cannot find a working triton installation"
+_NO_COMPILER = "Failed to find C compiler"
 
 
 def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> MemgateError:
@@ -40,27 +54,31 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
     if heard.problems:
         return NotWatchedError(heard.problems[0])
     if heard.failures:
-        last = [*heard.failures.values()][-1]
-        return explain_failure(last, (), question, recorded.last_output)
+        cause = _find_cause([*heard.failures.values()])
+        return explain_failure(cause, (), question, output_of(recorded, cause))
     if recorded.status is None:  # it was ended by us, and its process did not answer
         return TimeLimitError(
             f"the job was not done after {question.limits.seconds:g} s and could not be recorded,"
             " which is memgate's limit and not the job's fault; allow more with --timeout SECONDS"
         )
-    return explain_status(recorded, question, used_cuda=False)
+    return explain_status(recorded, question)
 
 
 def explain_status(
-    recorded: Recorded, question: CommandQuestion, *, used_cuda: bool
+    recorded: Recorded, question: CommandQuestion, *, num_steps: int | None = None
 ) -> MemgateError:
-    """Say why a command that raised nothing has trained nothing."""
+    """Say why a command that raised nothing has trained too little.
+
+    ``num_steps`` are the steps that it made; None if it never used CUDA.
+    """
     status = recorded.status or 0
     if status == 0:
-        return nothing_trained(" ".join(question.command), used_cuda=used_cuda)
+        return nothing_trained(" ".join(question.command), used_cuda=num_steps is not None)
     if status < 0:
         return explain_end(status, _last_line(recorded.last_output), is_script=True)
     return JobFailedError(
-        f"the command ended with exit status {status} before it trained anything"
+        f"the command ended with exit status {status}"
+        f"{f' after {num_steps} training steps' if num_steps else ' before it trained anything'}"
         f"{quote(recorded.last_output)}"
     )
 
@@ -71,10 +89,17 @@ def explain_failure(
     """Say whose fault an exception is that ended a job."""
     if unmodelled:
         return not_modelled(unmodelled)
-    if failure.kind == _COMPILES:
+    if _NO_COMPILER in failure.message:
+        return CompilerMissingError(
+            "the job uses torch.compile or Triton, and this machine has no C compiler, which Triton"
+            " needs to start kernels: install one (apt install gcc, conda install gcc), or name"
+            " one with the variable CC"
+        )
+    if _NO_TRITON in failure.message and question.runtime:
         return UnsupportedJobError(
-            "the job uses torch.compile, which is not supported yet; without it the job takes other"
-            " memory. --ignore-compile answers for the job without it, and says so"
+            "the job uses torch.compile, which needs the module 'triton', which runtime"
+            f" {question.runtime} lacks; run it in its own environment: memgate run -- COMMAND."
+            " --ignore-compile answers for the job without it, and says so"
         )
     if failure.kind == "MemoryError" or NO_HOST_MEMORY in failure.message:
         return HostMemoryError(f"this machine has no memory for the job: {failure.last_line}")
@@ -85,7 +110,19 @@ def explain_failure(
             f"the job needs the module {failure.module!r}, which runtime {question.runtime} lacks;"
             " run it in its own environment: memgate run -- COMMAND"
         )
+    if _NO_SUCH_DEVICE in failure.message:
+        return UnsupportedJobError(
+            f"the job asks for a second GPU{_where(failure)}, and memgate shows it one: several"
+            " GPUs are not supported yet; ask about one process of it (torchrun --nproc-per-node 1)"
+        )
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
+
+
+def output_of(recorded: Recorded, cause: Raised) -> str:
+    """Return what was printed, without what a launcher printed about the failure of its process."""
+    output = recorded.last_output
+    is_last = [*recorded.heard.failures.values()][-1] is cause
+    return output if is_last else output.rpartition(_TRACEBACK)[0] or output
 
 
 def quote(output: str) -> str:
@@ -94,6 +131,12 @@ def quote(output: str) -> str:
     if not lines:
         return "; it printed nothing"
     return "\nthe last lines that it printed:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _find_cause(failures: Sequence[Raised]) -> Raised:
+    """Return what the last process raised that did not fail because another one had."""
+    own = [failure for failure in failures if failure.kind not in _OF_LAUNCHERS]
+    return own[-1] if own else failures[-1]
 
 
 def _last_line(output: str) -> str:

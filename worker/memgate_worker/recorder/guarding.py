@@ -22,7 +22,7 @@ from memgate_worker.guard.guard import (
 from memgate_worker.recorder.environment import HOOK_DIR
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.runtimes.runtime import default_home
-from memgate_worker.standins.finding import standins_home
+from memgate_worker.standins.finding import cache_home, standins_home
 
 
 @contextmanager
@@ -68,7 +68,7 @@ def read_problems(run_dir: Path) -> list[str]:
 
 def _build() -> GuardFiles:
     try:
-        return guard_files()
+        return guard_files(cache_home() / "guard")
     except GuardBuildError as error:
         raise NotProtectedError(str(error)) from None
 

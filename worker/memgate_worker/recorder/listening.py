@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ import msgspec
 from memgate.errors import MemgateError
 from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
+
+#: how long to read what processes said that have ended; one that lives on says nothing more
+_READING_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -61,6 +65,7 @@ class Listening:
         #: notified whenever something was heard
         self.changed = threading.Condition()
         self._connections: list[socket.socket] = []
+        self._hearing: list[threading.Thread] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(run_dir / "socket"))
         self._socket.listen(64)
@@ -74,6 +79,10 @@ class Listening:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        # What processes said last, as they ended, may not have been read yet.
+        deadline = time.monotonic() + _READING_SECONDS
+        for thread in self._hearing:
+            thread.join(max(0.0, deadline - time.monotonic()))
         for connection in self._connections:
             connection.close()
 
@@ -90,9 +99,11 @@ class Listening:
             except OSError:  # the run has ended
                 return
             self._connections.append(connection)
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._hear, args=(connection,), name="hearing", daemon=True
-            ).start()
+            )
+            self._hearing.append(thread)
+            thread.start()
 
     def _hear(self, connection: socket.socket) -> None:
         """Hear one process; if that fails, it must not wait for us, and the run has failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from memgate.gpus import GpuSpec
 from memgate_worker.hook.memgate_hook.watch import Watch
@@ -23,6 +24,9 @@ class CommandQuestion:
     gpu: GpuSpec
     watch: Watch = field(default_factory=Watch)
     limits: RunLimits = DEFAULT_LIMITS
+    #: pad what varies among its batches to this length, or let it meet the longest samples of its
+    #: ``data``; None: they are left as they are
+    longest: int | Literal["data"] | None = None
     #: answer for the eager job where it says ``torch.compile``
     ignores_compile: bool = False
     #: leave the network, and what reports to it, as they are

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import BinaryIO
 
+from msgspec import structs
+
 from memgate.errors import NotProtectedError
 from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
 from memgate_worker.engines.messages import RecordedRun
@@ -24,11 +26,16 @@ from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
 from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.recorder.command import Recorded, run_command
-from memgate_worker.recorder.doubts import doubt_processes, doubt_what_was_seen
+from memgate_worker.recorder.doubts import (
+    doubt_processes,
+    doubt_what_was_seen,
+    note_what_was_seen,
+)
 from memgate_worker.recorder.failures import (
     explain_failure,
     explain_no_recording,
     explain_status,
+    output_of,
 )
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
@@ -36,11 +43,9 @@ from memgate_worker.recorder.question import CommandQuestion
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """A command that was run: the job's timeline, and what it was doing when."""
+    """A command that was run: the job's timeline, and what is known of it."""
 
     traced: TracedJob
-    #: phases of the job, and its steps
-    marks: tuple[JobMark, ...]
     batches: tuple[BatchShape, ...]
     #: the real cuDNN that was asked for plans
     cudnn: str | None
@@ -108,6 +113,9 @@ def _record_once(
     found = {pid: read_recording(data) for pid, data in recorded.recordings.items()}
     pid = max(found, key=lambda one: _what_it_took(found[one][0]))
     described, rows = found[pid]
+    if described.why == "end" and pid == recorded.pid and not described.exit_status:
+        # not all ways to exit can be seen from within
+        described = structs.replace(described, exit_status=recorded.status or 0)
     failure = recorded.heard.failures.get(pid)
     _check_that_it_trained(described, failure, recorded, question)
     run = interpret(described, rows)
@@ -116,11 +124,15 @@ def _record_once(
     traced = to_traced(run, runtime, time.perf_counter() - start)
     doubts = (
         *doubt_what_was_seen(described, failure, has_no_evaluation=question.has_no_evaluation),
-        *doubt_processes(recorded.heard, num_others=len(found) - 1),
+        *doubt_processes(recorded.heard, num_others=_count_users(found) - 1),
     )
     command_run = CommandRun(
-        traced=replace(traced, doubts=doubts),
-        marks=tuple(_mark(run)),
+        traced=replace(
+            traced,
+            notes=(*traced.notes, *note_what_was_seen(described)),
+            doubts=doubts,
+            marks=tuple(_mark(run)),
+        ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
         num_steps=described.num_steps,
@@ -156,6 +168,11 @@ def _batches(described: Description) -> Iterator[BatchShape]:
         yield BatchShape(tensor.name, tensor.shape, tensor.dtype, count)
 
 
+def _count_users(found: dict[int, tuple[Description, bytes]]) -> int:
+    """Count processes that took memory of the GPU; asking for its properties takes none."""
+    return sum(1 for _, rows in found.values() if rows)
+
+
 def _what_it_took(described: Description) -> tuple[bool, int]:
     return described.num_steps > 0, described.memory_stats["reserved_bytes.all.peak"]
 
@@ -165,9 +182,10 @@ def _check_that_it_trained(
 ) -> None:
     """A failure after enough steps is a doubt; before that there is no answer."""
     if failure is not None and described.num_steps < MIN_STEPS:
-        raise explain_failure(failure, described.unmodelled, question, recorded.last_output)
+        output = output_of(recorded, failure)
+        raise explain_failure(failure, described.unmodelled, question, output)
     if described.num_steps == 0 and described.unmodelled:
         raise not_modelled(described.unmodelled)
     is_given_up = described.exit_status and described.num_steps < MIN_STEPS
     if described.num_steps == 0 or is_given_up:
-        raise explain_status(recorded, question, used_cuda=True)
+        raise explain_status(recorded, question, num_steps=described.num_steps)

@@ -4,50 +4,58 @@ An environment with PyTorch's ordinary CUDA build but none of NVIDIA's packages,
 that make it run without them; on request also the real cuDNN, which knows the workspaces of
 convolutions. What is installed and current is not touched, so it is safe to run again. Only one
 process at a time works on a runtime. Each part is complete before its stamp is written; without the
-stamp it counts as absent, and is made again. What makes a runtime usable is in ``runtime``.
+stamp it counts as absent, and is made again. How the environment is filled is in ``environment``;
+what makes a runtime usable is in ``runtime``.
 """
 
 from __future__ import annotations
 
-import fcntl
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
-import venv
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
-from memgate.units import format_size
-from memgate_worker.runtimes.runtime import OWN_NEEDS, Runtime, why_no_runtime_can_be_built
+from memgate_worker.runtimes.contents import disk_bytes
+from memgate_worker.runtimes.environment import USUAL_BYTES, InstallPlace, Report, make_environment
+from memgate_worker.runtimes.locks import alone, unused
+from memgate_worker.runtimes.requirements import name_for, read_requirements
+from memgate_worker.runtimes.runtime import Runtime, plan_runtime, why_no_runtime_can_be_built
 from memgate_worker.standins.build import build
-from memgate_worker.standins.compiler import BuildError, find_compiler
+from memgate_worker.standins.compiler import BuildError
 from memgate_worker.standins.torch_build import read_torch_build
-
-#: told what is being done
-Report = Callable[[str], None]
 
 #: the cuDNN libraries that choose engines and build plans
 _CUDNN_PART = re.compile(r"/libcudnn_(graph|heuristic|engines_\w+)\.so\.9$")
 
 #: how many lines of a failed program's output are shown
-_NUM_LAST_LINES = 5
+_NUM_LAST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
     """What was done."""
 
+    runtime: Runtime
     #: False: everything was already there, and current
     changed: bool
     seconds: float
+
+
+def plan_requirements(path: Path, name: str | None = None, home: Path | None = None) -> Runtime:
+    """Return the runtime that a job's own requirements file makes, for ``install``.
+
+    Raises:
+        InputError: if the file cannot be read, or the name is not one or is taken.
+    """
+    runtime = plan_runtime(name_for(path, name), read_requirements(path), home)
+    return replace(runtime, disk_bytes=runtime.disk_bytes or USUAL_BYTES)
 
 
 def install(
@@ -56,63 +64,57 @@ def install(
     """Install what is missing or outdated of a runtime.
 
     Raises:
-        InputError: if ``with_cudnn`` is requested and there is none for this runtime.
+        InputError: if ``with_cudnn`` is requested and there is none for this runtime, or if its
+            requirements file brings no torch, or one that is too old.
         RuntimeMissingError: if it cannot be installed, with the reason; nothing half-made is left.
+        OperatorError: if its libraries would be replaced while they are in use.
     """
     if problem := why_no_runtime_can_be_built():
         raise RuntimeMissingError(problem)
-    if with_cudnn and runtime.cudnn is None:
-        raise InputError(
-            f"runtime {runtime.name!r} names no cuDNN that can plan for a GPU that is not there"
-        )
+    if with_cudnn and runtime.cudnn is None and runtime.requirements is None:
+        raise _no_cudnn(runtime)
     start = time.monotonic()
-    with _alone(runtime, report):
-        missing = [
-            make
-            for is_there, make in (
-                (runtime.has_libraries, _install_libraries),
-                (runtime.has_libraries and runtime.has_stand_ins, _build_stand_ins),
-                (not with_cudnn or runtime.has_cudnn, _install_cudnn),
-            )
-            if not is_there
-        ]
-        for make in missing:
-            with _explained(runtime):
-                make(runtime, report)
-    return Installation(changed=bool(missing), seconds=time.monotonic() - start)
+    with alone(runtime, report) as lock, _explained(runtime):
+        place = InstallPlace(runtime=runtime, report=report, lock=lock)
+        changed = not runtime.has_libraries
+        if changed:
+            runtime = make_environment(place, with_cudnn=with_cudnn)
+            place = InstallPlace(runtime=runtime, report=report, lock=lock)
+        if changed or not runtime.has_stand_ins:
+            changed = True
+            _build_stand_ins(place)
+        if with_cudnn and not runtime.has_cudnn:
+            changed = True
+            if runtime.cudnn is None:
+                raise _no_cudnn(runtime)
+            _install_cudnn(place, runtime.cudnn)
+    return Installation(runtime=runtime, changed=changed, seconds=time.monotonic() - start)
 
 
-def remove(runtime: Runtime, *, report: Report = lambda _: None) -> int:
-    """Remove a runtime, or what is left of one; return how many bytes that freed."""
-    if not runtime.home.exists():
-        return 0
-    with _alone(runtime, report):
-        freed = disk_bytes(runtime)
-        runtime.packages_stamp.unlink(missing_ok=True)  # from here on it counts as absent
-        shutil.rmtree(runtime.home)
-    return freed
-
-
-def disk_bytes(runtime: Runtime) -> int:
-    """Return how much space a runtime takes, not following links."""
-    return sum(
-        (Path(directory) / name).lstat().st_blocks * 512
-        for directory, _, names in os.walk(runtime.home)
-        for name in names
+def _no_cudnn(runtime: Runtime) -> InputError:
+    return InputError(
+        f"runtime {runtime.name!r} names no cuDNN that can plan for a GPU that is not there"
     )
 
 
-@contextmanager
-def _alone(runtime: Runtime, report: Report) -> Iterator[None]:
-    """Let one process at a time work on a runtime; others wait."""
-    runtime.home.parent.mkdir(parents=True, exist_ok=True)
-    with (runtime.home.parent / f".{runtime.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            report("waiting for another process that installs or removes it")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+def remove(runtime: Runtime, *, report: Report = lambda _: None) -> int:
+    """Remove a runtime, or what is left of one; return how many bytes that freed.
+
+    Raises:
+        OperatorError: if it is in use.
+    """
+    was_written_by_us = runtime.requirements is not None and runtime.definition.is_file()
+    if not (runtime.home.exists() or was_written_by_us):
+        return 0
+    with alone(runtime, report), unused(runtime, "was not removed"):
+        freed = disk_bytes(runtime)
+        runtime.packages_stamp.unlink(missing_ok=True)  # from here on it counts as absent
+        with suppress(FileNotFoundError):
+            shutil.rmtree(runtime.home)
+        if was_written_by_us:  # last: with it, what is left can still be named
+            freed += runtime.definition.stat().st_blocks * 512
+            runtime.definition.unlink()
+    return freed
 
 
 @contextmanager
@@ -129,84 +131,32 @@ def _explained(runtime: Runtime) -> Iterator[None]:
         raise RuntimeMissingError(f"runtime {runtime.name!r} was not installed: {last}") from None
 
 
-def _install_libraries(runtime: Runtime, report: Report) -> None:
-    """Make the environment; in place, since an environment cannot be moved."""
-    find_compiler()  # which will be needed
-    _check_for_space(runtime)
-    runtime.packages_stamp.unlink(missing_ok=True)
-    for stale in runtime.home.glob("stand-ins-*"):  # they belong to the torch that is replaced
-        shutil.rmtree(stale)
-    runtime.home.mkdir(parents=True, exist_ok=True)
-    try:
-        report(f"installing {', '.join(runtime.bare)}, without NVIDIA's packages")
-        venv.create(runtime.venv, with_pip=True, clear=True)
-        # what is left out on purpose would otherwise be reported as an error
-        install = ("install", "--no-warn-conflicts")
-        _pip(runtime, *install, "--no-deps", *runtime.bare)
-        report("installing what they need")
-        _pip(runtime, *install, *runtime.full, *OWN_NEEDS)
-    except BaseException:
-        shutil.rmtree(runtime.venv, ignore_errors=True)  # it is large
-        raise
-    _write_last(runtime.packages_stamp, runtime.definition_digest(sys.version_info[:2]))
-
-
-def _build_stand_ins(runtime: Runtime, report: Report) -> None:
-    report("building the stand-ins for NVIDIA's libraries")
+def _build_stand_ins(place: InstallPlace) -> None:
+    runtime = place.runtime
+    place.report("building the stand-ins for NVIDIA's libraries")
     shutil.rmtree(runtime.stubs, ignore_errors=True)  # without a stamp it is what was left over
     build(read_torch_build(runtime.site_packages / "torch"), runtime.stubs)
 
 
-def _install_cudnn(runtime: Runtime, report: Report) -> None:
+def _install_cudnn(place: InstallPlace, package: str) -> None:
     """Install the real cuDNN where only the phantom's host looks."""
-    assert runtime.cudnn is not None
-    report(f"installing {runtime.cudnn}, which is NVIDIA's and under its licence")
+    runtime = place.runtime
+    place.report(f"installing {package}, which is NVIDIA's and under its licence")
     shutil.rmtree(runtime.cudnn_dir, ignore_errors=True)
     runtime.cudnn_dir.mkdir(parents=True)
-    with _downloaded(runtime, runtime.cudnn) as wheels:
+    with _downloaded(place, package) as wheels:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 for name in filter(_CUDNN_PART.search, archive.namelist()):
                     target = runtime.cudnn_dir / Path(name).name
                     with archive.open(name) as source, target.open("wb") as copy:
                         shutil.copyfileobj(source, copy)
-    _write_last(runtime.cudnn_stamp, runtime.cudnn)
-
-
-def _check_for_space(runtime: Runtime) -> None:
-    runtime.home.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(runtime.home).free
-    there = disk_bytes(runtime)  # will be replaced
-    if free + there < runtime.disk_bytes:
-        raise OSError(
-            f"it takes {format_size(runtime.disk_bytes)}, and {runtime.home} has"
-            f" {format_size(free)} free; make room, or set MEMGATE_RUNTIMES_DIR to another folder"
-        )
+    place.write_stamp(runtime.cudnn_stamp, package)
 
 
 @contextmanager
-def _downloaded(runtime: Runtime, *packages: str) -> Iterator[list[Path]]:
+def _downloaded(place: InstallPlace, *packages: str) -> Iterator[list[Path]]:
     # below the runtime's home: the folder for temporary files may be too small
-    with tempfile.TemporaryDirectory(dir=runtime.home) as directory:
-        _pip(runtime, "download", "--no-deps", "--dest", directory, *packages)
+    with tempfile.TemporaryDirectory(dir=place.runtime.home) as directory:
+        place.pip("download", "--no-deps", "--dest", directory, *packages)
         yield sorted(Path(directory).glob("*.whl"))
-
-
-def _pip(runtime: Runtime, *arguments: str) -> None:
-    quiet = ("-P", "-m", "pip", "--quiet", "--disable-pip-version-check")
-    with tempfile.TemporaryDirectory(dir=runtime.home) as directory:
-        subprocess.run(
-            [runtime.python, *quiet, *arguments],
-            env=os.environ | {"TMPDIR": directory},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-
-
-def _write_last(stamp: Path, text: str) -> None:
-    """Write a stamp completely, or not at all."""
-    fresh = stamp.with_name(stamp.name + ".new")
-    fresh.write_text(text)
-    fresh.rename(stamp)

@@ -2,11 +2,13 @@
 
 A runtime is a small file, in this folder or the operator's, and what ``install`` makes from it: a
 slim virtual environment, and our stand-ins for NVIDIA's libraries, compiled for the torch in it.
-This module knows names, places, and what is installed.
+The file names versions, or a job's own requirements file (then ``install`` wrote it). This module
+knows names, places, and what is installed.
 
 In the home of a runtime::
 
     venv/              the libraries, without NVIDIA's packages
+    own/               what memgate needs and venv/ lacks; jobs do not see it
     packages           digest of the definition that venv/ was made from, written last
     stand-ins-DIGEST/  the stand-ins, one folder for each version of their sources
     cudnn/             the real cuDNN, an extra
@@ -22,16 +24,18 @@ import os
 import platform
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from memgate.errors import InputError, OperatorError, RuntimeMissingError
 from memgate.gpus import GpuSpec
 from memgate.mistakes import unknown_name
+from memgate_worker.runtimes.requirements import Requirements
 from memgate_worker.standins.build import STAMP_NAME, sources_digest
 
 _DEFINITIONS = Path(__file__).parent
@@ -43,8 +47,8 @@ _HOME_VARIABLE = "MEMGATE_RUNTIMES_DIR"
 DEFAULT_RUNTIME = "torch-2.14"
 
 
-#: what memgate itself needs inside a runtime
-OWN_NEEDS = ("msgspec", "psutil", "pydantic")
+#: what memgate itself needs in a process of a runtime, and since which version it works
+OWN_NEEDS = {"msgspec": (0, 18), "psutil": (5, 9), "pydantic": (2, 6)}
 
 #: what our stand-ins can be built for, as ``platform`` calls it
 _PLATFORM = ("Linux", "x86_64")
@@ -75,6 +79,20 @@ class Runtime:
     home: Path
     #: about how much space it takes; 0 if its file does not say
     disk_bytes: int = 0
+    #: what it was made from, instead of ``bare`` and ``full``
+    requirements: Requirements | None = None
+
+    @property
+    def definition(self) -> Path:
+        """The operator's file, or the one that ``install`` writes; ours are elsewhere."""
+        return self.home.with_name(f"{self.name}.toml")
+
+    @property
+    def origin(self) -> str:
+        """Where it comes from, for people."""
+        if self.requirements is not None:
+            return str(self.requirements.path)
+        return str(self.definition) if self.definition.is_file() else "memgate"
 
     @property
     def venv(self) -> Path:
@@ -90,6 +108,11 @@ class Runtime:
     def site_packages(self) -> Path:
         """Where its packages are."""
         return next((self.venv / "lib").glob("python3.*/site-packages"))
+
+    @property
+    def own(self) -> Path:
+        """What memgate needs and the environment lacks; only our own processes look here."""
+        return self.home / "own"
 
     @property
     def stubs(self) -> Path:
@@ -118,9 +141,16 @@ class Runtime:
 
     @property
     def missing_needs(self) -> tuple[str, ...]:
-        """What memgate needs inside the runtime and is missing."""
-        places = [str(self.site_packages)]
-        return tuple(name for name in OWN_NEEDS if not any(distributions(name=name, path=places)))
+        """What memgate needs in a process of the runtime and is missing, or too old."""
+        places = [str(self.site_packages), str(self.own)]
+        found = {
+            name: next(iter(distributions(name=name, path=places)), None) for name in OWN_NEEDS
+        }
+        return tuple(
+            name
+            for name, package in found.items()
+            if package is None or _number(package.version) < OWN_NEEDS[name]
+        )
 
     @property
     def state(self) -> RuntimeState:
@@ -150,7 +180,10 @@ class Runtime:
 
     def definition_digest(self, python: tuple[int, int]) -> str:
         """Digest what decides which libraries are installed, for a Python version."""
-        said = repr((self.bare, self.full, python))
+        if self.requirements is not None:
+            said = repr((self.requirements.digest, python))
+        else:
+            said = repr((self.bare, self.full, python))
         return hashlib.sha256(said.encode()).hexdigest()
 
     @property
@@ -195,6 +228,35 @@ def named_runtime(name: str | None, home: Path | None = None) -> Runtime:
         mistake = unknown_name("runtime", wanted, runtimes, rule="there is no such runtime")
         raise InputError.from_mistakes(mistake)
     return runtimes[wanted]
+
+
+def plan_runtime(name: str, requirements: Requirements, home: Path | None = None) -> Runtime:
+    """Return the runtime that a requirements file makes; installed already, or to be.
+
+    Raises:
+        InputError: if there is another runtime of this name.
+    """
+    home = home or default_home()
+    known = read_runtimes(home).get(name)
+    if known is None:
+        return Runtime(
+            name=name,
+            description=f"from {requirements.path.name}",
+            bare=(),
+            full=(),
+            cudnn=None,
+            home=home / name,
+            requirements=requirements,
+        )
+    made_from = known.requirements
+    if made_from is not None and made_from.digest == requirements.digest:
+        return known
+    if made_from is not None and made_from.path == requirements.path:
+        return replace(known, requirements=requirements)
+    raise InputError(
+        f"the name {name!r} is taken: that runtime comes from {known.origin}; choose another with"
+        " --name"
+    )
 
 
 def find_runtime(name: str | None, home: Path | None = None) -> Runtime:
@@ -256,9 +318,17 @@ def why_no_kernels(runtime: Runtime, gpu: GpuSpec) -> str:
     )
 
 
+def _number(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
 def _read(path: Path, home: Path) -> Runtime:
     try:
         fields = tomllib.loads(path.read_text())
+        requirements = _read_requirements(fields)
+        if requirements is not None:
+            fields = {"bare": (), "full": ()} | fields
         needed = {name: fields[name] for name in ("description", "bare", "full")}
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise OperatorError(f"{path}: not a runtime file: {error}") from None
@@ -272,4 +342,11 @@ def _read(path: Path, home: Path) -> Runtime:
         cudnn=fields.get("cudnn"),
         disk_bytes=fields.get("disk_bytes", 0),
         home=home,
+        requirements=requirements,
     )
+
+
+def _read_requirements(fields: dict[str, Any]) -> Requirements | None:
+    if "requirements" not in fields:
+        return None
+    return Requirements(path=Path(fields["requirements"]), digest=fields["requirements_digest"])

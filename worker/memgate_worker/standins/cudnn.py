@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 #: the first that can plan for a device that is only described
-_FIRST_VERSION = (9, 8)
+FIRST_VERSION = (9, 8)
 
 _LIBRARY = Path("nvidia", "cudnn", "lib", "libcudnn_graph.so.9")
 _PACKAGE = re.compile(r"nvidia_cudnn_cu\d+-(\d+)\.(\d+)\.([\d.]+)\.dist-info")
@@ -31,7 +31,7 @@ def find_cudnn(places: Iterable[Path]) -> RealCudnn | None:
             continue
         for package in sorted(place.glob("nvidia_cudnn_cu*.dist-info")):
             version = _PACKAGE.fullmatch(package.name)
-            if version and (int(version[1]), int(version[2])) >= _FIRST_VERSION:
+            if version and (int(version[1]), int(version[2])) >= FIRST_VERSION:
                 return RealCudnn(".".join(version.groups()), (place / _LIBRARY).parent)
         return None
     return None

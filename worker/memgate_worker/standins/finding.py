@@ -80,8 +80,13 @@ def find_standins(torch_dir: Path, site_packages: Sequence[Path] = ()) -> Standi
 
 def standins_home() -> Path:
     """Return where stand-ins are kept on this machine."""
+    return cache_home() / "standins"
+
+
+def cache_home() -> Path:
+    """Return where all is kept that is built on this machine: one directory to take along."""
     said = os.environ.get(_CACHE_VARIABLE)
-    return (Path(said) if said else platformdirs.user_cache_path("memgate")) / "standins"
+    return Path(said) if said else platformdirs.user_cache_path("memgate")
 
 
 def _standins(torch: TorchBuild, directory: Path, cudnn: RealCudnn | None) -> Standins:

@@ -42,6 +42,11 @@ class TorchBuild:
         return self.cuda_version // 1000
 
     @property
+    def cuda_text(self) -> str:
+        """The CUDA version as people write it: 12.8."""
+        return f"{self.cuda_major}.{self.cuda_version % 1000 // 10}"
+
+    @property
     def uses_new_strings(self) -> bool:
         """Which of the two layouts of std::string it was built with.
 

@@ -26,6 +26,7 @@ from memgate_service.cli.commands.options import (
     EngineChoice,
     Gpu,
     HostMemory,
+    IgnoreCompile,
     Picture,
     RuntimeName,
     Server,
@@ -66,6 +67,7 @@ def estimate_command(
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     steps: CommandSteps = None,
+    ignore_compile: IgnoreCompile = False,
     timeout: Timeout = DEFAULT_LIMITS.seconds,
     host_memory: HostMemory = DEFAULT_LIMITS.memory_bytes / GIB,
     plot: Picture = None,
@@ -92,8 +94,13 @@ def estimate_command(
     if server:
         given = {"plot": plot is not None, "curve": curve is not None, "output": output is not None}
         refuse(server, **{"a script": _is_script(job)}, **given)
-    asked = _Asked.about(job, arguments or [], steps, allocator, named, runtime)
-    asked.check(arguments or [], output)
+    script = None
+    if _is_script(job):
+        script = Script(
+            path=job, arguments=arguments or [], num_steps=steps, ignores_compile=ignore_compile
+        )
+    asked = _Asked.about(job, script, allocator, named, runtime)
+    asked.check(arguments or [], output, ignores_compile=ignore_compile)
     if server:
         with connect(server, api_key, silent=as_json) as client:
             answer = _ask_server(client, asked, read_gpu(gpu), timeout)
@@ -125,21 +132,19 @@ class _Asked:
     def about(
         cls,
         job: Path,
-        arguments: list[str],
-        steps: int | None,
+        script: Script | None,
         allocator: str,
         engine: EngineName,
         runtime: str | None,
     ) -> _Asked:
         """Tell what kind of file a job is."""
-        is_script = _is_script(job)
         return cls(
             job=job,
             allocator=allocator,
             engine=engine,
             runtime=runtime,
-            script=Script(path=job, arguments=arguments, num_steps=steps) if is_script else None,
-            is_recorded=not is_script and is_timeline(job),
+            script=script,
+            is_recorded=script is None and is_timeline(job),
         )
 
     @property
@@ -148,8 +153,10 @@ class _Asked:
         script = self.script
         return () if script is None else ("python", str(script.path), *script.arguments)
 
-    def check(self, arguments: list[str], output: Path | None) -> None:
+    def check(self, arguments: list[str], output: Path | None, *, ignores_compile: bool) -> None:
         """Refuse what does not go with what is asked about."""
+        if self.script is None and ignores_compile:
+            raise InputError(f"--ignore-compile is for scripts, and {self.job} is not one")
         if self.script is None and arguments:
             raise InputError(
                 f"{arguments[0]!r}: only a script takes arguments, and {self.job} is not one"

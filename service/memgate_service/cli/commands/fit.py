@@ -15,7 +15,11 @@ from memgate.errors import InputError
 from memgate.gpus import find_gpu
 from memgate.jobspec import JobSpec
 from memgate.report import Fit, FitEntry
-from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
+from memgate_service.cli.command_questions import (
+    ask_about_command,
+    refuse_for_a_command,
+    refuse_without_a_command,
+)
 from memgate_service.cli.commands.options import (
     AllocatorSettings,
     AllowWrites,
@@ -23,6 +27,7 @@ from memgate_service.cli.commands.options import (
     AsJson,
     EngineChoice,
     IgnoreCompile,
+    LongestBatch,
     NoEvaluation,
     Online,
     RuntimeName,
@@ -53,6 +58,7 @@ def fit_command(
     allocator: AllocatorSettings = "",
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
+    longest: LongestBatch = None,
     no_evaluation: NoEvaluation = False,
     ignore_compile: IgnoreCompile = False,
     online: Online = False,
@@ -80,12 +86,14 @@ def fit_command(
             given,
             find_gpu("a100-80"),
             no_evaluation=no_evaluation,
+            longest=longest,
             limits=RunLimits(seconds=timeout),
             ignores_compile=ignore_compile,
             is_online=online,
             allows_writes=allow_writes,
         )
         _show(fit_command_everywhere(question, _showing(as_json)), "", as_json=as_json)
+    refuse_without_a_command(longest=longest)
     job = Path(given[0])
     if is_timeline(job):
         if runtime or engine != "auto":

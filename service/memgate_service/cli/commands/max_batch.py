@@ -15,7 +15,11 @@ from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate
 from memgate.units import format_size
-from memgate_service.cli.command_questions import ask_about_command, refuse_for_a_command
+from memgate_service.cli.command_questions import (
+    ask_about_command,
+    refuse_for_a_command,
+    refuse_without_a_command,
+)
 from memgate_service.cli.commands.options import (
     AllowWrites,
     ApiKey,
@@ -23,6 +27,7 @@ from memgate_service.cli.commands.options import (
     EngineChoice,
     Gpu,
     IgnoreCompile,
+    LongestBatch,
     NoEvaluation,
     Online,
     RuntimeName,
@@ -54,6 +59,7 @@ def max_batch_command(
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     start: Annotated[int, typer.Option(min=1, help="The batch size of a command's first run.")] = 2,
+    longest: LongestBatch = None,
     no_evaluation: NoEvaluation = False,
     ignore_compile: IgnoreCompile = False,
     online: Online = False,
@@ -81,6 +87,7 @@ def max_batch_command(
             job,
             target.gpu,
             no_evaluation=no_evaluation,
+            longest=longest,
             limits=RunLimits(seconds=timeout),
             ignores_compile=ignore_compile,
             is_online=online,
@@ -88,6 +95,7 @@ def max_batch_command(
         )
         found = find_largest_batch_of(question, target, start=start, on_size=_showing(as_json))
         _show(found, "", as_json=as_json)
+    refuse_without_a_command(longest=longest)
     spec = with_runtime(read_spec(Path(job[0])), runtime)
     if server:
         with connect(server, api_key, silent=as_json) as client:

@@ -76,6 +76,14 @@ WatchSeconds = Annotated[
         help="How long to wait for an evaluation after the first training steps.",
     ),
 ]
+LongestBatch = Annotated[
+    str | None,
+    typer.Option(
+        "--longest",
+        metavar="N|data",
+        help="Where lengths vary: answer for batches of this length, or of the data's longest.",
+    ),
+]
 KeptFolder = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Keep what the job wrote, in a new folder.")
 ]

@@ -23,6 +23,7 @@ from memgate_service.cli.commands.options import (
     HostMemory,
     IgnoreCompile,
     KeptFolder,
+    LongestBatch,
     NoEvaluation,
     Online,
     Picture,
@@ -34,7 +35,7 @@ from memgate_service.cli.commands.options import (
     WatchUntil,
 )
 from memgate_service.cli.exit_status import BAD_INPUT, EXIT_STATUS
-from memgate_service.cli.printing import show_estimate
+from memgate_service.cli.printing import print_what_was_seen, show_estimate
 from memgate_service.cli.progress import show_stages
 from memgate_service.cli.reading import read_gpu
 from memgate_service.cli.remote import connect
@@ -70,6 +71,7 @@ def run_command(
     steps: CommandSteps = None,
     until: WatchUntil = None,
     watch: WatchSeconds = _WATCH_SECONDS,
+    longest: LongestBatch = None,
     no_evaluation: NoEvaluation = False,
     ignore_compile: IgnoreCompile = False,
     online: Online = False,
@@ -101,6 +103,7 @@ def run_command(
         target.gpu,
         watch=Watch(steps=steps, until=until, seconds=watch),
         no_evaluation=no_evaluation,
+        longest=longest,
         limits=RunLimits(seconds=timeout, memory_bytes=int(host_memory * GIB)),
         ignores_compile=ignore_compile,
         is_online=online,
@@ -140,3 +143,4 @@ def _show_the_need(found: LocalAnswer, target: GpuTarget, *, as_json: bool) -> N
         f"it needs {needs}, recorded for {target.gpu.name}; no GPU was named, so there is no"
         " verdict: name one with --gpu (see: memgate gpus)"
     )
+    print_what_was_seen(found.estimate)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from memgate.errors import InputError
 from memgate.units import format_size
 from memgate_service.cli.commands.options import AsJson
-from memgate_worker.runtimes.install import Report, disk_bytes, install, remove
+from memgate_worker.runtimes.contents import read_contents
+from memgate_worker.runtimes.install import (
+    Installation,
+    install,
+    plan_requirements,
+    remove,
+)
 from memgate_worker.runtimes.runtime import (
-    DEFAULT_RUNTIME,
     Runtime,
     RuntimeState,
     install_command,
@@ -27,11 +35,9 @@ from memgate_worker.runtimes.runtime import (
 runtimes_app = typer.Typer(
     name="runtimes",
     help="List, install or remove the library versions that jobs are run with. To add one of your"
-    " own, put a file NAME.toml with its versions into MEMGATE_RUNTIMES_DIR and install it.",
+    " own: memgate runtimes install --requirements FILE.",
     invoke_without_command=True,
 )
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="As `memgate runtimes list` shows it.")]
 
 
 @runtimes_app.callback()
@@ -49,10 +55,15 @@ def list_command(as_json: AsJson = False) -> None:
         typer.echo(json.dumps([_row(runtime) for runtime in runtimes]))
         return
     console = Console(highlight=False)
-    table = Table("name", "what", "installed", "real cuDNN")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for title in ("name", "torch", "installed", "Python", "packages", "size", "stand-ins", "cuDNN"):
+        table.add_column(title, overflow="fold", no_wrap=title == "name")
     for runtime in runtimes:
-        table.add_row(runtime.name, runtime.description, _INSTALLED[runtime.state], _cudnn(runtime))
+        table.add_row(runtime.name, *_cells(runtime))
     console.print(table)
+    for runtime in runtimes:
+        if runtime.origin != "memgate":
+            console.print(f"{runtime.name} comes from {runtime.origin}", soft_wrap=True)
     for runtime in runtimes:
         if not runtime.is_installed:
             console.print(
@@ -71,24 +82,60 @@ _INSTALLED = {
 }
 
 
-def _cudnn(runtime: Runtime) -> str:
-    return "yes" if runtime.has_cudnn else "no" if runtime.cudnn else "none for it"
+def _cells(runtime: Runtime) -> tuple[str, ...]:
+    has = read_contents(runtime)
+    return (
+        has.torch or "",
+        _INSTALLED[runtime.state],
+        has.python or "",
+        str(has.num_packages or ""),
+        format_size(has.disk_bytes) if has.disk_bytes else "",
+        "yes" if runtime.has_stand_ins else "no",
+        "yes" if runtime.has_cudnn else "no" if runtime.cudnn else "none",
+    )
 
 
 def _row(runtime: Runtime) -> dict[str, object]:
+    has = read_contents(runtime)
     return {
         "name": runtime.name,
+        "description": runtime.description,
         "installed": runtime.is_installed,
         "state": runtime.state,
+        "torch": has.torch,
+        "python": has.python,
+        "num_packages": has.num_packages,
         "packages": runtime.bare,
+        "stand_ins": runtime.has_stand_ins,
         "cudnn": runtime.cudnn if runtime.has_cudnn else None,
+        "origin": runtime.origin,
         "home": str(runtime.home),
+        "disk_bytes": has.disk_bytes,
     }
 
 
 @runtimes_app.command("install")
 def install_runtime_command(
-    name: Name = DEFAULT_RUNTIME,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="As `memgate runtimes list` shows it; the default one if not said."
+        ),
+    ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Make a runtime from a job's own requirements file, as pip reads it; any torch"
+            " from 2.3 on.",
+        ),
+    ] = None,
+    own_name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="The name of that runtime; the file's own if not said."
+        ),
+    ] = None,
     with_cudnn: Annotated[
         bool,
         typer.Option(
@@ -105,26 +152,54 @@ def install_runtime_command(
     torch, without NVIDIA's packages. Needs g++.
 
     Example: memgate runtimes install torch-2.14
+
+    Example: memgate runtimes install --requirements requirements.txt --name my-job
     """
-    runtime = named_runtime(name)
-    with _shown(runtime, silent=as_json) as report:
+    runtime = _asked_for(name, requirements, own_name)
+    done = install_shown(runtime, with_cudnn=with_cudnn, silent=as_json)
+    if as_json:
+        said = {"changed": done.changed, "seconds": round(done.seconds, 1)}
+        typer.echo(json.dumps(_row(done.runtime) | said))
+
+
+def _asked_for(name: str | None, requirements: Path | None, own_name: str | None) -> Runtime:
+    if requirements is None and own_name is not None:
+        raise InputError(f"--name {own_name} names what --requirements FILE makes; say which file")
+    if requirements is None:
+        return named_runtime(name)
+    if name is not None:
+        raise InputError(
+            f"{name} and --requirements {requirements}: two runtimes; say --name {name} to give"
+            " that name to what the file makes"
+        )
+    return plan_requirements(requirements, own_name)
+
+
+def install_shown(runtime: Runtime, *, with_cudnn: bool, silent: bool) -> Installation:
+    """Install a runtime and show how it goes."""
+    with _shown(runtime, silent=silent) as report:
         if runtime.state is RuntimeState.ABSENT and runtime.disk_bytes:
             size = format_size(runtime.disk_bytes)
             report(f"takes {size} in {runtime.home}, and a few minutes the first time")
         done = install(runtime, with_cudnn=with_cudnn, report=report)
-    if as_json:
-        said = {"changed": done.changed, "seconds": round(done.seconds, 1)}
-        typer.echo(json.dumps(_row(runtime) | said | {"disk_bytes": disk_bytes(runtime)}))
-    elif done.changed:
-        size = format_size(disk_bytes(runtime))
+    if silent:
+        return done
+    runtime = done.runtime
+    if done.changed:
+        size = format_size(read_contents(runtime).disk_bytes)
         typer.echo(f"{runtime.name} is ready after {done.seconds:.0f} s: {size} in {runtime.home}")
     else:
         typer.echo(f"{runtime.name} is installed and up to date in {runtime.home}")
+    return done
 
 
 @runtimes_app.command("remove")
-def remove_runtime_command(name: Name) -> None:
-    """Remove a runtime, or what an interrupted installation left of it.
+def remove_runtime_command(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As `memgate runtimes list` shows it.")
+    ],
+) -> None:
+    """Remove a runtime, or what an interrupted installation left of it, unless it is in use.
 
     Example: memgate runtimes remove torch-2.6
     """
@@ -140,7 +215,7 @@ def remove_runtime_command(name: Name) -> None:
 
 
 @contextmanager
-def _shown(runtime: Runtime, *, silent: bool) -> Iterator[Report]:
+def _shown(runtime: Runtime, *, silent: bool) -> Iterator[Callable[[str], None]]:
     """Show progress: a line for each step, and how long the current one has taken so far."""
     console = Console(stderr=True, highlight=False, quiet=silent)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,8 @@ import typer
 from rich.console import Console
 
 from memgate.errors import InputError, MissingExtraError, OperatorError
+from memgate.units import format_size
+from memgate_service.cli.commands.runtimes import install_shown
 from memgate_service.cli.supervisor import Program, Supervisor, safe_command
 from memgate_service.http.serving import base_url
 from memgate_service.settings import ServiceSettings
@@ -71,11 +74,16 @@ def up_command(
         int | None,
         typer.Option(min=0, max=65535, help="Port; MEMGATE_PORT, or 8080. 0: any that is free."),
     ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", help="Install the default runtime without asking, if it is missing."),
+    ] = False,
 ) -> None:
     """Start everything on this machine: queue, workers and HTTP service. Ctrl-C ends all of it.
 
     Jobs are kept in DIR and found again by the next start. With MEMGATE_REDIS_URL set, that server
     is the queue and none is started. The programs it starts read the other MEMGATE_* variables.
+    Without a runtime, in which jobs are run, it offers to install one; uploads need none.
 
     Example: memgate up --workers 2
     """
@@ -83,6 +91,7 @@ def up_command(
     logs = data / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     settings = ServiceSettings.from_environment()
+    _offer_runtime(yes=yes)
     supervisor = Supervisor(logs)
     console = Console(stderr=True, highlight=False)
     with (
@@ -106,6 +115,24 @@ def up_command(
             console.print("stopping")
             listener.close()  # the service has its own copy, and closes it first
             supervisor.stop()
+
+
+def _offer_runtime(*, yes: bool) -> None:
+    """Install the runtime that jobs need, if it is missing and the person at the terminal agrees.
+
+    Raises:
+        MemgateError: if it cannot be installed.
+    """
+    runtime = named_runtime(None)
+    problem = why_not_usable(runtime)
+    if problem is None or why_no_runtime_can_be_built() is not None:
+        return
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        size, home = format_size(runtime.disk_bytes), runtime.home.parent
+        typer.echo(f"no job can be run yet: {problem}", err=True)
+        yes = typer.confirm(f"install it now, {size} in {home}?", default=True, err=True)
+    if yes:
+        install_shown(runtime, with_cudnn=False, silent=False)
 
 
 def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:

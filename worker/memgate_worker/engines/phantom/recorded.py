@@ -50,6 +50,20 @@ class SeenTensor(NamedTuple):
 SeenShapes = tuple[list[list[SeenTensor]], int]
 
 
+class SeenLongest(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the longest batch that was asked for; see ``memgate_hook.longest``."""
+
+    #: None: that of the data set's longest samples
+    length: int | None
+    is_run: bool
+    #: some dimensions vary on their own, and were made longer in proportion
+    in_proportion: bool
+    #: a batch was longer than that
+    longer: int | None
+    #: why it was not run, if that is known
+    problem: str
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """A recording without the tracker's rows; the fields are those of ``Recording.describe``."""
 
@@ -63,11 +77,15 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[SeenShapes]
     num_steps: int
     has_evaluated: bool
+    #: an optimizer has made no step
+    has_idle_optimizer: bool = False
     memory_stats: dict[str, int]
     alloc_conf: str
     num_parameters: int
     num_data_sized_results: int
     cudnn_benchmark: bool
+    #: of NCCL
+    num_communicators: int = 0
     unmodelled: list[str]
     versions: dict[str, str]
     architectures: list[str]
@@ -77,6 +95,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     #: that the job asked for
     exit_status: int = 0
+    longest: SeenLongest | None = None
 
 
 def read_recording(data: bytes) -> tuple[Description, bytes]:

@@ -12,10 +12,16 @@ it changes nothing until torch is imported:
     recording     what is recorded, in the form in which it is written down
     tracker       the real allocator's events
     observer      which of them belong to which phase, layer and tensor
+    arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
     values        plausible contents for tensors that nobody computes
     watch         how long to go on
+    longest       the longest batch that the caller asks for: ``lengths`` says what it is like,
+                  ``padding`` makes it, ``moves`` sees batches that no data loader gives out;
+                  or ``longest_samples``, which ``samples`` finds in the data set
+    compiling     stays out of the sight of torch.compile, and knows when it is at work
     adjustments   what we change in torch, and why
+    recurrent     recurrent layers without cuDNN
     blank         weights that are not filled
 
 Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Callable
 
 import torch
 from torch import nn
 
 from .blank import blank
+from .compiling import is_tracing
 
 #: fills of at least this many elements are weights, whose values never matter
 _WEIGHT_ELEMENTS = 4096
@@ -34,42 +34,31 @@ def leave_weights_unfilled() -> None:
 
 def _unless_large(fill: Any) -> Any:
     def fill_unless_large(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS:
+        is_large = tensor.device.type == "cpu" and tensor.numel() >= _WEIGHT_ELEMENTS
+        if is_large and not is_tracing():
             return blank(tensor)
         return fill(tensor, *args, **kwargs)
 
     return fill_unless_large
 
 
-class CompilationError(RuntimeError):
-    """``torch.compile`` was called."""
+def run_eagerly(note: Callable[[], None]) -> None:
+    """Compile nothing, as ``--ignore-compile`` asks; ``note`` is called where a job would have.
 
-
-def mind_compilation(note: Callable[[], None]) -> None:
-    """A compiled model allocates differently; the answer for an eager one would be another job's.
-
-    Unless the caller wants that answer (``--ignore-compile``): then it is run eagerly, and
-    ``note`` is called.
+    A compiled model allocates differently, so the answer is another job's.
     """
-    is_ignored = os.environ.get("MEMGATE_IGNORE_COMPILE") == "1"
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise CompilationError("torch.compile is not supported yet")
 
     def compile(model: Any = None, **_: Any) -> Any:
-        if is_ignored:
-            note()
-            return model if model is not None else lambda function: function
+        if model is None:
+            return compile
+        note()
         if isinstance(model, nn.Module):
-            refuse()
-        # Libraries compile functions that are never called: refused when they are.
-        return refuse if model is not None else lambda _: refuse
-
-    def compile_in_place(module: nn.Module, *_: Any, **__: Any) -> None:
-        compile(module)
+            # What a job looks for in a compiled module; as a plain attribute, it is no submodule.
+            object.__setattr__(model, "_orig_mod", model)
+        return model
 
     torch.compile = compile
-    nn.Module.compile = compile_in_place
+    nn.Module.compile = lambda module, *_, **__: note()
 
 
 def show_the_memory_of_the_gpu() -> None:

@@ -1,26 +1,25 @@
 """Watches a training job: which rows of the tracker belong to which phase, layer and tensor.
 
-It hooks into the places that every training loop passes, whoever wrote it: calls of modules, the
-start of the backward pass, steps of optimizers. It records only positions while the job runs; what
-they mean is worked out afterwards in ``labels``. It holds no tensor and no module, so that nothing
-lives longer than it would on its own.
+It watches the places that every training loop passes, whoever wrote it: calls of modules, the
+start of the backward pass, steps of optimizers, calls of compiled functions. It records only
+positions while the job runs; what they mean is worked out afterwards in ``labels``. It holds no
+tensor and no module, so that nothing lives longer than it would on its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import wraps
 from typing import Any, Callable
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
+from .arguments import find_tensors
+from .compiling import watch_calls
 from .marks import LayerMark, PhaseMark, TensorMark
 
 _Seen = tuple[torch.Tensor, str, str]
@@ -28,12 +27,18 @@ _Seen = tuple[torch.Tensor, str, str]
 #: phases, as ``memgate.timeline.Phase`` names them
 _BETWEEN, _FORWARD, _BACKWARD, _OPTIMIZER = "between", "forward", "backward", "optimizer"
 
+#: after so many backward passes, the state of optimizers whose steps cannot be seen was seen
+_UNSEEN_STEPS = 4
+
 
 class TrainingListener:
     """Is told what a job does. This one does nothing about it."""
 
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        """Somebody outside of all modules calls one."""
+        """Somebody outside of all modules calls one that has or gets something on the GPU."""
+
+    def function_begins(self, args: Any, kwargs: Any) -> None:
+        """A compiled function is called, outside of all modules."""
 
     def backward_begins(self) -> None:
         """A backward pass."""
@@ -54,53 +59,97 @@ class Observer:
         self.tensors: list[TensorMark] = []
         self.num_parameters = 0
         self._depth = 0
+        #: of the calls that have not ended, whether they are in the depth
+        self._counted: list[bool] = []
         self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._layer_of_parameter: Any = WeakIdKeyDictionary()
-        self._num_steps: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
+        self._num_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._num_backward_passes = 0
         self._is_stepping = False
         self._listen()
 
+    @property
+    def has_idle_optimizer(self) -> bool:
+        """There is an optimizer that has made no step; its state, if it has any, is still to come.
+
+        One that steps in a compiled function is not seen to, but has state.
+        """
+        return any(not steps and not one.state for one, steps in self._num_steps.items())
+
     def _listen(self) -> None:
-        register_module_forward_pre_hook(self._module_begins)
-        register_module_forward_hook(self._module_ends, always_call=True)
-        register_optimizer_step_pre_hook(self._step_begins)
-        register_optimizer_step_post_hook(self._step_ends)
-        self._listen_to_calls()
-        self._listen_to_backward()
-
-    def _listen_to_calls(self) -> None:
-        """See calls with all of their arguments, which hooks for all modules are not given."""
-        call = nn.Module.__call__
-
-        def seen_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if self._depth == 0:
-                self._listener.call_begins(module, args, kwargs)
-            self._depth += 1
-            try:
-                return call(module, *args, **kwargs)
-            finally:
-                self._depth -= 1
-
-        nn.Module.__call__ = seen_call
-
-    def _listen_to_backward(self) -> None:
-        backward = torch.autograd.backward
-
-        def marked_backward(*args: Any, **kwargs: Any) -> Any:
-            self._listener.backward_begins()
-            self._begin(_BACKWARD)
-            try:
-                return backward(*args, **kwargs)
-            finally:
-                self._begin(_OPTIMIZER if self._is_stepping else _BETWEEN)
-
+        nn.Module.__call__ = watch_calls(nn.Module.__call__, self._call_begins, self._call_ends)
         # There is no hook for it; Tensor.backward looks this name up when it is called.
-        torch.autograd.backward = marked_backward
+        torch.autograd.backward = watch_calls(
+            torch.autograd.backward, self._backward_begins, self._backward_ends
+        )
+        self._listen_to_steps()
+        self._listen_to_compiled_functions()
+
+    def _listen_to_steps(self) -> None:
+        """See optimizers, and their steps where torch puts its own hooks around them."""
+        hook_step, patch_step = Optimizer.profile_hook_step, Optimizer._patch_step_function
+
+        def watch_step(step: Callable[..., Any]) -> Any:
+            return watch_calls(hook_step(step), self._step_begins, self._step_ends)
+
+        def see_optimizer(optimizer: Optimizer) -> None:
+            self._num_steps.setdefault(optimizer, 0)
+            patch_step(optimizer)
+
+        Optimizer.profile_hook_step = staticmethod(watch_step)
+        Optimizer._patch_step_function = see_optimizer
+
+    def _listen_to_compiled_functions(self) -> None:
+        """See calls of functions that were compiled; modules and steps in them do not show."""
+        compile = torch.compile
+
+        @wraps(compile)
+        def watched_compile(model: Any = None, **options: Any) -> Any:
+            compiled = compile(model, **options)
+            is_step = isinstance(getattr(model, "__self__", None), Optimizer)  # which is watched
+            if model is None or isinstance(model, (nn.Module, type)) or is_step:
+                return compiled
+            return watch_calls(compiled, self._function_begins, lambda *_, **__: None)
+
+        torch.compile = watched_compile
+
+    def _function_begins(self, *args: Any, **kwargs: Any) -> None:
+        """A compiled function is called; under gradients, it is taken for a forward pass."""
+        if self.phases[-1].phase == _BETWEEN and torch.is_grad_enabled():
+            self._listener.function_begins(args, kwargs)
+            self._begin(_FORWARD)
+
+    def _call_begins(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        counts = self._depth > 0 or _is_of_the_job(module, args, kwargs)
+        if counts and self._depth == 0:
+            self._listener.call_begins(module, args, kwargs)
+        self._depth += counts
+        self._counted.append(counts)
+        self._module_begins(module)
+
+    def _call_ends(self, module: nn.Module, *_: Any, **__: Any) -> None:
+        self._depth -= self._counted.pop()
+        layer = self._layer_of_module[module]
+        self.layers.append(LayerMark(self._position(), layer, False))
+
+    def _backward_begins(self, *_: Any, **__: Any) -> None:
+        self._listener.backward_begins()
+        self._begin(_BACKWARD)
+
+    def _backward_ends(self, *_: Any, **__: Any) -> None:
+        self._begin(_OPTIMIZER if self._is_stepping else _BETWEEN)
+        self._num_backward_passes += 1
+        if self._num_backward_passes > _UNSEEN_STEPS:
+            return
+        for optimizer, num_steps in self._num_steps.items():
+            if not num_steps:  # its steps may be part of a compiled function
+                self._note(self._gradients(optimizer))
+                self._note(self._optimizer_state(optimizer))
 
     def _begin(self, phase: str) -> None:
         self.phases.append(PhaseMark(self._position(), phase))
 
-    def _module_begins(self, module: nn.Module, _: Any) -> None:
+    def _module_begins(self, module: nn.Module) -> None:
         if module not in self._layer_of_module:
             self._note(self._parameters(module))
         # Not while checkpoints are recomputed. A closure that an optimizer calls is a forward pass.
@@ -109,16 +158,12 @@ class Observer:
         layer = self._layer_of_module[module]
         self.layers.append(LayerMark(self._position(), layer, True))
 
-    def _module_ends(self, module: nn.Module, *_: Any) -> None:
-        layer = self._layer_of_module[module]
-        self.layers.append(LayerMark(self._position(), layer, False))
-
-    def _step_begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _step_begins(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._is_stepping = True
         self._begin(_OPTIMIZER)
         self._note(self._gradients(optimizer))
 
-    def _step_ends(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _step_ends(self, optimizer: Optimizer, *_: Any, **__: Any) -> None:
         self._is_stepping = False
         self._note(self._gradients(optimizer))  # those that a closure made
         self._note(self._optimizer_state(optimizer))
@@ -127,16 +172,27 @@ class Observer:
         self._listener.step_ends(max(self._num_steps.values()))
 
     def _note(self, tensors: Iterator[_Seen]) -> None:
+        # What we ask of tensors must not be in the graph of a model that is traced.
+        tracing = torch._C._get_tracing_state()
+        torch._C._set_tracing_state(None)
+        try:
+            self._note_each(tensors)
+        finally:
+            torch._C._set_tracing_state(tracing)
+
+    def _note_each(self, tensors: Iterator[_Seen]) -> None:
         position = self._position()
         for tensor, category, layer in tensors:
-            tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
-            if tensor.is_cuda:
-                address = tensor.untyped_storage().data_ptr()
-                self.tensors.append(TensorMark(position, address, category, layer))
+            for part in _parts(tensor):
+                if part.is_cuda:
+                    address = part.untyped_storage().data_ptr()
+                    self.tensors.append(TensorMark(position, address, category, layer))
 
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
         """Note the parameters and buffers of a module that is called for the first time."""
         for name, module in root.named_modules():
+            # which is around what is compiled
+            name = name.replace("_orig_mod.", "").replace("_orig_mod", "")
             self._layer_of_module.setdefault(module, name)
             for parameter in module.parameters(recurse=False):
                 if parameter not in self._layer_of_parameter:
@@ -145,7 +201,7 @@ class Observer:
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 yield tensor, "parameters", name
 
-    def _gradients(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
+    def _gradients(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 layer = self._layer_of_parameter.get(parameter, "")
@@ -153,9 +209,38 @@ class Observer:
                 if parameter.grad is not None:
                     yield parameter.grad, "gradients", layer
 
-    def _optimizer_state(self, optimizer: torch.optim.Optimizer) -> Iterator[_Seen]:
+    def _optimizer_state(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for parameter, state in optimizer.state.items():
             layer = self._layer_of_parameter.get(parameter, "")
             for value in state.values():
                 if isinstance(value, torch.Tensor):
                     yield value, "optimizer_state", layer
+
+
+def _is_of_the_job(module: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Tell whether a module has weights on the GPU, or is called with something on it.
+
+    Others are transforms of images and the like, which data loaders call by the thousand. A model
+    that torch.jit traces is run for its graph alone.
+    """
+    if torch._C._get_tracing_state() is not None:
+        return False
+    if any(parameter.is_cuda for parameter in module.parameters()):
+        return True
+    return any(tensor.is_cuda for _, tensor in find_tensors("", (args, kwargs)))
+
+
+def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that hold the memory.
+
+    Of a DTensor this rank's, of a quantised one both, of a sparse one (as of embeddings) several.
+    """
+    if hasattr(tensor, "__tensor_flatten__"):
+        for name in tensor.__tensor_flatten__()[0]:
+            yield from _parts(getattr(tensor, name))
+    elif tensor.layout is torch.strided:
+        yield tensor
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (tensor.crow_indices(), tensor.col_indices(), tensor.values())

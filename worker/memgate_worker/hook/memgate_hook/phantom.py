@@ -34,6 +34,8 @@ class PhantomCounters(NamedTuple):
     num_launches: int
     num_data_sized_results: int
     """Results whose size depends on data that is not known (nonzero, unique, boolean masks)."""
+    num_communicators: int
+    """Of NCCL; what it takes for itself is not counted."""
     unmodelled: tuple[str, ...]
     """Calls that were refused, in order."""
 
@@ -101,6 +103,7 @@ class Phantom:
             peak_bytes=self._function("peak_bytes")(),
             num_launches=self._function("launches")(),
             num_data_sized_results=self._function("data_sized_results")(),
+            num_communicators=self._function("communicators")(),
             unmodelled=tuple(refused.decode().split("\n")) if refused else (),
         )
 

@@ -55,6 +55,11 @@ class Recording:
         self._observer = Observer(self.tracker.position, self.stages)
         self._earlier_peaks: dict[str, int] = {}
 
+    @property
+    def has_idle_optimizer(self) -> bool:
+        """There is an optimizer that has made no step."""
+        return self._observer.has_idle_optimizer
+
     def note_peaks(self) -> None:
         """Keep the real allocator's peaks, which are about to be reset."""
         for name, value in self._peaks().items():
@@ -75,12 +80,14 @@ class Recording:
             "steps": self.stages.steps,
             "shapes": [[shapes, count] for shapes, count in self.stages.shapes.items()],
             "num_steps": self.stages.num_steps,
-            "has_evaluated": self.stages.has_evaluated,
+            "has_evaluated": self.stages.knows_evaluation,
+            "has_idle_optimizer": self.has_idle_optimizer,
             "memory_stats": self._earlier_peaks,
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,
             "num_data_sized_results": counters.num_data_sized_results,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "num_communicators": counters.num_communicators,
             "unmodelled": counters.unmodelled,
             "versions": _versions(),
             "architectures": torch.cuda.get_arch_list(),

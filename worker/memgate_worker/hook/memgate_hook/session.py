@@ -38,12 +38,15 @@ class Session:
         self._phantom = phantom
         self._watch = Watch.from_environment()
         self._recording: Any = None
+        self._longest: Any = None
+        self._now = time.monotonic
         self._first_step_at = 0.0
         self._told_at = 0.0
         self._notes: dict[str, bool] = {}
         #: that the job asked for, if it did
         self._exit_status = 0
         self._written_by = 0
+        self._is_compile_worker = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -73,7 +76,9 @@ class Session:
     def torch_is_there(self, torch: Any) -> None:
         """Check that torch sees the phantom, and record from now on."""
         from . import adjustments
+        from .compiling import CompileClock
         from .recording import Recording
+        from .recurrent import run_recurrent_layers_without_cudnn
 
         adjustments.show_one_device()
         problem = _why_not_the_phantom(torch)
@@ -83,8 +88,12 @@ class Session:
             self._recording = Recording(self._phantom, self._progress)
         except OSError as error:
             self._give_up(f"what listens to torch {torch.__version__} cannot be loaded: {error}")
+        self._have_the_longest_batch()
+        self._now = CompileClock().now
         adjustments.leave_weights_unfilled()
-        adjustments.mind_compilation(self._note("compile_ignored"))
+        if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
+            adjustments.run_eagerly(self._note("compile_ignored"))
+        run_recurrent_layers_without_cudnn(self._note("recurrent"))
         adjustments.show_the_memory_of_the_gpu()
         adjustments.note_fractions(self._recording.tracker.note_fraction)
         adjustments.note_resets(self._recording.note_peaks)
@@ -96,6 +105,17 @@ class Session:
         self._connection.tell(kind="problem", message=problem)
         _stop(f"memgate: {problem}")
 
+    def _have_the_longest_batch(self) -> None:
+        length, stages = os.environ.get("MEMGATE_LONGEST"), self._recording.stages
+        if length == "data":
+            from .longest_samples import LongestSamples
+
+            self._longest = LongestSamples(stages)
+        elif length:
+            from .longest import Longest
+
+            self._longest = Longest(int(length), stages)
+
     def _note(self, name: str) -> Callable[[], None]:
         def note() -> None:
             self._notes[name] = True
@@ -104,6 +124,11 @@ class Session:
 
     def _cuda_is_used(self) -> None:
         """From here on this process counts; it listens to memgate on a thread of its own."""
+        from .compiling import is_compile_worker
+
+        self._is_compile_worker = is_compile_worker()
+        if self._is_compile_worker:
+            return
         self._connection.reopen_in_a_fork()
         self._connection.tell(kind="device", pid=os.getpid())
         threading.Thread(target=self._listen, name="memgate", daemon=True).start()
@@ -114,12 +139,14 @@ class Session:
 
     def _progress(self) -> None:
         """Tell how far the job is, and end it if that is enough."""
-        now = time.monotonic()
+        now = self._now()
         stages = self._recording.stages
         if not self._first_step_at:
             self._first_step_at = now
-        seen = Seen(stages.num_steps, stages.has_evaluated)
-        why = self._watch.why_stop(seen, self._first_step_at)
+        is_due = self._longest is not None and self._longest.is_due
+        is_idle = self._recording.has_idle_optimizer
+        seen = Seen(stages.num_steps, stages.has_evaluated, is_due, is_idle)
+        why = self._watch.why_stop(seen, now - self._first_step_at)
         if why is not None:
             self.finish(why)
         if now - self._told_at > _PROGRESS_SECONDS:
@@ -159,16 +186,31 @@ class Session:
         with self._lock:
             pid = os.getpid()
             is_used = torch.cuda.is_initialized() and not torch.cuda._is_in_bad_fork()
-            if self._written_by == pid or not is_used:
+            if self._written_by == pid or not is_used or self._is_compile_worker:
                 return
             self._written_by = pid
-            described = self._recording.describe()
-            described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
-            path = self._run_dir / f"{pid}.recording"
-            with path.open("wb") as out:
-                out.write(json.dumps(described).encode() + b"\n")
-                out.write(self._recording.tracker.rows())
-            self._connection.tell(kind="recorded", pid=pid, file=path.name, why=why)
+            try:
+                file = self._write_file(why, pid)
+            except Exception as error:
+                problem = f"what was recorded cannot be written, a fault of memgate: {error!r}"
+                self._connection.tell(kind="problem", message=problem)
+                return
+            self._connection.tell(kind="recorded", pid=pid, file=file, why=why)
+
+    def _write_file(self, why: str, pid: int) -> str:
+        from .compiling import were_kernels_timed
+
+        if were_kernels_timed():
+            self._note("kernels_timed")()
+        described = self._recording.describe()
+        if self._longest is not None:
+            described["longest"] = self._longest.describe()
+        described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
+        path = self._run_dir / f"{pid}.recording"
+        with path.open("wb") as out:
+            out.write(json.dumps(described).encode() + b"\n")
+            out.write(self._recording.tracker.rows())
+        return path.name
 
 
 _exit = os._exit

@@ -29,23 +29,26 @@ class _TorchFinder(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
-        """Find a module; everything except torch is left to others."""
+        """Find a module; everything except torch is left to others.
+
+        Whoever asks may only want to know whether there is a torch: nothing is done yet.
+        """
         if name != "torch":
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None or spec.origin is None:
             return None
-        sys.meta_path.remove(self)
-        spec.loader = _TorchLoader(spec.loader, Session.begin(Path(spec.origin).parent))
+        spec.loader = _TorchLoader(spec.loader, Path(spec.origin).parent, self)
         return spec
 
 
 class _TorchLoader(Loader):
-    """Loads torch as usual, and starts the session when that is done."""
+    """Loads torch as usual, with our stand-ins before it, and a session from then on."""
 
-    def __init__(self, loader: Loader, session: Session) -> None:
+    def __init__(self, loader: Loader, torch_dir: Path, finder: _TorchFinder) -> None:
         self._loader = loader
-        self._session = session
+        self._torch_dir = torch_dir
+        self._finder = finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -56,8 +59,10 @@ class _TorchLoader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """Run the module as usual."""
+        sys.meta_path.remove(self._finder)
+        session = Session.begin(self._torch_dir)
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._loader.exec_module(module)
-        self._session.torch_is_there(module)
+        session.torch_is_there(module)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,12 +10,20 @@ from typing import NamedTuple
 #: second on, and two that show the rest
 MIN_STEPS = 4
 
+#: how long a job is watched at least until its batches show what varies among them, and until all
+#: of its optimizers have made a step
+_PATIENT_SECONDS = 30.0
+
 
 class Seen(NamedTuple):
     """What a job has done so far."""
 
     num_steps: int
     has_evaluated: bool
+    #: a longest batch was asked for, and has not been run yet
+    is_longest_due: bool = False
+    #: an optimizer has made no step: gradients are accumulated, or it steps less often than others
+    has_idle_optimizer: bool = False
 
 
 class Watch(NamedTuple):
@@ -47,13 +54,20 @@ class Watch(NamedTuple):
             "MEMGATE_WATCH_SECONDS": str(self.seconds),
         }
 
-    def why_stop(self, seen: Seen, first_step_at: float) -> str | None:
-        """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not."""
+    def why_stop(self, seen: Seen, seconds: float) -> str | None:
+        """Return why it is enough: ``steps``, ``evaluation`` or ``time``; None if it is not.
+
+        Args:
+            seen: what the job has done.
+            seconds: how long ago its first step was.
+        """
+        is_patient = seen.has_idle_optimizer and seconds <= max(self.seconds, _PATIENT_SECONDS)
         if self.steps is not None:
-            return "steps" if seen.num_steps >= self.steps else None
-        if self.until == "end" or seen.num_steps < MIN_STEPS:
+            return "steps" if seen.num_steps >= self.steps and not is_patient else None
+        if self.until == "end" or seen.num_steps < MIN_STEPS or is_patient:
             return None
-        if seen.has_evaluated:
+        if seen.has_evaluated and not seen.is_longest_due:
             return "evaluation"
-        is_late = time.monotonic() - first_step_at > self.seconds
+        least = _PATIENT_SECONDS if seen.is_longest_due else 0.0
+        is_late = seconds > max(self.seconds, least)
         return "time" if is_late and self.until is None else None

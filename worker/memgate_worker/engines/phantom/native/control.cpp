@@ -1,6 +1,7 @@
 // The C interface through which Python sets up the phantom and reads its counters (ctypes on libmemgate_phantom.so).
 //
 // May be called before torch initialises CUDA, and in a forked child before it does. Python side: ../control.py.
+#include <atomic>
 #include <cstdlib>
 #include <string>
 
@@ -13,6 +14,8 @@
 #include "workspaces.h"
 
 using namespace memgate::phantom;
+
+static std::atomic<int> num_communicators{0};
 
 // PyTorch keeps kernels that NVRTC compiled in the user's home. Ours are empty and must never be found there by a run
 // on a real GPU, so the cache is switched off before PyTorch can look.
@@ -44,6 +47,7 @@ size_t memgate_phantom_used_bytes() { return books().used_bytes(); }
 size_t memgate_phantom_peak_bytes() { return books().peak_bytes(); }
 unsigned long long memgate_phantom_launches() { return num_launches(); }
 unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
+int memgate_phantom_communicators() { return num_communicators; }
 const char* memgate_phantom_unmodelled() { return refused_calls(); }
 
 // For values/; see contents.h.
@@ -71,5 +75,8 @@ void memgate_phantom_note_data_sized_result() { note_data_sized_result(); }
 long memgate_phantom_refuse(const char* call, long status) { return refuse(call, status); }
 const char* memgate_phantom_last_refusal() { return last_refusal(); }
 void memgate_phantom_count_launch() { count_launch(); }
+
+// For nccl.cpp.
+void memgate_phantom_note_communicator() { ++num_communicators; }
 
 }

@@ -136,6 +136,8 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
     op->is_elementwise = handle.hasTag(at::Tag::pointwise) || kSameForOne.count(name) != 0;
     op->is_heavy = kHeavy.count(name) != 0;
   }
+  // A group of one process: what is sent to itself is copied (nccl.cpp), and what is in place stays.
+  if (space == "c10d") op->rule = Rule::kUnchanged;
   if (full_name == "torchvision::nms") op->data_size = DataSize::kBoxes;
   // The parts of a composite operator are seen on their own.
   const bool says_more = op->rule == Rule::kTrue || op->rule == Rule::kFalse;
