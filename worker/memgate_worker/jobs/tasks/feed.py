@@ -20,6 +20,8 @@ _PARTS = re.compile(r"_config$|^(encoder|decoder|generator|question_encoder|back
 #: tokens with a meaning, which plain text does not have
 _SPECIAL = re.compile(r"_token_id$|_token_index$|^(pad|bos|eos|sep|cls|mask|unk)_index$")
 
+_IMAGE_SIZES = ("image_size", "img_size", "input_size", "max_img_size")
+
 #: what tokens people use if a tokenizer has none for padding
 _PAD = 0
 
@@ -34,6 +36,8 @@ class Feed:
         self.input = spec.input
         parameters = inspect.signature(self.model.forward).parameters
         self.takes = frozenset(parameters)
+        main = self.model.main_input_name
+        self.mains = frozenset([main] if isinstance(main, str) else main)
         self.requires = frozenset(
             one.name
             for one in parameters.values()
@@ -61,16 +65,17 @@ class Feed:
     @property
     def length(self) -> int:
         """Of sequences, in tokens."""
+        if self.input.sequence_length is not None:
+            return self.input.sequence_length
         most = self.setting("max_position_embeddings", "n_positions", "max_seq_len", default=128)
-        given = self.input.sequence_length
-        return given if given is not None else max(2, min(128, most if most > 0 else 128))
+        return max(2, min(128, most if most > 0 else 128))
 
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Channels, height and width."""
         if self.input.shape is not None:
             return self.input.shape
-        size = self.setting("image_size", "img_size", "input_size", default=224)
+        size = self.setting(*_IMAGE_SIZES, default=224)
         height, width = size[-2:] if isinstance(size, list | tuple) else (size, size)
         return (self.setting("num_channels", "in_channels", "in_chans", default=3), height, width)
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 
+from memgate.errors import InputError
+from memgate.mistakes import Mistake, unknown_field
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
-from memgate_worker.jobs.tasks.placeholders import place_images
+from memgate_worker.jobs.tasks.placeholders import as_patches, place_images
 from memgate_worker.jobs.tasks.task import Batch
 
 #: a second of sound, at the rate at which speech is sampled
@@ -17,6 +19,12 @@ _SAMPLES = 16_000
 
 #: frames of a spectrogram, for models that take any number
 _FRAMES = 512
+
+#: what another model found in an image
+_NUM_REGIONS = 36
+
+#: tokens of a question or a task
+_QUESTION = 32
 
 #: pixels of a patch on each side, for models that do not say
 _PATCH = 16
@@ -29,10 +37,20 @@ def make_inputs(feed: Feed) -> Batch:
         InputError: if the spec gives what the model does not take.
         UnsupportedJobError: if the model requires what we cannot make.
     """
+    if feed.input.tensors:
+        return _named(feed)
     _check_given(feed)
+    wanted = _wanted(feed)
+    if feed.input.is_empty and _TEXT_ALONE.issuperset(wanted):
+        raise refuse_input(
+            "sequence_length",
+            None,
+            f"{type(feed.model).__name__} takes text, and its length decides what it needs",
+            "give it, in tokens",
+        )
     batch: Batch = {}
-    for name in _MAKERS:
-        if _is_wanted(feed, name) and name not in batch:
+    for name in wanted:
+        if name not in batch:
             batch |= _MAKERS[name](feed)
     if not batch:
         raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
@@ -41,6 +59,42 @@ def make_inputs(feed: Feed) -> Batch:
     if missing:
         raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
     return batch
+
+
+def _named(feed: Feed) -> Batch:
+    """Make the tensors that a spec names."""
+    mistakes = [
+        unknown_field(f"input.tensors.{name}", one.model_dump(), sorted(feed.takes), rule=_NOT_TAKEN)
+        for name, one in feed.input.tensors.items()
+        if name not in feed.takes
+    ]
+    mistakes += [
+        Mistake(
+            field=f"input.tensors.{name}",
+            value="missing",
+            rule=f"{type(feed.model).__name__} requires it",
+            next_step="add its shape, and its dtype if that is not float32",
+        )
+        for name in sorted(feed.requires - feed.input.tensors.keys() - _LATER)
+    ]
+    if mistakes:
+        raise InputError.from_mistakes(*mistakes)
+    return {
+        name: torch.zeros((feed.num_samples, *one.shape), dtype=getattr(torch, one.dtype))
+        for name, one in feed.input.tensors.items()
+    }
+
+
+_NOT_TAKEN = "the model's forward takes no such argument"
+
+#: text, and what comes with it
+_TEXT_ALONE = frozenset({"input_ids", "bbox", "entity_ids"})
+
+
+def _wanted(feed: Feed) -> list[str]:
+    if feed.model.main_input_name == "inputs":  # which may be text or images, also by their names
+        return ["inputs"]
+    return [name for name in _MAKERS if _is_wanted(feed, name)]
 
 
 #: made with the labels
@@ -74,13 +128,17 @@ _LENGTHS = frozenset(
 )
 
 
+#: optional in the signature, and always there in training
+_BESIDE = frozenset({"bbox", "visual_embeds", "visual_feats", "entity_ids"})
+
+
 def _is_wanted(feed: Feed, name: str) -> bool:
     """Text is fed to all that take it; other inputs if they are required, the main one or given."""
     if name not in feed.takes:
         return False
-    if name in feed.requires or name == "input_ids" or name == feed.model.main_input_name:
+    if name in feed.requires or name == "input_ids" or name in feed.mains:
         return True
-    if name == "bbox":
+    if name in _BESIDE:
         return True
     is_image = name == "pixel_values"
     return is_image and (feed.input.shape is not None or feed.input.is_empty)
@@ -98,8 +156,16 @@ def _text(feed: Feed) -> Batch:
 
 def _images(feed: Feed) -> Batch:
     shape = feed.image_shape
+    if "spatial_shapes" in feed.takes:
+        one = as_patches(feed, shape)
+        return {
+            name: tensor.repeat(feed.num_samples, *[1] * (tensor.dim() - 1))
+            for name, tensor in one.items()
+            if name in feed.takes
+        }
     frames = feed.setting("num_frames")
-    if frames and len(shape) == 3 and "interpolate_pos_encoding" not in feed.requires:
+    is_video = "ForImage" not in type(feed.model).__name__
+    if frames and is_video and len(shape) == 3:
         shape = (frames, *shape)
     return {"pixel_values": torch.zeros(feed.num_samples, *shape)}
 
@@ -127,15 +193,20 @@ def _spectrogram(feed: Feed) -> Batch:
         return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
     bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
     frames = feed.input.sequence_length or _FRAMES
-    return {"input_features": torch.zeros(feed.num_samples, frames, bins)}
+    batch = {"input_features": torch.zeros(feed.num_samples, frames, bins)}
+    if "attention_mask" in feed.takes:
+        batch["attention_mask"] = torch.ones(feed.num_samples, frames, dtype=torch.int64)
+    return batch
 
 
 def _series(feed: Feed) -> Batch:
     length = feed.setting("context_length", default=feed.length)
     lags = feed.setting("lags_sequence")
     past = length + max(lags) if lags else length
-    channels = feed.setting("num_input_channels", "input_size", default=1)
-    shape = (feed.num_samples, past) if lags and channels == 1 else (feed.num_samples, past, channels)
+    channels = feed.setting("num_input_channels", "input_size")
+    shape: tuple[int, ...] = (feed.num_samples, past)
+    if channels is not None and not (lags and channels == 1):
+        shape = (*shape, channels)
     batch = {"past_values": torch.zeros(shape)}
     if "past_observed_mask" in feed.requires:
         batch["past_observed_mask"] = torch.ones(shape)
@@ -148,9 +219,55 @@ def _series(feed: Feed) -> Batch:
     return batch
 
 
+def _anything(feed: Feed) -> Batch:
+    """Return text for a model of any kind of input: all the positions that it has."""
+    if "pixel_values" in feed.takes:
+        return _images(feed)
+    if "input_ids" not in feed.takes:
+        raise feed.refuse("it takes inputs of any kind")
+    length = feed.setting("max_position_embeddings", default=feed.length)
+    return {"inputs": feed.tokens(feed.num_samples, feed.input.sequence_length or length)}
+
+
 def _boxes(feed: Feed) -> Batch:
     """Return where each word is on a page."""
     return {"bbox": torch.zeros(feed.num_samples, feed.length, 4, dtype=torch.int64)}
+
+
+def _regions(feed: Feed) -> Batch:
+    """Return what another model saw in some regions of an image."""
+    batch = {}
+    if "visual_embeds" in feed.takes:
+        width = feed.setting("visual_embedding_dim", default=2048)
+        batch["visual_embeds"] = torch.zeros(feed.num_samples, _NUM_REGIONS, width)
+    if "visual_feats" in feed.takes:
+        width = feed.setting("visual_feat_dim", default=2048)
+        batch["visual_feats"] = torch.zeros(feed.num_samples, _NUM_REGIONS, width)
+        places = feed.setting("visual_pos_dim", default=4)
+        batch["visual_pos"] = torch.zeros(feed.num_samples, _NUM_REGIONS, places)
+    if "visual_attention_mask" in feed.takes:
+        batch["visual_attention_mask"] = torch.ones(feed.num_samples, _NUM_REGIONS)
+    return batch
+
+
+def _entities(feed: Feed) -> Batch:
+    """Return which entities a text mentions, two of them, and where."""
+    mentions = feed.setting("max_mention_length", default=30)
+    ids = torch.ones(feed.num_samples, 2, dtype=torch.int64)
+    places = torch.full((feed.num_samples, 2, mentions), -1)
+    places[..., 0] = 1
+    batch = {"entity_ids": ids, "entity_attention_mask": ids, "entity_position_ids": places}
+    for name in ("entity_start_positions", "entity_end_positions"):
+        if name in feed.takes:
+            batch[name] = ids
+    return batch
+
+
+def _question(name: str, *lengths: str) -> Callable[[Feed], Batch]:
+    """Return a maker of text beside the text."""
+    return lambda feed: {
+        name: feed.tokens(feed.num_samples, feed.setting(*lengths, default=_QUESTION))
+    }
 
 
 def _video(feed: Feed) -> Batch:
@@ -168,6 +285,12 @@ _MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "input_features": _spectrogram,
     "past_values": _series,
     "bbox": _boxes,
+    "visual_embeds": _regions,
+    "visual_feats": _regions,
+    "entity_ids": _entities,
+    "qformer_input_ids": _question("qformer_input_ids"),
+    "task_inputs": _question("task_inputs", "task_seq_len"),
+    "inputs": _anything,
 }
 
 

@@ -20,6 +20,9 @@ _NUM_CHOICES = 4
 #: things to be found in an image
 _NUM_OBJECTS = 4
 
+#: frames of a spectrogram that is to be made; whole groups of them, whatever a group is
+_NUM_FRAMES = 128
+
 #: what follows a model's family in the name of its class
 _TASK = re.compile(r"For([A-Z]\w*)$")
 
@@ -32,7 +35,8 @@ def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
     found = _TASK.search(type(model).__name__)
     task = found.group(1) if found else ""
     make = next((make for name, make in _MAKERS.items() if task.startswith(name)), _like_text)
-    batch = make(feed, batch)
+    if not any("label" in name for name in batch):
+        batch = make(feed, batch)
     return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
 
 
@@ -50,6 +54,8 @@ def _regress(outputs: Any) -> torch.Tensor:
 
 
 def _classes(feed: Feed, batch: Batch) -> Batch:
+    if "labels" not in feed.takes:
+        return batch
     return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
 
 
@@ -57,8 +63,9 @@ def _like_text(feed: Feed, batch: Batch) -> Batch:
     """Return a label for each token; a model without text in it learns to write some."""
     if "labels" not in feed.takes:
         return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
-    if "input_ids" in batch:
-        return batch | {"labels": batch["input_ids"]}
+    for name in ("input_ids", "inputs"):
+        if name in batch:
+            return batch | {"labels": batch[name]}
     return batch | {"labels": feed.tokens(feed.num_samples, feed.length)}
 
 
@@ -130,9 +137,40 @@ def _pretraining(feed: Feed, batch: Batch) -> Batch:
 
 
 def _frames(feed: Feed, batch: Batch) -> Batch:
-    frames = feed.model._get_feat_extract_output_lengths(batch["input_values"].shape[-1])
+    if "labels" not in feed.takes:
+        return batch
+    if "input_values" in batch:
+        frames = feed.model._get_feat_extract_output_lengths(batch["input_values"].shape[-1])
+    else:
+        frames = batch["input_features"].shape[1]
     labels = torch.zeros(feed.num_samples, int(frames), feed.setting("num_labels"))
     return batch | {"labels": labels}
+
+
+def _speech(feed: Feed, batch: Batch) -> Batch:
+    """Return what is to be said, as a spectrogram where the model makes one."""
+    bins = feed.setting("num_mel_bins")
+    if bins is None or "stop_labels" not in feed.takes:
+        return _like_text(feed, batch)
+    return batch | {"labels": torch.zeros(feed.num_samples, _NUM_FRAMES, bins)}
+
+
+def _answers(feed: Feed, batch: Batch) -> Batch:
+    """Return a place in the text, or how good each of the known answers is."""
+    if "start_positions" in feed.takes or not _LOOKS.intersection(batch):
+        return _span(feed, batch)
+    answers = feed.setting("num_labels")
+    if "visual_feats" in batch:
+        return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
+    return batch | {"labels": torch.zeros(feed.num_samples, answers)}
+
+
+#: what questions about images come with
+_LOOKS = frozenset({"pixel_values", "visual_embeds", "visual_feats"})
+
+
+def _entity_spans(feed: Feed, batch: Batch) -> Batch:
+    return batch | {"labels": torch.zeros_like(batch["entity_ids"])}
 
 
 def _few_words(feed: Feed, batch: Batch) -> Batch:
@@ -162,7 +200,14 @@ _MAKERS: dict[str, Callable[[Feed, Batch], Batch]] = {
     "NextSentencePrediction": _classes,
     "XVector": _classes,
     "MultipleChoice": _choices,
-    "QuestionAnswering": _span,
+    "QuestionAnswering": _answers,
+    "ImageAndTextRetrieval": _classes,
+    "VisualReasoning": _classes,
+    "EntitySpanClassification": _entity_spans,
+    "EntityPairClassification": _classes,
+    "EntityClassification": _classes,
+    "TextToSpeech": _speech,
+    "SpeechToSpeech": _speech,
     "SemanticSegmentation": _pixels,
     "ImageSegmentation": _masks,
     "Segmentation": _masks,
