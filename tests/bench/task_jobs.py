@@ -23,16 +23,19 @@ _LAYERS = re.compile(
 )
 _EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts")
 
-_MIN_EXPERTS = 16
+_MIN_EXPERTS = 4
+
+#: widths that no other setting must fit
+_INNER = re.compile(r"(moe_)?intermediate_size(_mlp)?|(expert_)?ffn_hidden_size")
 
 #: parts whose vectors must be as wide as those of text
 _WIDTHS = ("out_hidden_size", "projection_dim", "proj_dim", "text_hidden_size")
 
-_FOUR_STAGES = {
+_STAGES = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
+_FOUR_STAGES = _STAGES | {
     "model_type": "dinov2",
-    "num_hidden_layers": 4,
-    "out_indices": [1, 2, 3, 4],
-    "reshape_hidden_states": False,
+    "hidden_size": 384,
+    "num_attention_heads": 6,
 }
 _LARGE_IMAGES = {"vision_config": {"image_size": 896, "patch_size": 14}}
 _MROPE = {
@@ -53,15 +56,19 @@ _LACKING: dict[str, dict[str, Any]] = {
     "BeitForMaskedImageModeling": {"use_mask_token": True},
     "Blip2Config": {"image_token_index": 50265},
     "BeitForSemanticSegmentation": {"num_hidden_layers": 12, "out_indices": [3, 5, 7, 11]},
-    "BridgeTowerForContrastiveLearning": {"contrastive_hidden_size": 512},
+    "BridgeTowerForContrastiveLearning": {
+        "model_type": "bridgetower",
+        "contrastive_hidden_size": 512,
+    },
     "ChameleonConfig": {"vocabulary_map": {"<image>": 8711}},
     "CHMv2Config": {"backbone_config": _FOUR_STAGES},
     "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
     "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
-    "DeepseekV2Config": {"num_experts_per_tok": 2},
+    "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
     "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
     "Dots1Config": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
     "Emu3Config": {"vocabulary_map": {"<image>": 151859, "<|extra_200|>": 151846}},
+    "EsmConfig": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "Gemma3Config": _LARGE_IMAGES,
     "Glm4vConfig": _MROPE,
     "Glm4vMoeConfig": _MROPE,
@@ -77,7 +84,8 @@ _LACKING: dict[str, dict[str, Any]] = {
     "PerceiverConfig": {"num_cross_attention_heads": 1},
     "PromptDepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
     "ShieldGemma2Config": _LARGE_IMAGES,
-    "Tipsv2DptConfig": {"backbone_config": _FOUR_STAGES},
+    "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
+    "Tipsv2DptConfig": {"backbone_config": _STAGES},
     "ViltForImagesAndTextClassification": {"num_images": 2},
     "VitMatteConfig": {"fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
@@ -86,6 +94,8 @@ _LACKING: dict[str, dict[str, Any]] = {
 
 #: inputs that have a size of their own
 _OTHERS = {"pixel_values", "pixel_values_videos", "input_values", "input_features"}
+
+_TEXT = {"sequence_length": 64}
 
 #: by class: where the size that follows from a configuration is too small for the model
 _INPUTS: dict[str, dict[str, Any]] = {
@@ -113,17 +123,24 @@ def transformers_jobs() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         model_class = getattr(transformers, name)
         if inspect.isclass(model_class) and issubclass(model_class, transformers.PreTrainedModel):
             configs = _configs(name, model_class.config_class)
-            given = _INPUTS.get(name) or _input(model_class)
             yield (
                 name,
-                [_spec("transformers", {"class": name, "config": one}, given) for one in configs],
+                [
+                    _spec("transformers", {"class": name, "config": config}, given)
+                    for given in _inputs(name, model_class)
+                    for config in configs
+                ],
             )
 
 
-def _input(model_class: Any) -> dict[str, Any]:
+def _inputs(name: str, model_class: Any) -> list[dict[str, Any]]:
     """Return how long text is for a model of text alone; the others have a size of their own."""
+    if name in _INPUTS:
+        return [_INPUTS[name]]
     takes = set(inspect.signature(model_class.forward).parameters)
-    return {"sequence_length": 64} if "input_ids" in takes and not takes & _OTHERS else {}
+    if "input_ids" not in takes:
+        return [{}]
+    return [{}, _TEXT] if takes & _OTHERS else [_TEXT]
 
 
 def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
@@ -163,14 +180,22 @@ def _complete(config: Any) -> dict[str, Any]:
         if name in given and given[name] is None and value is not None:
             settings[name] = value
     text = given.get("text_config")
+    if hasattr(text, "hidden_size") and type(given.get("projection_dim")) is int and _is_joint(config):
+        settings["projection_dim"] = text.hidden_size
     for name in getattr(type(config), "sub_configs", {}):
         part = given.get(name)
         inner = _complete(part) if hasattr(part, "to_dict") else {}
-        if part is not text and hasattr(text, "hidden_size"):
-            inner |= {one: text.hidden_size for one in _WIDTHS if one in vars(part or text)}
+        if part is not None and part is not text and hasattr(text, "hidden_size"):
+            own = _settings(type(part))
+            inner |= {one: text.hidden_size for one in _WIDTHS if one in own}
         if inner:
             settings[name] = inner
     return settings
+
+
+def _is_joint(config: Any) -> bool:
+    """Say whether images are put into text, rather than compared with it."""
+    return any("image_token" in name for name in vars(config))
 
 
 def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
@@ -182,8 +207,10 @@ def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
             continue
         if layers and _LAYERS.fullmatch(name) and value > 2:
             small[name] = _enough_layers(config, value)
-        elif _EXPERTS.fullmatch(name) and value > _MIN_EXPERTS:
-            small[name] = min(value, _MIN_EXPERTS * (vars(config).get("n_group") or 1))
+        elif _INNER.fullmatch(name) and value > 8192:
+            small[name] = 1024
+        elif _EXPERTS.fullmatch(name):
+            small[name] = min(value, _enough_experts(vars(config)))
     for name, declared in getattr(type(config), "sub_configs", {}).items():
         part = getattr(config, name, None)
         if hasattr(part, "to_dict") and hasattr(type(part), "model_type"):
@@ -197,6 +224,13 @@ def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
 def _settings(config_class: Any) -> set[str]:
     declared = set(inspect.signature(config_class.__init__).parameters)
     return declared | set(getattr(config_class, "__dataclass_fields__", {}))
+
+
+def _enough_experts(settings: dict[str, Any]) -> int:
+    """Return how many experts it takes to choose from, in each group."""
+    chosen = [settings.get(name) or 1 for name in ("num_experts_per_tok", "top_k", "moe_topk")]
+    at_once = max(one for one in chosen if isinstance(one, int))
+    return max(_MIN_EXPERTS, 2 * at_once) * (settings.get("n_group") or 1)
 
 
 def _enough_layers(config: Any, num_layers: int) -> int:

@@ -94,9 +94,9 @@ class Feed:
     @property
     def pad_token(self) -> int:
         """The token for padding, made up where there is none: models look for it."""
-        if self.setting("pad_token_id") is None:
-            self.config.pad_token_id = _PAD
-        pad: int = self.setting("pad_token_id")
+        pad: int = self.setting("pad_token_id", default=_PAD)
+        if getattr(self.config, "pad_token_id", None) is None:
+            self.config.pad_token_id = pad
         return pad
 
     def tokens(self, *shape: int) -> torch.Tensor:
@@ -107,6 +107,10 @@ class Feed:
             tokens[..., -2] = end[0] if isinstance(end, list) else end
         tokens[..., -1] = max(self.pad_token, 0)
         return tokens
+
+    def for_all(self, one: torch.Tensor) -> torch.Tensor:
+        """Repeat what belongs to one sample for all of a batch."""
+        return one.repeat(self.num_samples, *[1] * (one.dim() - 1))
 
     def settle(self) -> None:
         """Choose what a published configuration has, and a bare one lacks."""

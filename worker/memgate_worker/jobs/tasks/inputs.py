@@ -41,7 +41,7 @@ def make_inputs(feed: Feed) -> Batch:
         return _named(feed)
     _check_given(feed)
     wanted = _wanted(feed)
-    if feed.input.is_empty and _TEXT_ALONE.issuperset(wanted):
+    if feed.input.is_empty and wanted and _TEXT_ALONE.issuperset(wanted):
         raise refuse_input(
             "sequence_length",
             None,
@@ -158,11 +158,7 @@ def _images(feed: Feed) -> Batch:
     shape = feed.image_shape
     if "spatial_shapes" in feed.takes:
         one = as_patches(feed, shape)
-        return {
-            name: tensor.repeat(feed.num_samples, *[1] * (tensor.dim() - 1))
-            for name, tensor in one.items()
-            if name in feed.takes
-        }
+        return {name: feed.for_all(part) for name, part in one.items() if name in feed.takes}
     frames = feed.setting("num_frames")
     is_video = "ForImage" not in type(feed.model).__name__
     if frames and is_video and len(shape) == 3:

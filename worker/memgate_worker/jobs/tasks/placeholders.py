@@ -20,7 +20,7 @@ from memgate_worker.jobs.tasks.task import Batch, each_tensor
 _WORDS = 128
 
 #: the most pieces that an image is cut into
-_MAX_TILES = 5
+_MAX_TILES = 16
 
 #: which tokens stand for images
 _KINDS = ("mm_token_type_ids", "moe_mm_token_type_ids", "token_type_ids")
@@ -38,7 +38,7 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
     token = feed.setting("image_token_id", "image_token_index")
     if token is None or not {"input_ids", "pixel_values"} <= batch.keys():
         return batch
-    image, num_tokens = _look_at_one(feed)
+    image, num_tokens = _look_at_one(feed, batch)
     length = feed.input.sequence_length
     if length is not None and length < num_tokens + 2:
         raise refuse_input(
@@ -54,19 +54,25 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
         placed["attention_mask"] = torch.ones_like(tokens)
         placed["attention_mask"][:, -1] = 0
     placed |= {name: (tokens == token).long() for name in _KINDS if name in feed.takes}
-    images = {name: one.repeat(feed.num_samples, *[1] * (one.dim() - 1)) for name, one in image.items()}
-    return batch | placed | {name: one for name, one in images.items() if name in feed.takes}
+    images = {name: feed.for_all(one) for name, one in image.items() if name in feed.takes}
+    return batch | placed | images
 
 
-def _look_at_one(feed: Feed) -> tuple[Batch, int]:
+def _look_at_one(feed: Feed, batch: Batch) -> tuple[Batch, int]:
     """Return an image as the model takes it, and how many tokens stand for it."""
     owner = next((one for one in feed.model.modules() if hasattr(one, _COUNTS)), None)
     if owner is None:
         raise feed.refuse("it is not known how many tokens an image takes")
     wanted = inspect.signature(getattr(owner, _COUNTS)).parameters
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in wanted.values())
+    beside = {name: one[:1] for name, one in batch.items() if name in wanted}
     why_not = ""
     for image in _layouts(feed):
-        given = {name: one for name, one in image.items() if name in wanted}
+        given = beside | {
+            name: one
+            for name, one in image.items()
+            if name in wanted or (takes_more and name in feed.takes)
+        }
         try:
             features = run_for_shapes(owner, _COUNTS, given)
         except Exception as error:  # the model's own code: it may raise anything
@@ -92,8 +98,9 @@ def _layouts(feed: Feed) -> Iterator[Batch]:
     if feed.takes & {"spatial_shapes", "image_position_ids"}:
         yield as_patches(feed, (channels, height, width))
     sizes = {"image_sizes": torch.tensor([[height, width]])}
-    whole = torch.zeros(1, channels, height, width)
-    yield {"pixel_values": whole, **sizes, "pixel_mask": torch.ones(1, height, width).bool()}
+    whole = {"pixel_values": torch.zeros(1, channels, height, width)}
+    yield whole
+    yield whole | sizes | {"pixel_mask": torch.ones(1, height, width).bool()}
     for tiles in range(1, _MAX_TILES + 1):
         yield {
             "pixel_values": torch.zeros(1, tiles, channels, height, width),
@@ -107,15 +114,15 @@ def _as_grid(feed: Feed, channels: int, height: int, width: int) -> Iterator[Bat
     patch = _side(feed.setting("patch_size", default=16))
     merged = _side(feed.setting("spatial_merge_size", "merge_size", default=1))
     down, across = (max(1, side // (patch * merged)) * merged for side in (height, width))
-    times = feed.setting("temporal_patch_size", default=1)
     beside = {
         "image_grid_thw": torch.tensor([[1, down, across]]),
         "image_merge_sizes": torch.tensor([merged]),
         "images_per_sample": torch.tensor([1]),
     }
     count = down * across
-    for shape in ((count, channels * times * patch**2), (count, channels * patch**2), (count, channels, patch, patch)):
-        yield {"pixel_values": torch.zeros(shape), **beside}
+    for times in (feed.setting("temporal_patch_size", default=1), 1, 2):  # frames of a patch
+        yield {"pixel_values": torch.zeros(count, channels * times * patch**2), **beside}
+    yield {"pixel_values": torch.zeros(count, channels, patch, patch), **beside}
 
 
 def as_patches(feed: Feed, shape: tuple[int, ...]) -> Batch:
