@@ -1,6 +1,6 @@
 """Every trainable model of the installed libraries, made small. Run in a runtime: it prints JSON.
 
-    python task_jobs.py LIBRARY   ->  {"name": [spec, spec, ...], ...}
+    python task_jobs.py LIBRARY [NAME...]   ->  {"name": [spec, spec, ...], ...}
 
 Of a model of transformers the configuration is the default one with few layers and experts. Some
 configurations do not allow that, so each model has several: the first that can be built counts.
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-_CLASS = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w*[a-z0-9]For[A-Z]\w*$")
+_CLASS = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w+For[A-Z]\w*$")
 
 _LAYERS = re.compile(
     r"num_(hidden_)?layers|n_layers?|(num_)?(encoder|decoder)_layers|num_blocks|depth"
@@ -93,7 +93,8 @@ _LACKING: dict[str, dict[str, Any]] = {
 
 
 #: inputs that have a size of their own
-_OTHERS = {"pixel_values", "pixel_values_videos", "input_values", "input_features"}
+_IMAGES = {"pixel_values", "pixel_values_videos"}
+_SOUND = {"input_values", "input_features"}
 
 _TEXT = {"sequence_length": 64}
 
@@ -115,14 +116,14 @@ _INPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-def transformers_jobs() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def transformers_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield each class with a task in its name, and its job specs."""
     import transformers
 
-    for name in filter(_CLASS.match, dir(transformers)):
-        model_class = getattr(transformers, name)
+    for name in chosen or filter(_CLASS.match, dir(transformers)):
+        model_class: Any = getattr(transformers, name)
         if inspect.isclass(model_class) and issubclass(model_class, transformers.PreTrainedModel):
-            configs = _configs(name, model_class.config_class)
+            configs = _configs(name, vars(transformers)[name].config_class)
             yield (
                 name,
                 [
@@ -138,9 +139,9 @@ def _inputs(name: str, model_class: Any) -> list[dict[str, Any]]:
     if name in _INPUTS:
         return [_INPUTS[name]]
     takes = set(inspect.signature(model_class.forward).parameters)
-    if "input_ids" not in takes:
+    if "input_ids" not in takes or takes & _IMAGES:
         return [{}]
-    return [{}, _TEXT] if takes & _OTHERS else [_TEXT]
+    return [{}, _TEXT] if takes & _SOUND else [_TEXT]
 
 
 def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
@@ -167,7 +168,6 @@ def _merge(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
 
 def _complete(config: Any) -> dict[str, Any]:
     """Return settings that follow from others, where the default is none or does not fit."""
-    settings: dict[str, Any] = {}
     given = vars(config)
     heads, width = given.get("num_attention_heads"), given.get("hidden_size")
     follow = {
@@ -176,11 +176,17 @@ def _complete(config: Any) -> dict[str, Any]:
         "vocab_size": 32,
         "prediction_length": 24,
     }
-    for name, value in follow.items():
-        if name in given and given[name] is None and value is not None:
-            settings[name] = value
+    settings: dict[str, Any] = {
+        name: value
+        for name, value in follow.items()
+        if name in given and given[name] is None and value is not None
+    }
     text = given.get("text_config")
-    if hasattr(text, "hidden_size") and type(given.get("projection_dim")) is int and _is_joint(config):
+    if (
+        hasattr(text, "hidden_size")
+        and type(given.get("projection_dim")) is int
+        and _is_joint(config)
+    ):
         settings["projection_dim"] = text.hidden_size
     for name in getattr(type(config), "sub_configs", {}):
         part = given.get(name)
@@ -212,7 +218,7 @@ def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
         elif _EXPERTS.fullmatch(name):
             small[name] = min(value, _enough_experts(vars(config)))
     for name, declared in getattr(type(config), "sub_configs", {}).items():
-        part = getattr(config, name, None)
+        part: Any = getattr(config, name, None)
         if hasattr(part, "to_dict") and hasattr(type(part), "model_type"):
             inner = _small(part, layers=layers)
             is_any = "Auto" in getattr(declared, "__name__", "")
@@ -243,11 +249,11 @@ def _enough_layers(config: Any, num_layers: int) -> int:
     return enough
 
 
-def torchvision_jobs() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def torchvision_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield each model of torchvision but those of quantized weights."""
     import torchvision
 
-    for name in torchvision.models.list_models():
+    for name in chosen or torchvision.models.list_models():
         if not name.startswith("quantized_"):
             yield name, [_spec("torchvision", {"name": name}, {"shape": _shape(name)})]
 
@@ -262,11 +268,11 @@ def _shape(name: str) -> list[int]:
     return [3, 299, 299] if name == "inception_v3" else [3, 224, 224]
 
 
-def timm_jobs() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def timm_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """Yield each model of timm."""
     import timm
 
-    for name in timm.list_models():
+    for name in chosen or timm.list_models():
         yield name, [_spec("timm", {"name": name}, {})]
 
 
@@ -275,9 +281,10 @@ def _spec(source: str, model: dict[str, Any], given: dict[str, Any]) -> dict[str
 
 
 def main() -> None:
-    """Print the jobs of one library."""
+    """Print the jobs of one library, of all its models or of some."""
     jobs = {"transformers": transformers_jobs, "torchvision": torchvision_jobs, "timm": timm_jobs}
-    json.dump(dict(jobs[sys.argv[1]]()), sys.stdout)
+    library, *chosen = sys.argv[1:]
+    json.dump(dict(jobs[library](chosen)), sys.stdout)
 
 
 if __name__ == "__main__":

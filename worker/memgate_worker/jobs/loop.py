@@ -27,6 +27,8 @@ _LOW_PRECISION = {
     Precision.BF16: torch.bfloat16,
 }
 _AUTOCAST = {Precision.AMP_FP16, Precision.AMP_BF16}
+#: weights and batches are of the low precision themselves
+_PURE = {Precision.FP16, Precision.BF16}
 
 
 class TrainingLoop:
@@ -39,10 +41,12 @@ class TrainingLoop:
             spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
         self._spec = spec
         self._device = device
-        if spec.precision in (Precision.FP16, Precision.BF16):
+        if spec.precision in _PURE:
             model = convert(model, _LOW_PRECISION[spec.precision])
-        task = find_task(spec, model)
-        self._task = replace(task, batch=_lower(task.batch, _LOW_PRECISION[spec.precision])) if _is_pure_low(spec) else task
+        self._task = find_task(spec, model)
+        if spec.precision in _PURE:
+            lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
+            self._task = replace(self._task, batch=lowered)
         if spec.gradient_checkpointing:
             _enable_checkpointing(model)
         memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
@@ -166,10 +170,6 @@ def _lower(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, dict):
         return {name: _lower(part, dtype) for name, part in value.items()}
     return [_lower(part, dtype) for part in value] if isinstance(value, list) else value
-
-
-def _is_pure_low(spec: JobSpec) -> bool:
-    return spec.precision in (Precision.FP16, Precision.BF16)
 
 
 def _enable_checkpointing(model: nn.Module) -> None:

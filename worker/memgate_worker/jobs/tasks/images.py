@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from memgate.jobspec import JobSpec, ModelSource
-from memgate_worker.jobs.tasks.task import Batch, Task, add_losses
+from memgate_worker.jobs.tasks.task import Batch, Task, add_losses, each_tensor
 
 #: things to be found in an image
 _NUM_OBJECTS = 4
@@ -20,7 +20,7 @@ _AUXILIARY = 0.5
 
 def image_task(spec: JobSpec, model: nn.Module) -> Task:
     """Return how a model of torchvision or timm is trained."""
-    make = _classify
+    make: Callable[[JobSpec, nn.Module], Task] = _classify
     if spec.model.source is ModelSource.TORCHVISION:
         package = type(model).__module__.split(".")[2]
         make = _MAKERS.get(package, _classify)
@@ -39,7 +39,15 @@ def _call(model: nn.Module, batch: Batch) -> Any:
 
 def _classify(spec: JobSpec, model: nn.Module) -> Task:
     labels = torch.zeros(spec.batch_size, dtype=torch.int64)
-    return Task(batch={"inputs": _samples(spec), "labels": labels}, call=_call, loss=_entropy)
+    return Task(batch={"inputs": _samples(spec), "labels": labels}, call=_call, loss=_of_classes)
+
+
+def _of_classes(outputs: Any, batch: Batch) -> torch.Tensor:
+    """Return the loss of a classifier; of a model without one, that of its features."""
+    made = list(each_tensor(outputs))
+    if all(one.dim() == 2 for one in made):
+        return _entropy(outputs, batch)
+    return add_losses([nn.functional.mse_loss(one, torch.zeros_like(one)) for one in made])
 
 
 def _entropy(outputs: Any, batch: Batch) -> torch.Tensor:
@@ -48,9 +56,7 @@ def _entropy(outputs: Any, batch: Batch) -> torch.Tensor:
     if isinstance(outputs, torch.Tensor):
         return nn.functional.cross_entropy(outputs, labels)
     parts = list(outputs.values()) if isinstance(outputs, dict) else list(outputs)
-    main, *others = (
-        nn.functional.cross_entropy(one, labels) for one in parts if one is not None
-    )
+    main, *others = (nn.functional.cross_entropy(one, labels) for one in parts if one is not None)
     for other in others:
         main = main + _AUXILIARY * other
     return main
@@ -90,7 +96,7 @@ def _flow(spec: JobSpec, model: nn.Module) -> Task:
     def loss(outputs: list[torch.Tensor], batch: Batch) -> torch.Tensor:
         errors = [(one - batch["flow"]).abs().mean() for one in outputs]
         weighted = [0.8 ** (len(errors) - 1 - i) * error for i, error in enumerate(errors)]
-        return sum(weighted)  # type: ignore[return-value]
+        return sum(weighted)
 
     return Task(
         batch={"first": first, "second": second, "flow": flow},

@@ -64,7 +64,9 @@ def make_inputs(feed: Feed) -> Batch:
 def _named(feed: Feed) -> Batch:
     """Make the tensors that a spec names."""
     mistakes = [
-        unknown_field(f"input.tensors.{name}", one.model_dump(), sorted(feed.takes), rule=_NOT_TAKEN)
+        unknown_field(
+            f"input.tensors.{name}", one.model_dump(), sorted(feed.takes), rule=_NOT_TAKEN
+        )
         for name, one in feed.input.tensors.items()
         if name not in feed.takes
     ]
@@ -123,25 +125,20 @@ def _check_given(feed: Feed) -> None:
 
 
 #: inputs that have a length
-_LENGTHS = frozenset(
-    {*_TEXT, "input_values", "input_features", "past_values", "inputs", "labels", "input"}
-)
+_LENGTHS = frozenset({*_TEXT, "input_values", "input_features", "past_values", "inputs"})
 
 
 #: optional in the signature, and always there in training
-_BESIDE = frozenset({"bbox", "visual_embeds", "visual_feats", "entity_ids"})
+_BESIDE = frozenset(
+    {"input_ids", "pixel_values", "bbox", "visual_embeds", "visual_feats", "entity_ids"}
+)
 
 
 def _is_wanted(feed: Feed, name: str) -> bool:
-    """Text is fed to all that take it; other inputs if they are required, the main one or given."""
+    """Text and images are fed to all that take them; other inputs if they are required."""
     if name not in feed.takes:
         return False
-    if name in feed.requires or name == "input_ids" or name in feed.mains:
-        return True
-    if name in _BESIDE:
-        return True
-    is_image = name == "pixel_values"
-    return is_image and (feed.input.shape is not None or feed.input.is_empty)
+    return name in feed.requires | feed.mains | _BESIDE
 
 
 def _text(feed: Feed) -> Batch:

@@ -55,7 +55,7 @@ def move(value: Any, device: str) -> Any:
 
 def add_losses(value: Any) -> torch.Tensor:
     """Add up the losses that a model returns by name."""
-    total: torch.Tensor = sum(each_tensor(value))  # type: ignore[assignment]
+    total: torch.Tensor = sum(each_tensor(value))
     return total
 
 
