@@ -28,7 +28,7 @@ MODELS  ?= tests/data/models.json
 TRACE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth breadth-tasks compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -142,6 +142,9 @@ screenshots: install runtime parts ## take the pictures of the dashboard, light 
 
 breadth: install runtime ## trace hundreds of timm models and compare with a real A100 (TIMM=your figures, not shipped)
 	$(BIN)/python -m tests.bench.breadth '$(TIMM)'
+
+breadth-tasks: install runtime ## ask about every model of transformers, torchvision and timm, made small (40 min; it resumes)
+	$(BIN)/python -m tests.bench.breadth_tasks --runtime $(RUNTIME)
 
 compare: install runtime ## measure the phantom against PyTorch's own MemTracker
 	$(BIN)/python -m tests.bench.compare

@@ -34,6 +34,7 @@ DEVICE_OF_A_JOB = (
 MAX_SIZE = 1 << 20
 MAX_ACCUMULATION_STEPS = 1024
 MAX_DIMENSIONS = 8
+MAX_TENSORS = 32
 
 #: of ``config`` and ``kwargs``: the length of their JSON, and the largest whole number in them. A
 #: published configuration may name a thousand classes, twice
@@ -154,30 +155,40 @@ class ModelSpec(_Part):
             raise RuleError(rule, "leave out 'class' or 'name'")
 
 
-_EITHER = "give either 'shape' or 'sequence_length'"
+class TensorSpec(_Part):
+    """One tensor that a model is given."""
+
+    shape: Annotated[tuple[_Size, ...], Field(max_length=MAX_DIMENSIONS)]
+    """Of one sample, without the batch; empty for a number."""
+    dtype: Literal["float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"] = "float32"
 
 
 class InputSpec(_Part):
-    """What a batch is made of: images of a shape, or sequences of a length.
+    """What a batch is made of: images of a shape, sequences of a length, or tensors by name.
 
-    Empty for a model of timm: the shape that timm trains it with.
+    What is left out follows from the model, where it has a size of its own: images of timm's models
+    and of configurations that say how large they are.
     """
 
     shape: Annotated[tuple[_Size, ...], Field(max_length=MAX_DIMENSIONS)] | None = None
     """Of one sample, without the batch."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
     sequence_length: _Size | None = None
-    """Tokens; labels are the inputs."""
+    """Tokens; of sound and series, samples or frames."""
+    tensors: Annotated[dict[str, TensorSpec], Field(max_length=MAX_TENSORS)] = {}
+    """What a model of transformers is given, by the names of its arguments, instead of both."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that it is not both."""
-        if self.shape is not None and self.sequence_length is not None:
-            raise RuleError(_EITHER, "leave out the one that the model does not take")
+        """Check that tensors are all of it."""
+        if self.tensors and not (self.shape is None and self.sequence_length is None):
+            raise RuleError(
+                "'tensors' are given instead of 'shape' and 'sequence_length'", "leave those out"
+            )
 
     @property
     def is_empty(self) -> bool:
         """Nothing is given: the model's own shape is meant."""
-        return self.shape is None and self.sequence_length is None
+        return self.shape is None and self.sequence_length is None and not self.tensors
 
 
 class OptimizerSpec(_Part):
@@ -238,8 +249,11 @@ class JobSpec(_Part):
     @classmethod
     def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
         model = checked.data.get("model")
-        if given.is_empty and model is not None and model.source is not ModelSource.TIMM:
-            raise RuleError(_EITHER, "only timm's models have a shape of their own")
+        if model is None or model.source is ModelSource.TRANSFORMERS:
+            return given
+        is_given = given.shape is not None or model.source is ModelSource.TIMM
+        if not is_given or given.sequence_length is not None or given.tensors:
+            raise RuleError(f"{model.source}'s models take 'shape'", "give that of one sample")
         return given
 
 

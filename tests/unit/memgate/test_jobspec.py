@@ -67,6 +67,44 @@ def test_a_model_of_timm_has_a_shape_of_its_own() -> None:
     assert not parse_job_spec(GPT2).input.is_empty
 
 
+def test_tensors_are_named() -> None:
+    """What a model takes can be described tensor by tensor."""
+    tensors = {"input_ids": {"shape": [64], "dtype": "int64"}, "weight": {"shape": []}}
+    spec = parse_job_spec(GPT2 | {"input": {"tensors": tensors}})
+
+    assert spec.input.tensors["input_ids"].shape == (64,)
+    assert spec.input.tensors["weight"].dtype == "float32"
+    assert not spec.input.is_empty
+
+
+@pytest.mark.parametrize(
+    ("given", "want_message"),
+    [
+        (
+            {"tensors": {"x": {"shape": [3]}}, "sequence_length": 8},
+            "'tensors' are given instead of 'shape' and 'sequence_length'; leave those out",
+        ),
+        ({"tensors": {"x": {"shap": [3]}}}, "input.tensors.x.shap"),
+        ({"tensors": {"x": {"shape": [0]}}}, "input.tensors.x.shape.0 is 0"),
+        ({"tensors": {"x": {"shape": [1], "dtype": "float"}}}, "input.tensors.x.dtype is 'float'"),
+        ({"tensors": {str(i): {"shape": [1]} for i in range(33)}}, "input.tensors"),
+        ({"tensor": {}}, "did you mean 'tensors'?"),
+    ],
+)
+def test_named_tensors_are_checked(given: dict[str, Any], want_message: str) -> None:
+    """Each mistake is found under the tensor's name."""
+    with pytest.raises(InputError) as raised:
+        parse_job_spec(GPT2 | {"input": given})
+
+    assert want_message in raised.value.message
+
+
+def test_models_of_images_take_no_tensors() -> None:
+    """Their one input has a shape and no name."""
+    with pytest.raises(InputError, match="torchvision's models take 'shape'"):
+        parse_job_spec(VGG16 | {"input": {"tensors": {"x": {"shape": [3, 8, 8]}}}})
+
+
 def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
     """The model is what is wrong."""
     with pytest.raises(InputError) as raised:
@@ -88,10 +126,10 @@ def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
             "zero_grad is 'never': it must be 'iteration_start', 'before_backward' or",
         ),
         ({"precision": "fp8"}, "precision is 'fp8': it must be 'fp32', 'tf32'"),
-        ({"input": {}}, "input is {}: give either 'shape' or 'sequence_length'"),
+        ({"input": {}}, "input is {}: torchvision's models take 'shape'"),
         (
             {"input": {"shape": [3, 8, 8], "sequence_length": 8}},
-            "'sequence_length': 8}: give either 'shape' or 'sequence_length'",
+            "'sequence_length': 8}: torchvision's models take 'shape'",
         ),
         ({"input": {"shape": [3, -1]}}, "input.shape.1 is -1: it must be at least 1"),
         (

@@ -7,16 +7,18 @@ each iteration, and what a script's variables hold (outputs, loss) lives until t
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
 from memgate.errors import InputError, UnsupportedJobError
-from memgate.jobspec import JobSpec, Precision, ZeroGrad
+from memgate.jobspec import JobSpec, ModelSource, Precision, ZeroGrad
 from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
 from memgate_worker.jobs.arguments import declared_arguments
 from memgate_worker.jobs.models import convert, own_input_shape
+from memgate_worker.jobs.tasks.task import Batch, find_task, move
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
@@ -25,6 +27,8 @@ _LOW_PRECISION = {
     Precision.BF16: torch.bfloat16,
 }
 _AUTOCAST = {Precision.AMP_FP16, Precision.AMP_BF16}
+#: weights and batches are of the low precision themselves
+_PURE = {Precision.FP16, Precision.BF16}
 
 
 class TrainingLoop:
@@ -32,13 +36,17 @@ class TrainingLoop:
 
     def __init__(self, spec: JobSpec, model: nn.Module, device: str) -> None:
         """Move the model to the device and make the optimizer."""
-        if spec.input.is_empty:
+        if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
             shape = own_input_shape(model)
             spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
         self._spec = spec
         self._device = device
-        if spec.precision in (Precision.FP16, Precision.BF16):
+        if spec.precision in _PURE:
             model = convert(model, _LOW_PRECISION[spec.precision])
+        self._task = find_task(spec, model)
+        if spec.precision in _PURE:
+            lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
+            self._task = replace(self._task, batch=lowered)
         if spec.gradient_checkpointing:
             _enable_checkpointing(model)
         memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
@@ -46,7 +54,6 @@ class TrainingLoop:
         self.optimizer = _make_optimizer(spec, self.model)
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
-        self._batch = _host_batch(spec)
 
     def run(self) -> None:
         """Run all iterations."""
@@ -55,13 +62,11 @@ class TrainingLoop:
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self.optimizer.zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
-                batch = {
-                    name: tensor.to(self._device, copy=True) for name, tensor in self._batch.items()
-                }
+                batch = move(self._task.batch, self._device)
                 with self._autocast():
                     # named, though never read: a script's variables hold them until the next turn
-                    outputs = self._forward(batch)
-                    loss = self._loss(outputs, batch)
+                    outputs = self._task.call(self.model, self._laid_out(batch))
+                    loss = self._task.loss(outputs, batch)
                 if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
                     self.optimizer.zero_grad()
                 self._backward(loss)
@@ -75,19 +80,13 @@ class TrainingLoop:
             return nullcontext()
         return torch.autocast(self._device, dtype=_LOW_PRECISION[precision])
 
-    def _forward(self, batch: dict[str, torch.Tensor]) -> Any:
-        if self._spec.input.shape is not None:
-            images = batch["inputs"]
-            if self._spec.channels_last:
-                images = images.to(memory_format=torch.channels_last)
-            return self.model(images)
-        return self.model(**batch)
-
-    def _loss(self, outputs: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        if self._spec.input.shape is None:
-            loss: torch.Tensor = outputs.loss
-            return loss
-        return nn.functional.cross_entropy(outputs, batch["labels"])
+    def _laid_out(self, batch: Batch) -> Batch:
+        if not self._spec.channels_last:
+            return batch
+        return {
+            name: value.to(memory_format=torch.channels_last) if _is_image(value) else value
+            for name, value in batch.items()
+        }
 
     def _backward(self, loss: torch.Tensor) -> None:
         loss = loss / self._spec.gradient_accumulation_steps if self._accumulates else loss
@@ -160,27 +159,17 @@ def _takes(optimizer: Any, kwargs: dict[str, Any], model: nn.Module) -> bool:
     return True
 
 
-def _host_batch(spec: JobSpec) -> dict[str, torch.Tensor]:
-    """Make a batch on the host; its content does not matter, so its pages are never touched."""
-    size = spec.batch_size
-    if spec.input.shape is not None:
-        dtype = getattr(torch, spec.input.dtype)
-        dtype = _LOW_PRECISION.get(spec.precision, dtype) if _is_pure_low(spec) else dtype
-        return {
-            "inputs": torch.zeros((size, *spec.input.shape), dtype=dtype),
-            "labels": torch.zeros(size, dtype=torch.int64),
-        }
-    assert spec.input.sequence_length is not None
-    shape = (size, spec.input.sequence_length)
-    tokens = torch.zeros(shape, dtype=torch.int64)
-    mask = torch.ones_like(tokens)
-    # Batches of text are padded, and transformers checks: for a full mask it makes none of its own.
-    mask[:, -1] = 0
-    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens}
+def _is_image(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point()
 
 
-def _is_pure_low(spec: JobSpec) -> bool:
-    return spec.precision in (Precision.FP16, Precision.BF16)
+def _lower(value: Any, dtype: torch.dtype) -> Any:
+    """Give a batch the type of the weights."""
+    if isinstance(value, torch.Tensor):
+        return torch.zeros_like(value, dtype=dtype) if value.is_floating_point() else value
+    if isinstance(value, dict):
+        return {name: _lower(part, dtype) for name, part in value.items()}
+    return [_lower(part, dtype) for part in value] if isinstance(value, list) else value
 
 
 def _enable_checkpointing(model: nn.Module) -> None:

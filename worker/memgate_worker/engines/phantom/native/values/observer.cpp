@@ -9,6 +9,7 @@
 // they write into keeps its last contents, or the plausible value it got when it was allocated.
 //
 // Built for each torch against its own headers; called from Python through ctypes (`memgate_hook.values`).
+#include <ATen/ops/count_nonzero.h>
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -102,6 +103,24 @@ void take_arguments(Call& call, c10::ArrayRef<const c10::IValue> given) {
   call.is_shrunk = call.arguments.has_value();
 }
 
+// A mask that is repeated along some dimensions, as one of tokens is along their vectors, is known if one copy is.
+std::optional<uint64_t> count_in_copies(const Operator& op, const Place& mask) {
+  if (op.data_size != DataSize::kNonzero) return std::nullopt;
+  Place copy = mask;
+  uint64_t num_copies = 1;
+  for (size_t d = 0; d < mask.sizes.size(); ++d) {
+    if (mask.strides[d] != 0) continue;
+    num_copies *= static_cast<uint64_t>(mask.sizes[d]);
+    copy.sizes[d] = 1;
+  }
+  if (num_copies <= 1) return std::nullopt;
+  copy.num_elements = mask.num_elements / static_cast<int64_t>(num_copies);
+  const bool is_small = copy.num_elements <= kMostElements && copy.span_bytes <= kMostElements * 16;
+  if (!is_small || certainty_of(copy) != kKnown) return std::nullopt;
+  const Apart apart;
+  return num_copies * static_cast<uint64_t>(load(copy).count_nonzero().item<int64_t>());
+}
+
 // Before the operator runs: how large will its result be?
 void foresee_count(Call& call) {
   const Operator& op = *call.op;
@@ -116,6 +135,8 @@ void foresee_count(Call& call) {
     count = count_found(op, call.results->front().toTensor(), call.numbers);
   } else if (constant_of(*call.input, element) == kKnown) {
     count = count_equal(op, *call.input, element);
+  } else if (const auto in_copies = count_in_copies(op, *call.input)) {
+    count = *in_copies;
   } else {
     count = count_at_end(op, *call.input, call.numbers);
     if (call.input->num_elements > 1) memgate_phantom_note_data_sized_result();

@@ -1,0 +1,291 @@
+"""Every trainable model of the installed libraries, made small. Run in a runtime: it prints JSON.
+
+    python task_jobs.py LIBRARY [NAME...]   ->  {"name": [spec, spec, ...], ...}
+
+Of a model of transformers the configuration is the default one with few layers and experts. Some
+configurations do not allow that, so each model has several: the first that can be built counts.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+_CLASS = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w+For[A-Z]\w*$")
+
+_LAYERS = re.compile(
+    r"num_(hidden_)?layers|n_layers?|(num_)?(encoder|decoder)_layers|num_blocks|depth"
+    r"|num_(encoder|decoder|hidden|vision|text|prelude|coda|fusion|decoder_hidden|block)_?\w*layers"
+)
+_EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts")
+
+_MIN_EXPERTS = 4
+
+#: widths that no other setting must fit
+_INNER = re.compile(r"(moe_)?intermediate_size(_mlp)?|(expert_)?ffn_hidden_size")
+
+#: parts whose vectors must be as wide as those of text
+_WIDTHS = ("out_hidden_size", "projection_dim", "proj_dim", "text_hidden_size")
+
+_STAGES = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
+_FOUR_STAGES = _STAGES | {
+    "model_type": "dinov2",
+    "hidden_size": 384,
+    "num_attention_heads": 6,
+}
+_LARGE_IMAGES = {"vision_config": {"image_size": 896, "patch_size": 14}}
+_MROPE = {
+    "text_config": {
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [8, 12, 12],
+        }
+    }
+}
+
+#: by class or configuration: what a published configuration has, and the default one lacks
+_LACKING: dict[str, dict[str, Any]] = {
+    "AriaConfig": {"vision_config": {"image_size": 490, "patch_size": 14}},
+    "BambaConfig": {"attn_layer_indices": [1]},
+    "BeitForMaskedImageModeling": {"use_mask_token": True},
+    "Blip2Config": {"image_token_index": 50265},
+    "BeitForSemanticSegmentation": {"num_hidden_layers": 12, "out_indices": [3, 5, 7, 11]},
+    "BridgeTowerForContrastiveLearning": {
+        "model_type": "bridgetower",
+        "contrastive_hidden_size": 512,
+    },
+    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711}},
+    "CHMv2Config": {"backbone_config": _FOUR_STAGES},
+    "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
+    "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
+    "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
+    "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "Dots1Config": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "Emu3Config": {"vocabulary_map": {"<image>": 151859, "<|extra_200|>": 151846}},
+    "EsmConfig": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "Gemma3Config": _LARGE_IMAGES,
+    "Glm4vConfig": _MROPE,
+    "Glm4vMoeConfig": _MROPE,
+    "GraniteMoeHybridConfig": {"num_hidden_layers": 2, "layer_types": ["mamba", "attention"]},
+    "HieraForPreTraining": {
+        "decoder_hidden_size": 512,
+        "decoder_depth": 2,
+        "decoder_num_heads": 8,
+    },
+    "InstructBlipConfig": {"image_token_index": 50265},
+    "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
+    "Lfm2MoeConfig": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "PerceiverConfig": {"num_cross_attention_heads": 1},
+    "PromptDepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "ShieldGemma2Config": _LARGE_IMAGES,
+    "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
+    "Tipsv2DptConfig": {"backbone_config": _STAGES},
+    "ViltForImagesAndTextClassification": {"num_images": 2},
+    "VitMatteConfig": {"fusion_hidden_sizes": [256, 128, 64, 32]},
+    "XmodConfig": {"default_language": "en_XX"},
+}
+
+
+#: inputs that have a size of their own
+_IMAGES = {"pixel_values", "pixel_values_videos"}
+_SOUND = {"input_values", "input_features"}
+
+_TEXT = {"sequence_length": 64}
+
+#: by class: where the size that follows from a configuration is too small for the model
+_INPUTS: dict[str, dict[str, Any]] = {
+    "DepthProForDepthEstimation": {"shape": [3, 1536, 1536]},
+    "PPOCRV5MobileRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PPOCRV5ServerRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PPOCRV6SmallRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PPOCRV6TinyRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PerceiverForMaskedLM": {"sequence_length": 2048},
+    "PerceiverForSequenceClassification": {"sequence_length": 2048},
+    "ReformerForMaskedLM": {"sequence_length": 4096},
+    "ReformerForQuestionAnswering": {"sequence_length": 4096},
+    "ReformerForSequenceClassification": {"sequence_length": 4096},
+    "ReformerModelWithLMHead": {"sequence_length": 4096},
+    "RfDetrForInstanceSegmentation": {"shape": [3, 560, 560]},
+    "RfDetrForObjectDetection": {"shape": [3, 560, 560]},
+}
+
+
+def transformers_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each class with a task in its name, and its job specs."""
+    import transformers
+
+    for name in chosen or filter(_CLASS.match, dir(transformers)):
+        model_class: Any = getattr(transformers, name)
+        if inspect.isclass(model_class) and issubclass(model_class, transformers.PreTrainedModel):
+            configs = _configs(name, vars(transformers)[name].config_class)
+            yield (
+                name,
+                [
+                    _spec("transformers", {"class": name, "config": config}, given)
+                    for given in _inputs(name, model_class)
+                    for config in configs
+                ],
+            )
+
+
+def _inputs(name: str, model_class: Any) -> list[dict[str, Any]]:
+    """Return how long text is for a model of text alone; the others have a size of their own."""
+    if name in _INPUTS:
+        return [_INPUTS[name]]
+    takes = set(inspect.signature(model_class.forward).parameters)
+    if "input_ids" not in takes or takes & _IMAGES:
+        return [{}]
+    return [{}, _TEXT] if takes & _SOUND else [_TEXT]
+
+
+def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
+    lacking = _LACKING.get(class_name) or _LACKING.get(config_class.__name__, {})
+    try:
+        config = config_class(**lacking)
+    except Exception:  # a library's own code: it may raise anything
+        return [lacking]
+    lacking = _merge(_complete(config), lacking)
+    small = _merge(_small(config), lacking)
+    no_parts = _merge({k: v for k, v in _small(config).items() if not isinstance(v, dict)}, lacking)
+    no_layers = _merge(_small(config, layers=False), lacking)
+    unique = {json.dumps(one): one for one in (small, no_parts, no_layers, lacking)}
+    return list(unique.values())
+
+
+def _merge(some: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(some)
+    for name, value in others.items():
+        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = _merge(merged[name], value) if both else value
+    return merged
+
+
+def _complete(config: Any) -> dict[str, Any]:
+    """Return settings that follow from others, where the default is none or does not fit."""
+    given = vars(config)
+    heads, width = given.get("num_attention_heads"), given.get("hidden_size")
+    follow = {
+        "head_dim": width // heads if isinstance(heads, int) and isinstance(width, int) else None,
+        "num_key_value_heads": heads,
+        "vocab_size": 32,
+        "prediction_length": 24,
+    }
+    settings: dict[str, Any] = {
+        name: value
+        for name, value in follow.items()
+        if name in given and given[name] is None and value is not None
+    }
+    text = given.get("text_config")
+    if (
+        hasattr(text, "hidden_size")
+        and type(given.get("projection_dim")) is int
+        and _is_joint(config)
+    ):
+        settings["projection_dim"] = text.hidden_size
+    for name in getattr(type(config), "sub_configs", {}):
+        part = given.get(name)
+        inner = _complete(part) if hasattr(part, "to_dict") else {}
+        if part is not None and part is not text and hasattr(text, "hidden_size"):
+            own = _settings(type(part))
+            inner |= {one: text.hidden_size for one in _WIDTHS if one in own}
+        if inner:
+            settings[name] = inner
+    return settings
+
+
+def _is_joint(config: Any) -> bool:
+    """Say whether images are put into text, rather than compared with it."""
+    return any("image_token" in name for name in vars(config))
+
+
+def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
+    """Return the settings that make a configuration small, and its parts."""
+    own = _settings(type(config))
+    small: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        if name not in own or not isinstance(value, int) or isinstance(value, bool):
+            continue
+        if layers and _LAYERS.fullmatch(name) and value > 2:
+            small[name] = _enough_layers(config, value)
+        elif _INNER.fullmatch(name) and value > 8192:
+            small[name] = 1024
+        elif _EXPERTS.fullmatch(name):
+            small[name] = min(value, _enough_experts(vars(config)))
+    for name, declared in getattr(type(config), "sub_configs", {}).items():
+        part: Any = getattr(config, name, None)
+        if hasattr(part, "to_dict") and hasattr(type(part), "model_type"):
+            inner = _small(part, layers=layers)
+            is_any = "Auto" in getattr(declared, "__name__", "")
+            if inner:
+                small[name] = inner | ({"model_type": part.model_type} if is_any else {})
+    return small
+
+
+def _settings(config_class: Any) -> set[str]:
+    declared = set(inspect.signature(config_class.__init__).parameters)
+    return declared | set(getattr(config_class, "__dataclass_fields__", {}))
+
+
+def _enough_experts(settings: dict[str, Any]) -> int:
+    """Return how many experts it takes to choose from, in each group."""
+    chosen = [settings.get(name) or 1 for name in ("num_experts_per_tok", "top_k", "moe_topk")]
+    at_once = max(one for one in chosen if isinstance(one, int))
+    return max(_MIN_EXPERTS, 2 * at_once) * (settings.get("n_group") or 1)
+
+
+def _enough_layers(config: Any, num_layers: int) -> int:
+    """Return how many layers it takes to have one of each kind."""
+    enough = 2
+    for value in vars(config).values():
+        if isinstance(value, list | tuple) and len(value) == num_layers:
+            firsts = [value.index(kind) for kind in value if isinstance(kind, str)]
+            enough = max([enough, *(first + 1 for first in firsts)])
+    return enough
+
+
+def torchvision_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each model of torchvision but those of quantized weights."""
+    import torchvision
+
+    for name in chosen or torchvision.models.list_models():
+        if not name.startswith("quantized_"):
+            yield name, [_spec("torchvision", {"name": name}, {"shape": _shape(name)})]
+
+
+def _shape(name: str) -> list[int]:
+    """Return the shape of an image, or of a video for models that take one."""
+    import torchvision
+
+    package = torchvision.models.get_model_builder(name).__module__.split(".")[2]
+    if package == "video":
+        return [3, 16, 224, 224]
+    return [3, 299, 299] if name == "inception_v3" else [3, 224, 224]
+
+
+def timm_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Yield each model of timm."""
+    import timm
+
+    for name in chosen or timm.list_models():
+        yield name, [_spec("timm", {"name": name}, {})]
+
+
+def _spec(source: str, model: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    return {"model": {"source": source, **model}, "input": given, "batch_size": 2, "iterations": 2}
+
+
+def main() -> None:
+    """Print the jobs of one library, of all its models or of some."""
+    jobs = {"transformers": transformers_jobs, "torchvision": torchvision_jobs, "timm": timm_jobs}
+    library, *chosen = sys.argv[1:]
+    json.dump(dict(jobs[library](chosen)), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

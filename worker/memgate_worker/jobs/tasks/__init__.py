@@ -1,0 +1,12 @@
+"""What a model is trained with: its batches and its loss, as they follow from the model.
+
+    task          one way to train: a batch, a call, a loss; the door
+    images        models of torchvision and timm
+    feed          what a model of transformers takes, and how large it is
+    inputs        its inputs: text, images, sound, series
+    placeholders  text with images in it
+    shapes        runs a part of a model for the shapes that it returns
+    labels        its labels, by the task in the name of its class
+
+A model that none of them can feed is refused with what is missing.
+"""

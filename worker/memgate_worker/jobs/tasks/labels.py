@@ -1,0 +1,224 @@
+"""The labels of transformers' models: the task is in the name of the class."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from memgate.jobspec import JobSpec
+from memgate_worker.jobs.tasks.feed import Feed
+from memgate_worker.jobs.tasks.inputs import make_inputs, num_patches
+from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor
+
+#: answers of a multiple choice
+_NUM_CHOICES = 4
+
+#: things to be found in an image
+_NUM_OBJECTS = 4
+
+#: frames of a spectrogram that is to be made; whole groups of them, whatever a group is
+_NUM_FRAMES = 128
+
+#: what follows a model's family in the name of its class
+_TASK = re.compile(r"For([A-Z]\w*)$")
+
+
+def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
+    """Return how a model of transformers is trained: most compute their loss from labels."""
+    feed = Feed(spec, model)
+    feed.settle()
+    batch = make_inputs(feed)
+    found = _TASK.search(type(model).__name__)
+    task = found.group(1) if found else ""
+    make = next((make for name, make in _MAKERS.items() if task.startswith(name)), _like_text)
+    if not any("label" in name for name in batch):
+        batch = make(feed, batch)
+    return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
+
+
+def _find_loss(outputs: Any, batch: Batch) -> torch.Tensor:
+    loss = getattr(outputs, "loss", None)
+    if isinstance(loss, torch.Tensor):
+        return loss
+    return _regress(outputs)
+
+
+def _regress(outputs: Any) -> torch.Tensor:
+    """Return a squared error of the first output: for models that have no loss of their own."""
+    made = next(one for one in each_tensor(list(outputs.values())) if one.requires_grad)
+    return nn.functional.mse_loss(made, torch.zeros_like(made))
+
+
+def _classes(feed: Feed, batch: Batch) -> Batch:
+    if "labels" not in feed.takes:
+        return batch
+    return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
+
+
+def _like_text(feed: Feed, batch: Batch) -> Batch:
+    """Return a label for each token; a model without text in it learns to write some."""
+    if "labels" not in feed.takes:
+        return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
+    for name in ("input_ids", "inputs"):
+        if name in batch:
+            return batch | {"labels": batch[name]}
+    return batch | {"labels": feed.tokens(feed.num_samples, feed.length)}
+
+
+def _span(feed: Feed, batch: Batch) -> Batch:
+    positions = torch.zeros(feed.num_samples, dtype=torch.int64)
+    if "start_positions" not in feed.takes:
+        return _like_text(feed, batch)
+    return batch | {"start_positions": positions, "end_positions": positions}
+
+
+def _choices(feed: Feed, batch: Batch) -> Batch:
+    """Repeat every sample for each of some choices."""
+    repeated = {
+        name: tensor.unsqueeze(1).repeat(1, _NUM_CHOICES, *[1] * (tensor.dim() - 1))
+        for name, tensor in batch.items()
+    }
+    return _classes(feed, repeated)
+
+
+def _pixels(feed: Feed, batch: Batch) -> Batch:
+    _, height, width = feed.image_shape[-3:]
+    labels = torch.zeros(feed.num_samples, height, width, dtype=torch.int64)
+    return batch | ({"labels": labels} if "labels" in feed.takes else {})
+
+
+def _depths(feed: Feed, batch: Batch) -> Batch:
+    return batch
+
+
+def _objects(feed: Feed, batch: Batch) -> Batch:
+    box = torch.tensor([0.5, 0.5, 0.25, 0.25])
+    label = {
+        "class_labels": torch.zeros(_NUM_OBJECTS, dtype=torch.int64),
+        "boxes": box.repeat(_NUM_OBJECTS, 1),
+    }
+    return batch | {"labels": [dict(label) for _ in range(feed.num_samples)]}
+
+
+def _masks(feed: Feed, batch: Batch) -> Batch:
+    _, height, width = feed.image_shape[-3:]
+    if "mask_labels" not in feed.takes:
+        if "labels" not in feed.takes:
+            return batch
+        with_objects = _objects(feed, batch)
+        for label in with_objects["labels"]:
+            label["masks"] = torch.zeros(_NUM_OBJECTS, height, width)
+        return with_objects
+    masks = torch.zeros(_NUM_OBJECTS, height, width)
+    classes = torch.zeros(_NUM_OBJECTS, dtype=torch.int64)
+    return batch | {
+        "mask_labels": [masks] * feed.num_samples,
+        "class_labels": [classes] * feed.num_samples,
+    }
+
+
+def _masked_patches(feed: Feed, batch: Batch) -> Batch:
+    masked = torch.ones(feed.num_samples, num_patches(feed), dtype=torch.bool)
+    return batch | {"bool_masked_pos": masked}
+
+
+def _pretraining(feed: Feed, batch: Batch) -> Batch:
+    if "bool_masked_pos" in feed.takes:
+        return _masked_patches(feed, batch)
+    batch = _like_text(feed, batch)
+    for name in ("next_sentence_label", "sentence_order_label"):
+        if name in feed.takes:
+            batch[name] = torch.zeros(feed.num_samples, dtype=torch.int64)
+    return batch
+
+
+def _frames(feed: Feed, batch: Batch) -> Batch:
+    if "labels" not in feed.takes:
+        return batch
+    if "input_values" in batch:
+        frames = feed.model._get_feat_extract_output_lengths(batch["input_values"].shape[-1])
+    else:
+        frames = batch["input_features"].shape[1]
+    labels = torch.zeros(feed.num_samples, int(frames), feed.setting("num_labels"))
+    return batch | {"labels": labels}
+
+
+def _speech(feed: Feed, batch: Batch) -> Batch:
+    """Return what is to be said, as a spectrogram where the model makes one."""
+    bins = feed.setting("num_mel_bins")
+    if bins is None or "stop_labels" not in feed.takes:
+        return _like_text(feed, batch)
+    return batch | {"labels": torch.zeros(feed.num_samples, _NUM_FRAMES, bins)}
+
+
+def _answers(feed: Feed, batch: Batch) -> Batch:
+    """Return a place in the text, or how good each of the known answers is."""
+    if "start_positions" in feed.takes or not _LOOKS.intersection(batch):
+        return _span(feed, batch)
+    answers = feed.setting("num_labels")
+    if "visual_feats" in batch:
+        return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
+    return batch | {"labels": torch.zeros(feed.num_samples, answers)}
+
+
+#: what questions about images come with
+_LOOKS = frozenset({"pixel_values", "visual_embeds", "visual_feats"})
+
+
+def _entity_spans(feed: Feed, batch: Batch) -> Batch:
+    return batch | {"labels": torch.zeros_like(batch["entity_ids"])}
+
+
+def _few_words(feed: Feed, batch: Batch) -> Batch:
+    """Return what is said in a piece of sound: fewer words than it has frames."""
+    return batch | {"labels": torch.full((feed.num_samples, 16), feed.token, dtype=torch.int64)}
+
+
+def _future(feed: Feed, batch: Batch) -> Batch:
+    ahead = feed.setting("prediction_length")
+    if "future_values" not in feed.takes or "future_values" in batch or ahead is None:
+        return batch
+    past = batch["past_values"]
+    return batch | {"future_values": torch.zeros(past.shape[0], ahead, *past.shape[2:])}
+
+
+def _nothing(feed: Feed, batch: Batch) -> Batch:
+    return batch
+
+
+#: by the beginning of the task's name
+_MAKERS: dict[str, Callable[[Feed, Batch], Batch]] = {
+    "SequenceClassification": _classes,
+    "ImageClassification": _classes,
+    "VideoClassification": _classes,
+    "AudioClassification": _classes,
+    "AudioFrameClassification": _frames,
+    "NextSentencePrediction": _classes,
+    "XVector": _classes,
+    "MultipleChoice": _choices,
+    "QuestionAnswering": _answers,
+    "ImageAndTextRetrieval": _classes,
+    "VisualReasoning": _classes,
+    "EntitySpanClassification": _entity_spans,
+    "EntityPairClassification": _classes,
+    "EntityClassification": _classes,
+    "TextToSpeech": _speech,
+    "SpeechToSpeech": _speech,
+    "SemanticSegmentation": _pixels,
+    "ImageSegmentation": _masks,
+    "Segmentation": _masks,
+    "UniversalSegmentation": _masks,
+    "InstanceSegmentation": _masks,
+    "ObjectDetection": _objects,
+    "DepthEstimation": _depths,
+    "MaskedImageModeling": _masked_patches,
+    "PreTraining": _pretraining,
+    "CTC": _few_words,
+    "Prediction": _future,
+    "Regression": _nothing,
+    "TimeSeriesClassification": _classes,
+}

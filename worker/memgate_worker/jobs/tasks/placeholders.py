@@ -1,0 +1,144 @@
+"""Text with images in it: as many placeholders as an image has features.
+
+How many that is, and how an image is laid out for it, follows from the model alone: the part that
+looks at images is run for one image, in one layout after the other, without computing anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from memgate_worker.jobs.tasks.feed import Feed, refuse_input
+from memgate_worker.jobs.tasks.shapes import run_for_shapes
+from memgate_worker.jobs.tasks.task import Batch, each_tensor
+
+#: what is said about an image, in tokens, where no length is given
+_WORDS = 128
+
+#: the most pieces that an image is cut into
+_MAX_TILES = 16
+
+#: which tokens stand for images
+_KINDS = ("mm_token_type_ids", "moe_mm_token_type_ids", "token_type_ids")
+
+_COUNTS = "get_image_features"
+
+
+def place_images(feed: Feed, batch: Batch) -> Batch:
+    """Put an image into each text of a batch, and its placeholders.
+
+    Raises:
+        InputError: if the text is too short for an image.
+        UnsupportedJobError: if it is not known how many features an image has.
+    """
+    token = feed.setting("image_token_id", "image_token_index")
+    if token is None or not {"input_ids", "pixel_values"} <= batch.keys():
+        return batch
+    image, num_tokens = _look_at_one(feed, batch)
+    length = feed.input.sequence_length
+    if length is not None and length < num_tokens + 2:
+        raise refuse_input(
+            "sequence_length",
+            length,
+            f"an image takes {num_tokens} tokens of this model's text",
+            f"give at least {num_tokens + 2}, or a smaller 'shape'",
+        )
+    tokens = feed.tokens(feed.num_samples, length or num_tokens + _WORDS)
+    tokens[:, :num_tokens] = token
+    placed: Batch = {"input_ids": tokens}
+    if "attention_mask" in feed.takes:
+        placed["attention_mask"] = torch.ones_like(tokens)
+        placed["attention_mask"][:, -1] = 0
+    placed |= {name: (tokens == token).long() for name in _KINDS if name in feed.takes}
+    images = {name: feed.for_all(one) for name, one in image.items() if name in feed.takes}
+    return batch | placed | images
+
+
+def _look_at_one(feed: Feed, batch: Batch) -> tuple[Batch, int]:
+    """Return an image as the model takes it, and how many tokens stand for it."""
+    owner = next((one for one in feed.model.modules() if hasattr(one, _COUNTS)), None)
+    if owner is None:
+        raise feed.refuse("it is not known how many tokens an image takes")
+    wanted = inspect.signature(getattr(owner, _COUNTS)).parameters
+    takes_more = any(one.kind is one.VAR_KEYWORD for one in wanted.values())
+    beside = {name: one[:1] for name, one in batch.items() if name in wanted}
+    why_not = ""
+    for image in _layouts(feed):
+        given = beside | {
+            name: one
+            for name, one in image.items()
+            if name in wanted or (takes_more and name in feed.takes)
+        }
+        try:
+            features = run_for_shapes(owner, _COUNTS, given)
+        except Exception as error:  # the model's own code: it may raise anything
+            why_not = why_not or f"{type(error).__name__}: {error}"
+            continue
+        return image, _count(feed, features)
+    raise feed.refuse(f"how many tokens an image takes ({why_not})")
+
+
+def _count(feed: Feed, features: Any) -> int:
+    """Return how many vectors of the width of a token there are."""
+    found = features.pooler_output if hasattr(features, "pooler_output") else features
+    width = feed.model.get_input_embeddings().weight.shape[-1]
+    made = [one for one in each_tensor(found) if one.shape[-1] == width] or list(each_tensor(found))
+    return sum(one.shape[:-1].numel() for one in made)
+
+
+def _layouts(feed: Feed) -> Iterator[Batch]:
+    """Yield one image in all the ways that models take it, those that the arguments name first."""
+    channels, height, width = feed.image_shape[-3:]
+    if "image_grid_thw" in feed.takes:
+        yield from _as_grid(feed, channels, height, width)
+    if feed.takes & {"spatial_shapes", "image_position_ids"}:
+        yield as_patches(feed, (channels, height, width))
+    sizes = {"image_sizes": torch.tensor([[height, width]])}
+    whole = {"pixel_values": torch.zeros(1, channels, height, width)}
+    yield whole
+    yield whole | sizes | {"pixel_mask": torch.ones(1, height, width).bool()}
+    for tiles in range(1, _MAX_TILES + 1):
+        yield {
+            "pixel_values": torch.zeros(1, tiles, channels, height, width),
+            "pixel_attention_mask": torch.ones(1, tiles, height, width).bool(),
+            **sizes,
+        }
+
+
+def _as_grid(feed: Feed, channels: int, height: int, width: int) -> Iterator[Batch]:
+    """Yield the patches of an image in rows, with how many there are each way."""
+    patch = _side(feed.setting("patch_size", default=16))
+    merged = _side(feed.setting("spatial_merge_size", "merge_size", default=1))
+    down, across = (max(1, side // (patch * merged)) * merged for side in (height, width))
+    beside = {
+        "image_grid_thw": torch.tensor([[1, down, across]]),
+        "image_merge_sizes": torch.tensor([merged]),
+        "images_per_sample": torch.tensor([1]),
+    }
+    count = down * across
+    for times in (feed.setting("temporal_patch_size", default=1), 1, 2):  # frames of a patch
+        yield {"pixel_values": torch.zeros(count, channels * times * patch**2), **beside}
+    yield {"pixel_values": torch.zeros(count, channels, patch, patch), **beside}
+
+
+def as_patches(feed: Feed, shape: tuple[int, ...]) -> Batch:
+    """Return the patches of an image in rows of a sample, with where each of them is."""
+    channels, height, width = shape
+    patch = _side(feed.setting("patch_size", default=16))
+    down, across = height // patch, width // patch
+    places = torch.cartesian_prod(torch.arange(down), torch.arange(across))
+    return {
+        "pixel_values": torch.zeros(1, down * across, channels * patch**2),
+        "spatial_shapes": torch.tensor([[down, across]]),
+        "pixel_attention_mask": torch.ones(1, down * across, dtype=torch.int64),
+        "image_position_ids": places.unsqueeze(0),
+    }
+
+
+def _side(size: Any) -> int:
+    side: int = size[-1] if isinstance(size, list | tuple) else size
+    return side

@@ -1,0 +1,81 @@
+"""Runs a part of a model for the shapes of what it returns: without weights, and hardly any time.
+
+Floating-point tensors live on torch's ``meta`` device, where they have shapes and no contents.
+Whole numbers are computed: models read sizes of images and positions out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_any, tree_map_only
+
+_META = torch.device("meta")
+
+#: these take positions and masks from the CPU, and need what they hold
+_INDEXING = frozenset({"index", "index_put", "index_put_", "_unsafe_index"})
+
+
+class _ShapesOnly(TorchDispatchMode):
+    """Computes with whole numbers only."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        named = dict(kwargs or {})
+        if tree_any(_is_on_meta, (args, named)):
+            if func.overloadpacket.__name__ not in _INDEXING:
+                args, named = tree_map_only(torch.Tensor, _on_meta, (args, named))
+            return func(*args, **named)
+        if named.get("device") is not None:
+            named["device"] = torch.device("cpu")
+        return tree_map_only(torch.Tensor, _without_contents, func(*args, **named))
+
+
+def _is_on_meta(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device == _META
+
+
+def _on_meta(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_META)
+
+
+def _without_contents(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(_META) if tensor.is_floating_point() else tensor
+
+
+class _Method(nn.Module):
+    """A method of a model, as something that can be called with other weights."""
+
+    def __init__(self, model: nn.Module, name: str) -> None:
+        super().__init__()
+        self.model = model
+        self._name = name
+
+    def forward(self, **inputs: Any) -> Any:
+        return getattr(self.model, self._name)(**inputs)
+
+
+def run_for_shapes(model: nn.Module, method: str, inputs: Mapping[str, Any]) -> Any:
+    """Return what a method of a model returns, with shapes and no contents.
+
+    Raises:
+        Exception: whatever the model raises, which may be anything; if it needs what a tensor
+            holds, too.
+    """
+    called = _Method(model, method)
+    state = chain(called.named_parameters(), called.named_buffers())
+    weights = {name: _without_contents(tensor.detach()) for name, tensor in state}
+    given = tree_map_only(torch.Tensor, _without_contents, dict(inputs))
+    with torch.no_grad(), _ShapesOnly():
+        return functional_call(called, weights, kwargs=given)
