@@ -183,6 +183,29 @@ for _ in range(3):
     assert int(lengths.max()) == 7 and torch.zeros(3, lengths.max().item()).shape == (3, 7)
     step(loss)
 """,
+    "an encoder that packs a padded batch for evaluation": """
+layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(64)).cuda().eval()
+lengths = torch.tensor([20, 3, 11, 7])
+for _ in range(3):
+    loss = forward()[-1]
+    padding = (torch.arange(20) >= lengths[:, None]).cuda()
+    x = torch.randn(4, 20, 64, device="cuda")
+    with torch.no_grad():
+        packed = torch._nested_tensor_from_mask(x, ~padding)
+        assert packed.numel() == 64 * int(lengths.sum()) and packed.size(0) == 4
+        assert encoder(x, src_key_padding_mask=padding).shape == (4, 20, 64)
+    step(loss)
+""",
+    "sequences of many lengths in nested tensors": """
+linear = nn.Linear(64, 64).cuda()
+for layout in (torch.jagged, torch.strided, torch.jagged):
+    sequences = [torch.randn(length, 64) for length in (3, 500, 40)]
+    nested = torch.nested.nested_tensor(sequences, layout=layout, device="cuda")
+    padded = torch.nested.to_padded_tensor(linear(nested), 0.0)
+    assert padded.shape == (3, 500, 64)
+    step(forward()[-1] + padded.mean())
+""",
     "masks of what was computed": """
 for _ in range(3):
     x, y, host_y, out, loss = forward()

@@ -21,3 +21,8 @@ def find_tensors(path: str, given: Any, depth: int = 0) -> Iterator[tuple[str, t
     elif depth < _MAX_DEPTH and isinstance(given, Mapping):
         for name, value in given.items():
             yield from find_tensors(f"{path}.{name}", value, depth + 1)
+
+
+def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Return the shape of a tensor; of a nested one that of what it holds, which lies in a row."""
+    return tuple((tensor.values() if tensor.is_nested else tensor).shape)

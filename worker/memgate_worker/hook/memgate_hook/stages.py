@@ -21,7 +21,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from .arguments import find_tensors
+from .arguments import find_tensors, shape_of
 from .marks import StageMark, StepMark
 from .observer import TrainingListener
 
@@ -211,7 +211,7 @@ def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
     """Return the tensors among arguments, however deep they are."""
     named = ((name, value) for name, value in (*enumerate(args), *kwargs.items()))
     found = (
-        (path, str(tensor.dtype).replace("torch.", ""), tuple(tensor.shape))
+        (path, str(tensor.dtype).replace("torch.", ""), shape_of(tensor))
         for name, value in named
         for path, tensor in find_tensors(str(name), value)
     )

@@ -74,6 +74,10 @@ const std::unordered_set<std::string_view> kOverwrites = {"copy", "fill", "zero"
 const std::unordered_set<std::string_view> kHeavy = {
     "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "convolution", "convolution_backward", "_scaled_mm", "cdist"};
 
+// Registered for CUDA, and yet made of other operators alone, which are seen themselves.
+const std::unordered_set<std::string_view> kMadeOfOthers = {"_nested_tensor_from_mask",
+                                                            "_nested_tensor_from_mask_left_aligned"};
+
 // Nothing of the data changes: storage, strides or the book-keeping around them.
 bool changes_no_data(const c10::OperatorHandle& handle, std::string_view name) {
   return handle.hasTag(at::Tag::inplace_view) || name == "set" || name == "resize" || name == "set_data" ||
@@ -126,7 +130,8 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
                             has_kernel(handle, c10::DispatchKey::CompositeExplicitAutograd);
   const bool is_own = space == "aten";
   op->overwrites = is_own && kOverwrites.count(name) != 0;
-  op->is_composite = is_composite && !has_kernel(handle, c10::DispatchKey::CUDA) && !op->overwrites;
+  op->is_composite = (is_composite && !has_kernel(handle, c10::DispatchKey::CUDA) && !op->overwrites) ||
+                     (is_own && kMadeOfOthers.count(name) != 0);
   op->is_computable = (is_own || space == "torchvision") && !op->is_composite &&
                       (is_composite || has_kernel(handle, c10::DispatchKey::CPU)) &&
                       !handle.hasTag(at::Tag::nondeterministic_seeded) && name.substr(0, 5) != "empty";
