@@ -286,6 +286,12 @@ class MissingExtraError(OperatorError, ImportError):
         return cls(f"{what} needs {package}: pip install 'memgate[{extra}]'")
 
 
+class LibraryMissingError(OperatorError):
+    """A library that a job needs and its runtime lacks; the message says what brings it."""
+
+    code = "LIBRARY_MISSING"
+
+
 class PassingError(MemgateError):
     """There is no answer now; there may be one when asked again."""
 
