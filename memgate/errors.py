@@ -30,7 +30,8 @@
     |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
     |  |- CompilerMissingError    a job that compiles kernels, on a machine without a C compiler
     |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
-    |  `- MissingExtraError       a package that an extra of memgate brings
+    |  |- MissingExtraError       a package that an extra of memgate brings
+    |  `- LibraryMissingError     a library that a job needs and its runtime lacks
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
        `- TraceExpiredError       an uploaded trace that is no longer kept: upload it again

@@ -15,10 +15,14 @@ from memgate.errors import MemgateError
 #: run inside a runtime: they import torch, and define no errors
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
-    "memgate_worker.hook.",
+    *("memgate_worker.hook.", "memgate_worker.jobs.tasks."),
 )
 _NEED_TORCH_TOO = tuple(
-    f"memgate_worker.jobs.{name}" for name in ("configs", "constructors", "loop", "models")
+    f"memgate_worker.jobs.{name}"
+    for name in (
+        *("adapters", "configs", "constructors", "loop", "models", "optimizers"),
+        *("quantization", "tasks"),
+    )
 )
 
 

@@ -23,7 +23,7 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
         UnsupportedJobError: of a model that is not of transformers.
         LibraryMissingError: if the runtime lacks bitsandbytes.
     """
-    need_library("bitsandbytes", "quantization")
+    bnb = need_library("bitsandbytes", "quantization").nn
     if not hasattr(model, "is_loaded_in_4bit") and not hasattr(model, "config"):
         raise UnsupportedJobError(
             f"quantization is known of transformers' models, and {type(model).__name__} is not one"
@@ -33,7 +33,7 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
         for child_name, child in list(module.named_children()):
             full_name = f"{name}.{child_name}" if name else child_name
             if _is_linear(child) and not any(_is_in(full_name, one) for one in kept):
-                setattr(module, child_name, _quantized(child, spec, compute))
+                setattr(module, child_name, _quantized(bnb, child, spec, compute))
     is_4bit = spec.method is not QuantizationMethod.INT8
     # As transformers marks them; peft prepares what is marked.
     model.is_quantized = True  # type: ignore[assignment]
@@ -71,19 +71,17 @@ def _is_linear(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, Conv1D)
 
 
-def _quantized(module: Any, spec: QuantizationSpec, compute: torch.dtype) -> nn.Module:
-    import bitsandbytes as bnb
-
+def _quantized(bnb: Any, module: Any, spec: QuantizationSpec, compute: torch.dtype) -> nn.Module:
     weight = module.weight.data
     if not isinstance(module, nn.Linear):  # Conv1D has it the other way round
         weight = weight.t().contiguous()
     outputs, inputs = weight.shape
     with torch.device("meta"):  # its own weights are thrown away
-        layer = _empty_layer(inputs, outputs, module.bias is not None, spec, compute)
+        layer = _empty_layer(bnb, inputs, outputs, module.bias is not None, spec, compute)
     if spec.method is QuantizationMethod.INT8:
-        layer.weight = bnb.nn.Int8Params(weight, requires_grad=False, has_fp16_weights=False)
+        layer.weight = bnb.Int8Params(weight, requires_grad=False, has_fp16_weights=False)
     else:
-        layer.weight = bnb.nn.Params4bit(
+        layer.weight = bnb.Params4bit(
             weight,
             requires_grad=False,
             quant_type=spec.method.value,
@@ -97,13 +95,16 @@ def _quantized(module: Any, spec: QuantizationSpec, compute: torch.dtype) -> nn.
 
 
 def _empty_layer(
-    inputs: int, outputs: int, has_bias: bool, spec: QuantizationSpec, compute: torch.dtype
+    bnb: Any,
+    inputs: int,
+    outputs: int,
+    has_bias: bool,
+    spec: QuantizationSpec,
+    compute: torch.dtype,
 ) -> Any:
-    import bitsandbytes as bnb
-
     if spec.method is QuantizationMethod.INT8:
-        return bnb.nn.Linear8bitLt(inputs, outputs, has_bias, has_fp16_weights=False, threshold=6.0)
-    return bnb.nn.Linear4bit(
+        return bnb.Linear8bitLt(inputs, outputs, has_bias, has_fp16_weights=False, threshold=6.0)
+    return bnb.Linear4bit(
         inputs,
         outputs,
         has_bias,
