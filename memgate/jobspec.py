@@ -88,7 +88,7 @@ AllocatorText = Annotated[
 class _Part(BaseModel):
     """Unknown fields are errors; a spec does not change once it is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ModelSource(StrEnum):
@@ -102,7 +102,7 @@ class ModelSource(StrEnum):
 class ModelSpec(_Part):
     """Which model, and how it is made. Weights are never downloaded: they do not matter."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     source: Annotated[ModelSource, Field(examples=["torchvision"])]
     name: str | None = None
