@@ -32,7 +32,8 @@
     |  |- CompilerMissingError    a job that compiles kernels, on a machine without a C compiler
     |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
     |  |- OwnGpusError            the file of the operator's own GPUs is wrong
-    |  `- MissingExtraError       a package that an extra of memgate brings
+    |  |- MissingExtraError       a package that an extra of memgate brings
+    |  `- LibraryMissingError     a library that a job needs and its runtime lacks
     `- PassingError             PASSING: ask again
        |- ProcessLostError        the process that ran the job was killed from outside
        |- HubUnreachableError     a hub that the operator allows to ask does not answer
@@ -299,6 +300,12 @@ class MissingExtraError(OperatorError, ImportError):
         if package in ("", "memgate", "memgate_service", "memgate_worker"):
             raise error
         return cls(f"{what} needs {package}: pip install 'memgate[{extra}]'")
+
+
+class LibraryMissingError(OperatorError):
+    """A library that a job needs and its runtime lacks; the message says what brings it."""
+
+    code = "LIBRARY_MISSING"
 
 
 class PassingError(MemgateError):

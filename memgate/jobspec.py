@@ -91,7 +91,7 @@ AllocatorText = Annotated[
 class _Part(BaseModel):
     """Unknown fields are errors; a spec does not change once it is read."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ModelSource(StrEnum):
@@ -113,7 +113,7 @@ def find_architecture(config: dict[str, Any]) -> str | None:
 class ModelSpec(_Part):
     """Which model, and how it is made. Weights are never downloaded: they do not matter."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     source: Annotated[ModelSource, Field(examples=["torchvision"])]
     name: str | None = None
@@ -192,10 +192,49 @@ class InputSpec(_Part):
 
 
 class OptimizerSpec(_Part):
-    """A class of ``torch.optim`` and its arguments."""
+    """An optimizer and its arguments."""
 
-    name: str = "SGD"
+    name: Annotated[str, Field(examples=["AdamW", "bitsandbytes.AdamW8bit"])] = "SGD"
+    """A class of ``torch.optim``, or one of bitsandbytes or torchao with the library before it."""
     kwargs: _Settings = {}
+    companion: OptimizerSpec | None = None
+    """For the parameters that an optimizer of matrices (Muon) leaves: AdamW unless given."""
+
+
+class LoraSpec(_Part):
+    """A small model beside the frozen one, which alone is trained: an adapter of peft."""
+
+    method: Annotated[str, Field(examples=["lora", "dora", "ia3", "vera"])] = "lora"
+    """By peft's own name; ``dora`` and ``rslora`` are LoRA with the switch of that name."""
+    rank: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
+    """8 unless given, for methods that have one."""
+    alpha: Annotated[float, Field(gt=0)] | None = None
+    """Scales what is added; it changes no memory."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target_modules: tuple[str, ...] | str | None = None
+    """Names of layers, or ``all-linear``; the method's own choice for the model unless given."""
+    kwargs: _Settings = {}
+    """Passed to the configuration of the method."""
+
+
+class QuantizationMethod(StrEnum):
+    """How the frozen weights of an adapter's model are kept."""
+
+    NF4 = "nf4"
+    FP4 = "fp4"
+    INT8 = "int8"
+
+
+class QuantizationSpec(_Part):
+    """Weights in few bits, by bitsandbytes."""
+
+    method: QuantizationMethod
+    double: _Truth = False
+    """The scales of 4-bit weights are quantised, too."""
+    compute: Literal["fp32", "fp16", "bf16"] | None = None
+    """The type that weights are unpacked to; that of the job's precision unless given."""
+    prepare: _Truth = True
+    """As peft prepares such models: what is not quantised becomes fp32."""
 
 
 class ZeroGrad(StrEnum):
@@ -241,9 +280,23 @@ class JobSpec(_Part):
     allocator: AllocatorText = ""
     runtime: str | None = None
     """The library versions the job runs with, by name; the default is the newest installed."""
-    lora: dict[str, Any] | None = None
+    lora: LoraSpec | None = None
+    """Train an adapter, and leave the model's own weights as they are."""
+    quantization: QuantizationSpec | None = None
+    """``nf4``, ``fp4`` or ``int8``, or an object that says more."""
     distributed: dict[str, Any] | None = None
     compile: _Truth = False
+
+    @field_validator("quantization", mode="before")
+    @classmethod
+    def _is_in_full(cls, given: object) -> object:
+        return {"method": given} if isinstance(given, str) else given
+
+    def model_post_init(self, _: Any) -> None:
+        """Check that something is left to train."""
+        if self.quantization is not None and self.lora is None:
+            rule = "quantization: quantised weights cannot be trained"
+            raise RuleError(rule, "add 'lora', an adapter beside them")
 
     @field_validator("input")
     @classmethod
@@ -259,7 +312,6 @@ class JobSpec(_Part):
 
 #: fields of jobs that cannot be run yet -> what the answer would be about without the field
 _NOT_YET = {
-    "lora": "all weights trained",
     "distributed": "one process on one GPU",
     "compile": "the model as it is, not compiled",
 }

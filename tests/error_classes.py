@@ -18,7 +18,11 @@ _NEED_TORCH = (
     *("memgate_worker.hook.", "memgate_worker.jobs.tasks."),
 )
 _NEED_TORCH_TOO = tuple(
-    f"memgate_worker.jobs.{name}" for name in ("configs", "constructors", "loop", "models")
+    f"memgate_worker.jobs.{name}"
+    for name in (
+        *("adapters", "configs", "constructors", "loop", "models", "optimizers"),
+        *("quantization", "tasks"),
+    )
 )
 
 

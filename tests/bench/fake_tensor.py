@@ -38,9 +38,9 @@ def track_peak(spec: JobSpec) -> int:
             model = build_model(spec.model)
         model.to = lambda *_, **__: model
         loop = TrainingLoop(spec, model, DEVICE)
-        tracker.track_external(loop.model, loop.optimizer)
+        tracker.track_external(loop.model, loop.optimizers[0])
         # It refuses a second iteration otherwise; the peak is kept.
-        loop.optimizer.register_step_post_hook(lambda *_: tracker.reset_mod_stats())
+        loop.optimizers[0].register_step_post_hook(lambda *_: tracker.reset_mod_stats())
         with tracker:
             loop.run()
     peaks = tracker.get_tracker_snapshot("peak")

@@ -103,16 +103,14 @@ class _Opened:
 def _build(request: dict[str, Any]) -> dict[str, Any]:
     from torch import nn
 
-    from memgate.jobspec import JobSpec, ModelSpec
+    from memgate.jobspec import ModelSpec, OptimizerSpec
     from memgate_worker.jobs.classes import find_class
     from memgate_worker.jobs.configs import _make_config
-    from memgate_worker.jobs.loop import _make_optimizer
     from memgate_worker.jobs.models import build_model
+    from memgate_worker.jobs.optimizers import make_optimizers
 
     if "optimizer" in request:
-        model = {"source": "timm", "name": "resnet18"}
-        spec = {"model": model, "input": {}, "batch_size": 1, "optimizer": request["optimizer"]}
-        _make_optimizer(JobSpec.model_validate(spec), nn.Linear(4, 4))
+        make_optimizers(OptimizerSpec.model_validate(request["optimizer"]), nn.Linear(4, 4))
         return {}
     if "config" in request:
         _make_config(find_class(request["class"]), request["config"])

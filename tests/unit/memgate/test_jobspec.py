@@ -239,7 +239,6 @@ def test_a_spec_that_is_no_object_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "want"),
     [
-        ({"lora": {"rank": 8}}, "lora is {'rank': 8}: "),
         ({"distributed": {"strategy": "ddp"}}, "distributed is {'strategy': 'ddp'}: "),
         ({"compile": True}, "compile is true: "),
     ],
@@ -271,6 +270,17 @@ def test_an_allocator_that_is_not_simulated_is_no_mistake_of_the_spec() -> None:
 def test_what_is_switched_off_can_be_run() -> None:
     """False, nothing and empty are as good as not there."""
     check_supported(parse_job_spec(VGG16 | {"lora": None, "distributed": {}, "compile": False}))
+
+
+def test_quantised_weights_need_an_adapter() -> None:
+    """They cannot be trained themselves."""
+    adapter = {"lora": {"rank": 8}}
+
+    spec = parse_job_spec(VGG16 | adapter | {"quantization": "nf4"})
+    same = parse_job_spec(VGG16 | adapter | {"quantization": {"method": "nf4"}})
+    assert spec.quantization == same.quantization
+    with pytest.raises(InputError, match="quantised weights cannot be trained; add 'lora'"):
+        parse_job_spec(VGG16 | {"quantization": "nf4"})
 
 
 @pytest.mark.parametrize("text", ["1e-4", "1E-4", "0.0001", "+1.0e-4"])

@@ -14,7 +14,9 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,15 +38,30 @@ from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
 from memgate_worker.lifeline import die_with_parent
 
+#: the request with which a host has started again
+_FIRST_REQUEST = "MEMGATE_HOST_REQUEST"
 
-def serve(requests: BinaryIO, answers: BinaryIO, phantom: Phantom) -> None:
-    """Answer requests until there are no more."""
+
+def serve(
+    requests: Iterable[bytes], answers: BinaryIO, phantom: Phantom, *, preloads: bool
+) -> None:
+    """Answer requests until there are no more.
+
+    Args:
+        requests: one per line.
+        answers: gets one line for each, and lines of progress.
+        phantom: the GPU that jobs are given.
+        preloads: import what jobs need before they are forked.
+    """
     for line in requests:
         request = msgspec.json.decode(line, type=Request)
-        num_modules = len(sys.modules)
-        _preload(request)
-        if len(sys.modules) > num_modules:
-            _set_apart_what_is_imported()
+        if preloads:
+            num_modules = len(sys.modules)
+            _preload(request)
+            if len(sys.modules) > num_modules:
+                _set_apart_what_is_imported()
+            if _has_touched_cuda():
+                _start_again(line, answers)
         with _Job(request, answers, phantom) as job:
             answers.write(job.run() + b"\n")
         answers.flush()
@@ -173,6 +190,23 @@ def _preload(request: Request) -> None:
             class_name, _ = configs.find_config(spec.model)
             classes = importlib.import_module("memgate_worker.jobs.classes")
             classes.find_class(class_name)  # it imports the model's module on first use
+        if spec.lora is not None or "." in spec.optimizer.name:
+            # Most of what bitsandbytes takes long to import; it uses CUDA itself, so a job does it.
+            importlib.import_module("torch._inductor.compile_fx")
+
+
+def _has_touched_cuda() -> bool:
+    """Say whether a library used CUDA while it was imported (torchao does): nobody can fork now."""
+    import torch
+
+    return bool(torch.cuda.is_initialized())
+
+
+def _start_again(line: bytes, answers: BinaryIO) -> None:
+    """Become a host that imports nothing for its jobs, beginning with this request."""
+    os.dup2(answers.fileno(), 1)
+    environment = os.environ | {_FIRST_REQUEST: line.decode()}
+    os.execve(sys.executable, sys.orig_argv, environment)
 
 
 def _set_apart_what_is_imported() -> None:
@@ -196,7 +230,9 @@ def main() -> None:
     cudnn = os.environ.get("MEMGATE_PHANTOM_CUDNN")
     libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
     phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
-    serve(sys.stdin.buffer, answers, phantom)
+    first = os.environ.pop(_FIRST_REQUEST, "")
+    requests = chain([first.encode()] if first else [], sys.stdin.buffer)
+    serve(requests, answers, phantom, preloads=not first)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from memgate.errors import InputError, UnsupportedJobError
+from memgate.errors import UnsupportedJobError
 from memgate.jobspec import JobSpec, ModelSource, Precision, ZeroGrad
-from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
-from memgate_worker.jobs.arguments import declared_arguments
-from memgate_worker.jobs.models import convert, own_input_shape
+from memgate_worker.jobs.adapters import add_adapter
+from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
+from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
+from memgate_worker.jobs.quantization import prepare, quantize
 from memgate_worker.jobs.tasks.task import Batch, find_task, move
 
 _LOW_PRECISION = {
@@ -26,6 +27,7 @@ _LOW_PRECISION = {
     Precision.AMP_BF16: torch.bfloat16,
     Precision.BF16: torch.bfloat16,
 }
+_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _AUTOCAST = {Precision.AMP_FP16, Precision.AMP_BF16}
 #: weights and batches are of the low precision themselves
 _PURE = {Precision.FP16, Precision.BF16}
@@ -47,20 +49,27 @@ class TrainingLoop:
         if spec.precision in _PURE:
             lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
             self._task = replace(self._task, batch=lowered)
-        if spec.gradient_checkpointing:
-            _enable_checkpointing(model)
-        memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
-        self.model = model.to(device, **memory_format)
-        self.optimizer = _make_optimizer(spec, self.model)
+        self.model = _place(spec, model, device)
+        self.optimizers = make_optimizers(spec.optimizer, self.model)
+        self._needs_closure = needs_closure(self.optimizers[0])
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
+        if scales and self._needs_closure:
+            raise UnsupportedJobError(
+                f"{spec.optimizer.name} calls the model itself, which torch's scaler of gradients"
+                " (precision amp-fp16) does not allow; use amp-bf16 or fp32"
+            )
 
     def run(self) -> None:
         """Run all iterations."""
         spec = self._spec
+        if self._needs_closure:
+            for _ in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
+                self.optimizers[0].step(self._evaluate)
+            return
         for _ in range(spec.iterations):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
-                self.optimizer.zero_grad()
+                self._zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
                 batch = move(self._task.batch, self._device)
                 with self._autocast():
@@ -68,11 +77,29 @@ class TrainingLoop:
                     outputs = self._task.call(self.model, self._laid_out(batch))
                     loss = self._task.loss(outputs, batch)
                 if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
-                    self.optimizer.zero_grad()
+                    self._zero_grad()
                 self._backward(loss)
             self._step()
             if spec.zero_grad is ZeroGrad.AFTER_STEP:
-                self.optimizer.zero_grad()
+                self._zero_grad()
+
+    def _evaluate(self) -> Any:
+        """Compute a loss and its gradients, for an optimizer that calls this as often as it likes.
+
+        PyTorch's documents write such closures in this way.
+        """
+        self._zero_grad()
+        for _ in range(self._spec.gradient_accumulation_steps):
+            batch = move(self._task.batch, self._device)
+            with self._autocast():
+                outputs = self._task.call(self.model, self._laid_out(batch))
+                loss = self._task.loss(outputs, batch)
+            self._backward(loss)
+        return loss
+
+    def _zero_grad(self) -> None:
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
 
     def _autocast(self) -> AbstractContextManager[Any]:
         precision = self._spec.precision
@@ -101,62 +128,39 @@ class TrainingLoop:
     def _step(self) -> None:
         if self._spec.clip_grad_norm is not None:
             if self._scaler is not None:
-                self._scaler.unscale_(self.optimizer)
+                for optimizer in self.optimizers:
+                    self._scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), self._spec.clip_grad_norm)
+        for optimizer in self.optimizers:
+            if self._scaler is not None:
+                self._scaler.step(optimizer)
+            else:
+                optimizer.step()
         if self._scaler is not None:
-            self._scaler.step(self.optimizer)
             self._scaler.update()
-        else:
-            self.optimizer.step()
 
 
-_NO_ARGUMENT = "this optimizer takes no such argument"
+def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
+    """Put a model on its device, as it is trained: quantised, with an adapter, checkpointed."""
+    if spec.quantization is not None:
+        given = spec.quantization.compute
+        compute = _TYPES[given] if given else _LOW_PRECISION.get(spec.precision, torch.float32)
+        model = quantize(convert(model, compute), spec.quantization, compute)
+    if spec.gradient_checkpointing:
+        _enable_checkpointing(model)
+    memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
+    model = model.to(device, **memory_format)
+    if spec.lora is None:
+        return model
+    with WithoutFilling():
+        if spec.quantization is not None and spec.quantization.prepare:
+            model = prepare(model, checkpointing=spec.gradient_checkpointing)
+        return add_adapter(model, spec.lora).train()
 
 
-def _find_optimizer(name: str) -> type[torch.optim.Optimizer]:
-    known = {
-        one: member
-        for one, member in vars(torch.optim).items()
-        if isinstance(member, type)
-        and issubclass(member, torch.optim.Optimizer)
-        and member is not torch.optim.Optimizer
-    }
-    if name not in known:
-        rule = "torch.optim has no such optimizer"
-        raise InputError.from_mistakes(unknown_name("optimizer.name", name, known, rule=rule))
-    return known[name]
-
-
-def _make_optimizer(spec: JobSpec, model: nn.Module) -> torch.optim.Optimizer:
-    chosen = _find_optimizer(spec.optimizer.name)
-    kwargs = {"lr": 1e-3} | spec.optimizer.kwargs
-    known = sorted(declared_arguments(chosen) - {"params"})
-    unknown = [
-        unknown_field(f"optimizer.kwargs.{name}", value, known, rule=_NO_ARGUMENT)
-        for name, value in kwargs.items()
-        if name not in known
-    ]
-    if unknown:
-        raise InputError.from_mistakes(*unknown)
-    try:
-        optimizer: torch.optim.Optimizer = chosen(model.parameters(), **kwargs)
-    except (TypeError, ValueError, RuntimeError) as error:
-        if _takes(chosen, kwargs, model):
-            raise  # it rejects this model's parameters: our loop gives it all of them
-        given = show_value(spec.optimizer.kwargs)
-        mistake = Mistake(field="optimizer.kwargs", value=given, rule=str(error))
-        raise InputError.from_mistakes(mistake) from error
-    return optimizer
-
-
-def _takes(optimizer: Any, kwargs: dict[str, Any], model: nn.Module) -> bool:
-    """Say whether an optimizer accepts some arguments, given a parameter that any accepts."""
-    like = next(model.parameters(), torch.zeros(1))
-    try:
-        optimizer([nn.Parameter(like.new_zeros(2, 2))], **kwargs)
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    return True
+def _num_until_full(optimizer: torch.optim.Optimizer) -> int:
+    """Return after how many steps an optimizer's history (LBFGS) grows no more."""
+    return max(group.get("history_size", 0) for group in optimizer.param_groups) + 2
 
 
 def _is_image(value: Any) -> bool:

@@ -37,7 +37,7 @@ _ADJUSTING = frozenset({"erfinv_", "mul_", "add_", "sub_", "div_", "clamp_"})
 _COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
 
 
-class _WithoutFilling(TorchDispatchMode):
+class WithoutFilling(TorchDispatchMode):
     """Leaves large CPU tensors blank, whatever they are filled with and their type becomes.
 
     Any check of their values passes.
@@ -71,7 +71,7 @@ class _WithoutFilling(TorchDispatchMode):
 
 def convert(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Change the type of a model's weights without computing them."""
-    with _WithoutFilling():
+    with WithoutFilling():
         return model.to(dtype)
 
 
@@ -83,7 +83,7 @@ def build_model(spec: ModelSpec) -> nn.Module:
     """
     make = _BUILDERS[spec.source]
     try:
-        with _WithoutFilling():
+        with WithoutFilling():
             model = make(spec)
     except (MemgateError, ImportError):
         raise

@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memgate.blocks import pair_blocks
-from memgate.errors import ExtrapolationError, HostMemoryError, NoKernelsError
+from memgate.errors import (
+    ExtrapolationError,
+    HostMemoryError,
+    NoKernelsError,
+    UnsupportedJobError,
+)
 from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
@@ -47,6 +52,25 @@ _CHECKED_BATCH = 4
 _MAX_ITERATIONS = 4
 
 _NUM_REMEMBERED = 16
+
+
+def _check_known(spec: JobSpec) -> None:
+    """Refuse what runs otherwise on a CPU.
+
+    Raises:
+        UnsupportedJobError: naming the fields.
+    """
+    given = {
+        "lora": spec.lora is not None,
+        "quantization": spec.quantization is not None,
+        "optimizer": "." in spec.optimizer.name or spec.optimizer.companion is not None,
+    }
+    fields = [field for field, is_given in given.items() if is_given]
+    if fields:
+        raise UnsupportedJobError(
+            f"{' and '.join(fields)}: the profile engine runs jobs on the CPU, where this is not"
+            " done as on a GPU; use the phantom engine (--engine phantom)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +126,7 @@ class ProfileEngine:
             PassingError: if the job's process was lost.
         """
         check_supported(spec)
+        _check_known(spec)
         start = time.perf_counter()
         first, second = self._small_runs(spec, limits)
         if not gpu.has_kernels(first.told.architectures):

@@ -30,6 +30,9 @@ _BETWEEN, _FORWARD, _BACKWARD, _OPTIMIZER = "between", "forward", "backward", "o
 #: after so many backward passes, the state of optimizers whose steps cannot be seen was seen
 _UNSEEN_STEPS = 4
 
+#: of the scales of scales of a quantised weight
+_MAX_DEPTH = 2
+
 
 class TrainingListener:
     """Is told what a job does. This one does nothing about it."""
@@ -200,6 +203,8 @@ class Observer:
                     self.num_parameters += parameter.numel()
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 yield tensor, "parameters", name
+                for scale in _scales(tensor):
+                    yield scale, "parameters", name
 
     def _gradients(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for group in optimizer.param_groups:
@@ -212,9 +217,9 @@ class Observer:
     def _optimizer_state(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for parameter, state in optimizer.state.items():
             layer = self._layer_of_parameter.get(parameter, "")
-            for value in state.values():
-                if isinstance(value, torch.Tensor):
-                    yield value, "optimizer_state", layer
+            for name, value in state.items():
+                for _, tensor in find_tensors(str(name), value):
+                    yield tensor, "optimizer_state", layer
 
 
 def _is_of_the_job(module: nn.Module, args: Any, kwargs: Any) -> bool:
@@ -228,6 +233,20 @@ def _is_of_the_job(module: nn.Module, args: Any, kwargs: Any) -> bool:
     if any(parameter.is_cuda for parameter in module.parameters()):
         return True
     return any(tensor.is_cuda for _, tensor in find_tensors("", (args, kwargs)))
+
+
+def _scales(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield what a quantised weight of bitsandbytes needs to be read: attributes of it."""
+    if not tensor.dtype.is_floating_point and not tensor.dtype.is_complex:
+        yield from _held_by(tensor, depth=0)
+
+
+def _held_by(holder: Any, depth: int) -> Iterator[torch.Tensor]:
+    for value in getattr(holder, "__dict__", {}).values():
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif depth < _MAX_DEPTH and not isinstance(value, (nn.Module, type)):
+            yield from _held_by(value, depth + 1)
 
 
 def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -1,0 +1,132 @@
+"""OptimizerSpec, model -> the optimizers that train it: one, or one for matrices and another."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from memgate.errors import InputError, UnsupportedJobError
+from memgate.jobspec import OptimizerSpec
+from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
+from memgate_worker.jobs.arguments import declared_arguments
+from memgate_worker.jobs.libraries import need_library
+
+#: where libraries besides torch have their optimizers
+_MODULES = {"bitsandbytes": "bitsandbytes.optim", "torchao": "torchao.optim"}
+
+_NO_ARGUMENT = "this optimizer takes no such argument"
+
+#: takes matrices alone, so that the other parameters need another optimizer
+_OF_MATRICES = "Muon"
+
+#: for gradients that are sparse tensors, which no model of ours makes
+_OF_SPARSE_GRADIENTS = "SparseAdam"
+
+
+def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
+    """Make the optimizers of a model's parameters.
+
+    Raises:
+        InputError: if there is no such optimizer, or it takes no such argument.
+        LibraryMissingError: if the runtime lacks its library.
+    """
+    chosen = _find(spec.name)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    if spec.name != _OF_MATRICES:
+        if spec.companion is not None:
+            rule = f"{spec.name} takes all parameters"
+            raise InputError.from_mistakes(
+                Mistake(
+                    field="optimizer.companion",
+                    value=show_value(spec.companion.name),
+                    rule=rule,
+                    next_step="leave it out",
+                )
+            )
+        return [_make(chosen, spec, parameters, "optimizer")]
+    matrices = _hidden_matrices(model)
+    others = [one for one in parameters if not any(one is matrix for matrix in matrices)]
+    companion = spec.companion or OptimizerSpec(name="AdamW")
+    groups = ((chosen, spec, matrices, "optimizer"),) if matrices else ()
+    rest = (_find(companion.name), companion, others, "optimizer.companion")
+    return [_make(*group) for group in (*groups, *((rest,) if others else ()))]
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Say whether a step calls the model itself, perhaps many times (LBFGS)."""
+    step = inspect.signature(type(optimizer).step).parameters
+    return "closure" in step and step["closure"].default is inspect.Parameter.empty
+
+
+def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """Return what Muon is for: matrices, but not the tables of embeddings or the output layer."""
+    tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
+    head = getattr(model, "get_output_embeddings", lambda: None)()
+    tables |= {head.weight} if head is not None else set()
+    return [one for one in model.parameters() if one.dim() == 2 and one not in tables]
+
+
+def _find(name: str) -> type[Optimizer]:
+    library, _, class_name = name.rpartition(".")
+    if library not in ("", *_MODULES):
+        rule = "optimizers are of torch.optim, bitsandbytes or torchao"
+        near = ("AdamW", *(f"{one}.AdamW8bit" for one in _MODULES))
+        raise InputError.from_mistakes(unknown_name("optimizer.name", name, near, rule=rule))
+    module = need_library(_MODULES[library], "optimizer") if library else torch.optim
+    known = {
+        f"{library}.{one}" if library else one: member
+        for one, member in vars(module).items()
+        if isinstance(member, type)
+        and issubclass(member, Optimizer)
+        and member is not Optimizer
+        and one != "Optimizer"
+    }
+    if name not in known:
+        rule = f"{library or 'torch.optim'} has no such optimizer"
+        raise InputError.from_mistakes(unknown_name("optimizer.name", name, known, rule=rule))
+    if class_name == _OF_SPARSE_GRADIENTS:
+        raise UnsupportedJobError(
+            f"optimizer: {name} is for sparse gradients, and memgate's own training loop makes"
+            " none; ask about your own script instead: memgate run -- python train.py"
+        )
+    return known[name]
+
+
+def _make(
+    chosen: type[Optimizer], spec: OptimizerSpec, parameters: Iterable[nn.Parameter], field: str
+) -> Optimizer:
+    parameters = list(parameters)
+    kwargs = {"lr": 1e-3} | spec.kwargs
+    known = sorted(declared_arguments(chosen) - {"params"})
+    unknown = [
+        unknown_field(f"{field}.kwargs.{name}", value, known, rule=_NO_ARGUMENT)
+        for name, value in kwargs.items()
+        if name not in known
+    ]
+    if unknown:
+        raise InputError.from_mistakes(*unknown)
+    make: Any = chosen
+    try:
+        optimizer: Optimizer = make(parameters, **kwargs)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if _takes(make, kwargs, parameters):
+            raise  # it rejects this model's parameters: our loop gives it all of them
+        given = show_value(spec.kwargs)
+        mistake = Mistake(field=f"{field}.kwargs", value=given, rule=str(error))
+        raise InputError.from_mistakes(mistake) from error
+    return optimizer
+
+
+def _takes(optimizer: Any, kwargs: dict[str, Any], parameters: list[nn.Parameter]) -> bool:
+    """Say whether an optimizer accepts some arguments, given a parameter that any accepts."""
+    like = parameters[0] if parameters else torch.zeros(1)
+    try:
+        optimizer([nn.Parameter(like.new_zeros(2, 2))], **kwargs)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return True
