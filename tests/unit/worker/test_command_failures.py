@@ -17,7 +17,7 @@ from memgate_worker.recorder.listening import Heard
 
 def _recorded(heard: Heard) -> Recorded:
     return Recorded(
-        heard=heard, recordings={}, pid=1, status=159, last_output="", is_protected=True
+        heard=heard, recordings={}, pid=1, status=159, last_output="", is_protected=True, unseen=""
     )
 
 

@@ -36,7 +36,7 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
                 setattr(module, child_name, _quantized(bnb, child, spec, compute))
     is_4bit = spec.method is not QuantizationMethod.INT8
     # As transformers marks them; peft prepares what is marked.
-    model.is_quantized = True  # type: ignore[assignment]
+    setattr(model, "is_quantized", True)  # noqa: B010  a module takes no attribute of this type
     setattr(model, "is_loaded_in_4bit" if is_4bit else "is_loaded_in_8bit", True)
     return model
 
