@@ -102,6 +102,15 @@ def test_jobs_at_the_same_time_are_doubted(sh: Any) -> None:
     assert doubts(sh("train 8 &\ntrain 16 &\nwait\n")) == ["SEVERAL_PROCESSES"]
 
 
+def test_a_launcher_that_asks_what_the_gpu_can_do_takes_nothing(sh: Any) -> None:
+    """It reads the arguments of the job, and waits for it."""
+    asks = "import torch; assert torch.cuda.is_bf16_supported() and torch.cuda.is_initialized()"
+    text = f"{asks}; import subprocess; subprocess.run(['bash', 'one.sh'])"
+    run = sh(f"echo '{RUNTIME.python} train.py 8' > one.sh\n{RUNTIME.python} -c \"{text}\"\n")
+
+    assert (doubts(run), notes(run)) == ([], ["LATER_NOT_SEEN"])
+
+
 @pytest.mark.parametrize(
     ("script", "want"),
     [

@@ -142,8 +142,8 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
     runtime = question.runtime or name_libraries(run.versions, cudnn)
     traced = to_traced(run, runtime, time.perf_counter() - start)
     seen = _find_seen(found, pid, run, recorded.heard)
-    # asking for the properties of a GPU takes no memory of it
-    peaks = {one: _peak_bytes(described) for one, (described, rows) in found.items() if rows}
+    # asking for the properties of a GPU, as launchers do, takes no memory of it
+    peaks = {one: peak for one, (of_it, _) in found.items() if (peak := _peak_bytes(of_it))}
     doubts = (
         *traced.doubts,
         *_once(
