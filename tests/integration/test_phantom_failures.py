@@ -179,8 +179,9 @@ def test_a_job_that_takes_too_much_of_the_machine_is_ended(engine: PhantomEngine
 
 def test_a_host_that_dies_says_why(tmp_path: Path) -> None:
     """A runtime without its stand-ins: the loader's own words, and the command that mends it."""
-    for part in ("venv", "packages"):
-        (tmp_path / part).symlink_to(RUNTIME.home / part)
+    for part in RUNTIME.home.iterdir():
+        if part != RUNTIME.stubs:
+            (tmp_path / part.name).symlink_to(part)
 
     with (
         PhantomEngine(replace(RUNTIME, home=tmp_path)) as broken,
