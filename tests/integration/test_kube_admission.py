@@ -188,10 +188,10 @@ def test_what_fits_gets_in_and_what_does_not_is_refused(lab: Lab, start: Start) 
 def test_a_person_is_warned(lab: Lab, start: Start) -> None:
     """kubectl shows it, and the object is made."""
     start()
-    ran = _create(lab, _job("unknown-card", gpu="NVIDIA-B300"))
+    ran = _create(lab, _job("unknown-card", gpu="NVIDIA-B100"))
     assert ran.returncode == 0
     assert (
-        "Warning: memgate: it is not known whether this fits: the GPU 'NVIDIA-B300'" in ran.stderr
+        "Warning: memgate: it is not known whether this fits: the GPU 'NVIDIA-B100'" in ran.stderr
     )
     assert _is_there(lab, "job", "unknown-card")
 

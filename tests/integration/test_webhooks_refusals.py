@@ -26,7 +26,7 @@ _HALF = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
         pytest.param(
             {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}},
             "nvidia.com/gpumem declares 3.91 GiB; declare 16876 MiB or more; batch size 16 fits,"
-            " the largest that does; as it is, it fits on a100-80-2g.20gb",
+            " the largest that does; as it is, it fits on rtx-a4500",
             id="HAMi, on any card",
         ),
         pytest.param(
@@ -54,8 +54,9 @@ _HALF = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}
         ),
         pytest.param(
             {"limits": {"nvidia.com/mig-1g.10gb": 1}},
-            "does not fit on any of a100-80-1g.10gb, h100-80-1g.10gb: needs 16.48 GiB,"
-            " a100-80-1g.10gb has 9.50 GiB, h100-80-1g.10gb has 9.75 GiB;"
+            "does not fit on any of a100-40-1g.10gb, a100-80-1g.10gb, h100-80-1g.10gb: needs"
+            " 16.48 GiB, a100-40-1g.10gb has 9.62 GiB, a100-80-1g.10gb has 9.50 GiB,"
+            " h100-80-1g.10gb has 9.75 GiB;"
             " batch size 32 fits on h100-80-1g.10gb, the largest that does",
             id="a part of either card",
         ),
@@ -76,7 +77,7 @@ def test_however_a_place_is_named_a_refusal_tells_what_would_fit(
     for asked in (dry, review):
         message = gate.ask("validate", asked)["status"]["message"]
         assert want in message
-        assert "as it is, it fits on a100-80-2g.20gb" in message
+        assert "as it is, it fits on rtx-a4500" in message
 
 
 def test_a_refusal_on_a_dry_run_asks_for_no_batch(gate: Gate) -> None:
