@@ -16,7 +16,7 @@ from memgate_worker.engines.phantom.recorded import (
     SeenTensor,
 )
 from memgate_worker.hook.memgate_hook.marks import StepMark
-from memgate_worker.recorder.failures import tell_failure
+from memgate_worker.recorder.failures import explain_ended, tell_failure
 from memgate_worker.recorder.listening import Heard
 
 #: a step that takes so much more than all before it is growth, and not chance
@@ -262,16 +262,6 @@ def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Ite
         message=f"{count} of this command used the GPU before or after the one that is answered"
         f" for, not at the same time, and took less: {format_size(max(others))}, without the"
         " context",
-    )
-
-
-def explain_ended(programs: Sequence[str]) -> str:
-    """Say why programs were ended that a job started, and what helps."""
-    names = ", ".join(dict.fromkeys(programs))
-    return (
-        f"the job started a program that was ended when it was about to change a file: {names}. It"
-        " is linked statically, so its changes cannot be kept apart here; memgate run does so where"
-        " the kernel allows user namespaces, or as root, and --allow-writes lets it change files"
     )
 
 

@@ -24,7 +24,6 @@ from memgate_worker.jobs.failures import (
     nothing_trained,
 )
 from memgate_worker.recorder.command import Recorded
-from memgate_worker.recorder.doubts import explain_ended
 from memgate_worker.recorder.question import CommandQuestion
 
 #: of a command's output, so many lines are quoted
@@ -69,6 +68,16 @@ def _took_too_long(question: CommandQuestion, what: str) -> TimeLimitError:
     return TimeLimitError(
         f"the job was not done after {question.limits.seconds:g} s and {what}, which is memgate's"
         " limit and not the job's fault; allow more with --timeout SECONDS"
+    )
+
+
+def explain_ended(programs: Sequence[str]) -> str:
+    """Say why programs were ended that a job started, and what helps."""
+    names = ", ".join(dict.fromkeys(programs))
+    return (
+        f"the job started a program that was ended when it was about to change a file: {names}. It"
+        " is linked statically, so its changes cannot be kept apart here; memgate run does so where"
+        " the kernel allows user namespaces, or as root, and --allow-writes lets it change files"
     )
 
 
