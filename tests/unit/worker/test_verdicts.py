@@ -95,7 +95,7 @@ def test_what_is_in_doubt_fits_nowhere() -> None:
         estimate_run(replace(traced, doubts=doubts), target) for doubts in ((), (doubt,))
     )
 
-    assert (plain.decision, plain.fits_on[0]) == ("admit", "rtx-4060")
+    assert (plain.decision, plain.fits_on[0]) == ("admit", "a100-40-1g.5gb")
     assert (doubted.decision, doubted.fits_on) == ("uncertain", [])
 
 
