@@ -425,7 +425,6 @@ def test_a_wrong_optimizer_is_refused(
         ("RMSprop", {"alpha": 0.9, "centered": True}),
         ("Rprop", {"etas": [0.5, 1.2]}),
         ("SGD", {"momentum": 0.9, "nesterov": True}),
-        ("SparseAdam", {"eps": 1e-7}),
     ],
 )
 def test_every_optimizer_takes_its_own_arguments(

@@ -85,10 +85,11 @@ def make_hub(url: str) -> ModelHub:
 
 def make_job(name: str = "acme/tiny", **model: Any) -> JobSpec:
     """Make a job of a model by its name."""
+    source = {"source": "transformers", "name": name} | model
     return JobSpec.model_validate(
         {
-            "model": {"source": "transformers", "name": name} | model,
-            "input": {"sequence_length": 8},
+            "model": source,
+            "input": {"sequence_length": 8} if source["source"] == "transformers" else {},
             "batch_size": 1,
         }
     )
