@@ -1,6 +1,6 @@
 """Machines that clouds rent -> the GPU that they have, how many, and how much of it.
 
-By the clouds' own lists of machine types. Machines to which any GPU can be attached (Google's N1)
+As generally known, not read from the clouds' lists again. Machines to which any GPU can be attached (Google's N1)
 are not here: their name does not say which.
 """
 

@@ -4,7 +4,7 @@ The memory is the lowest total that PyTorch shows in public reports, since a job
 ECC, the driver's version and the operating system change it. The highest is mostly the driver's own
 total (``nvidia-smi``), of which a job cannot get all; on Windows PyTorch shows that, too. A report
 with one decimal counts as the lowest figure that is rounded to it. Multiprocessors and compute
-capability are NVIDIA's.
+capability are as generally known; those of the cards that memgate is measured on were checked.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ class GpuRow(NamedTuple):
 
 _ECC = "PyTorch in public reports, the lowest with ECC on; highest: the driver's total, ECC off"
 _PAPER = "PyTorch in public reports, and the runs that memgate is measured on"
+_BY_SIZE = "PyTorch in public reports that do not name the card: matched by the driver's total"
+_FEW = "few public reports of PyTorch; highest: the driver's total"
+_ROUNDED = "public reports of one decimal, perhaps with ECC on; highest: the driver's total"
 _SLICE = "nvidia-smi mig -lgip in public reports; sizes as in NVIDIA's MIG guide"
 _NO_TORCH = "no report by PyTorch; derived: the driver's total less what"
 
@@ -90,16 +93,16 @@ ROWS: tuple[GpuRow, ...] = (
         *("h800-80", "NVIDIA H800", 81082 * MIB, 81559 * MIB, "9.0", 132),
         "derived: as an H100 of 80 GB",
     ),
-    GpuRow("gh200-96", "NVIDIA GH200 480GB", 94.50 * GIB, 97871 * MIB, "9.0", 132),
+    GpuRow("gh200-96", "NVIDIA GH200 480GB", 94.50 * GIB, 97871 * MIB, "9.0", 132, _BY_SIZE),
     GpuRow(
         *("gh200-144", "NVIDIA GH200 144G HBM3e", 145176 * MIB, 146831 * MIB, "9.0", 132),
         f"{_NO_TORCH} a GH200 of 96 GB keeps, in proportion",
     ),
     GpuRow("h200", "NVIDIA H200", 143156 * MIB, 143771 * MIB, "9.0", 132),
     GpuRow("b200", "NVIDIA B200", 178.35 * GIB, 183359 * MIB, "10.0", 148),
-    GpuRow("gb200", "NVIDIA GB200", 184.31 * GIB, 189471 * MIB, "10.0", 152),
-    GpuRow("b300", "NVIDIA B300 SXM6 AC", 267.69 * GIB, 275040 * MIB, "10.3", 148),
-    GpuRow("gb300", "NVIDIA GB300", 276.50 * GIB, 284208 * MIB, "10.3", 152),
+    GpuRow("gb200", "NVIDIA GB200", 184.31 * GIB, 189471 * MIB, "10.0", 152, _BY_SIZE),
+    GpuRow("b300", "NVIDIA B300 SXM6 AC", 267.69 * GIB, 275040 * MIB, "10.3", 148, _BY_SIZE),
+    GpuRow("gb300", "NVIDIA GB300", 276.50 * GIB, 284208 * MIB, "10.3", 152, _BY_SIZE),
     # GeForce and Titan
     GpuRow("gtx-1080-ti", "NVIDIA GeForce GTX 1080 Ti", 11177 * MIB, 11264 * MIB, "6.1", 28),
     GpuRow("titan-xp", "NVIDIA TITAN Xp", 12186 * MIB, 12288 * MIB, "6.1", 30),
@@ -147,26 +150,28 @@ ROWS: tuple[GpuRow, ...] = (
     GpuRow("rtx-4090", "NVIDIA GeForce RTX 4090", 23.64 * GIB, 24564 * MIB, "8.9", 128),
     GpuRow("rtx-5070-ti", "NVIDIA GeForce RTX 5070 Ti", 15.47 * GIB, 16303 * MIB, "12.0", 70),
     GpuRow("rtx-5080", "NVIDIA GeForce RTX 5080", 15840 * MIB, 16303 * MIB, "12.0", 84),
-    GpuRow("rtx-5090", "NVIDIA GeForce RTX 5090", 32089 * MIB, 32607 * MIB, "12.0", 170),
+    GpuRow("rtx-5090", "NVIDIA GeForce RTX 5090", 32089 * MIB, 32607 * MIB, "12.0", 170, _FEW),
     # Workstation
-    GpuRow("quadro-rtx-6000", "Quadro RTX 6000", 22.15 * GIB, 24576 * MIB, "7.5", 72, _ECC),
-    GpuRow("quadro-rtx-8000", "Quadro RTX 8000", 44.45 * GIB, 49152 * MIB, "7.5", 72, _ECC),
+    GpuRow("quadro-rtx-6000", "Quadro RTX 6000", 22.15 * GIB, 24576 * MIB, "7.5", 72, _ROUNDED),
+    GpuRow("quadro-rtx-8000", "Quadro RTX 8000", 44.45 * GIB, 49152 * MIB, "7.5", 72, _ROUNDED),
     GpuRow("rtx-a4000", "NVIDIA RTX A4000", 15.61 * GIB, 16376 * MIB, "8.6", 48),
-    GpuRow("rtx-a4500", "NVIDIA RTX A4500", 19.05 * GIB, 20470 * MIB, "8.6", 56, _ECC),
+    GpuRow("rtx-a4500", "NVIDIA RTX A4500", 19.05 * GIB, 20470 * MIB, "8.6", 56, _ROUNDED),
     GpuRow("rtx-a5000", "NVIDIA RTX A5000", 22721 * MIB, 24564 * MIB, "8.6", 64, _ECC),
     GpuRow(
         *("rtx-a5500", "NVIDIA RTX A5500", 22721 * MIB, 24564 * MIB, "8.6", 80),
         "derived: as an RTX A5000 with ECC on; its own report: 24090 MiB",
     ),
     GpuRow("rtx-a6000", "NVIDIA RTX A6000", 44.55 * GIB, 49140 * MIB, "8.6", 84, _ECC),
-    GpuRow("rtx-5000-ada", "NVIDIA RTX 5000 Ada Generation", 31.47 * GIB, 32760 * MIB, "8.9", 100),
+    GpuRow(
+        "rtx-5000-ada", "NVIDIA RTX 5000 Ada Generation", 31.47 * GIB, 32760 * MIB, "8.9", 100, _FEW
+    ),
     GpuRow(
         *("rtx-6000-ada", "NVIDIA RTX 6000 Ada Generation", 44.43 * GIB, 49140 * MIB),
         *("8.9", 142, _ECC),
     ),
     GpuRow(
         *("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", 94.96 * GIB, 97887 * MIB, "12.0", 188),
-        "PyTorch in public reports, of all three editions; highest: the driver's total",
+        "PyTorch in public reports of all editions, the lowest matched by size; highest: the driver's",
     ),
     # Parts of a GPU (MIG), by what a job in one of them sees
     *_slices(

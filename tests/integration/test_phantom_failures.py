@@ -134,7 +134,7 @@ def test_what_our_own_loop_cannot_train_is_ours(
     engine: PhantomEngine, change: dict[str, Any]
 ) -> None:
     """Neither the caller's mistake nor the job's failure: it is not known how it is trained."""
-    with pytest.raises(UnsupportedJobError, match="memgate's own|scaler of gradients") as raised:
+    with pytest.raises(UnsupportedJobError, match=r"memgate's own|scaler of gradients") as raised:
         _trace(engine, RESNET | change)
 
     assert raised.value.fault is Fault.UNSUPPORTED
