@@ -10,7 +10,15 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import (
@@ -116,6 +124,7 @@ class ModelSpec(_Part):
     model_config = ConfigDict(populate_by_name=True)
 
     source: Annotated[ModelSource, Field(examples=["torchvision"])]
+    """The library."""
     name: str | None = None
     """A constructor of torchvision or timm, or a public model in our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
@@ -197,6 +206,7 @@ class OptimizerSpec(_Part):
     name: Annotated[str, Field(examples=["AdamW", "bitsandbytes.AdamW8bit"])] = "SGD"
     """A class of ``torch.optim``, or one of bitsandbytes or torchao with the library before it."""
     kwargs: _Settings = {}
+    """Its arguments, such as ``lr``, ``momentum``, ``foreach``, ``fused``."""
     companion: OptimizerSpec | None = None
     """For the parameters that an optimizer of matrices (Muon) leaves: AdamW unless given."""
 
@@ -211,6 +221,7 @@ class LoraSpec(_Part):
     alpha: Annotated[float, Field(gt=0)] | None = None
     """Scales what is added; it changes no memory."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of what the adapter is given; it keeps a mask for each layer."""
     target_modules: tuple[str, ...] | str | None = None
     """Names of layers, or ``all-linear``; the method's own choice for the model unless given."""
     kwargs: _Settings = {}
@@ -229,12 +240,24 @@ class QuantizationSpec(_Part):
     """Weights in few bits, by bitsandbytes."""
 
     method: QuantizationMethod
+    """4 bits that follow a normal distribution, 4-bit floats, or 8 bits."""
     double: _Truth = False
     """The scales of 4-bit weights are quantised, too."""
     compute: Literal["fp32", "fp16", "bf16"] | None = None
     """The type that weights are unpacked to; that of the job's precision unless given."""
     prepare: _Truth = True
     """As peft prepares such models: what is not quantised becomes fp32."""
+
+
+def _in_full(given: object) -> object:
+    return {"method": given} if isinstance(given, str) else given
+
+
+#: an object, or its method alone
+_Quantization = Annotated[
+    QuantizationSpec,
+    BeforeValidator(_in_full, json_schema_input_type=QuantizationMethod | QuantizationSpec),
+]
 
 
 class ZeroGrad(StrEnum):
@@ -260,37 +283,47 @@ class JobSpec(_Part):
     """A training job."""
 
     model: Annotated[ModelSpec, Field(examples=[{"source": "torchvision", "name": "resnet50"}])]
+    """What is trained."""
     input: Annotated[
         InputSpec, Field(examples=[{"shape": [3, 224, 224]}, {"sequence_length": 512}])
     ]
+    """How large one sample is."""
     batch_size: Annotated[_Size, Field(examples=[32])]
+    """Samples in a batch, of one step of accumulation."""
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
+    """SGD keeps nothing, Adam and AdamW twice the trained weights."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
+    """Where in an iteration gradients are dropped; it decides what lives at the peak."""
     iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = 4
+    """How many are run; memory rarely grows after the third."""
     precision: Precision = Precision.FP32
+    """``amp-``: autocast, weights stay fp32; ``fp16`` and ``bf16``: weights, too."""
     gradient_checkpointing: _Truth = False
+    """Compute activations again in the backward pass, instead of keeping them."""
     gradient_accumulation_steps: Annotated[
         int, Field(strict=True, ge=1, le=MAX_ACCUMULATION_STEPS)
     ] = 1
+    """Batches for each step of the optimizer."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = None
+    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step."""
     channels_last: _Truth = False
+    """Model and images in the memory format of that name."""
     cudnn_benchmark: _Truth = False
+    """``torch.backends.cudnn.benchmark``: cuDNN tries algorithms, which takes workspaces."""
     allocator: AllocatorText = ""
+    """What ``PYTORCH_ALLOC_CONF`` would be."""
     runtime: str | None = None
     """The library versions the job runs with, by name; the default is the newest installed."""
     lora: LoraSpec | None = None
     """Train an adapter, and leave the model's own weights as they are."""
-    quantization: QuantizationSpec | None = None
-    """``nf4``, ``fp4`` or ``int8``, or an object that says more."""
+    quantization: _Quantization | None = None
+    """``nf4``, ``fp4`` or ``int8`` for the frozen weights, or an object that says more."""
     distributed: dict[str, Any] | None = None
+    """Not supported yet, and refused."""
     compile: _Truth = False
-
-    @field_validator("quantization", mode="before")
-    @classmethod
-    def _is_in_full(cls, given: object) -> object:
-        return {"method": given} if isinstance(given, str) else given
+    """Not supported in a spec yet, and refused; ``memgate run`` knows ``torch.compile``."""
 
     def model_post_init(self, _: Any) -> None:
         """Check that something is left to train."""

@@ -1,7 +1,7 @@
 """Machines that clouds rent -> the GPU that they have, how many, and how much of it.
 
-As generally known, not read from the clouds' lists again. Machines to which any GPU can be attached (Google's N1)
-are not here: their name does not say which.
+As generally known, not read from the clouds' lists again. Machines to which any GPU can be attached
+(Google's N1) are not here: their name does not say which.
 """
 
 from __future__ import annotations

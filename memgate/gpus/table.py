@@ -171,7 +171,7 @@ ROWS: tuple[GpuRow, ...] = (
     ),
     GpuRow(
         *("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", 94.96 * GIB, 97887 * MIB, "12.0", 188),
-        "PyTorch in public reports of all editions, the lowest matched by size; highest: the driver's",
+        "PyTorch in public reports, all editions, the lowest by size; highest: the driver's total",
     ),
     # Parts of a GPU (MIG), by what a job in one of them sees
     *_slices(

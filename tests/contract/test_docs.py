@@ -23,6 +23,7 @@ from memgate_service.http.app import create_app
 from memgate_service.http.errors import CODE_OF_STATUS
 from memgate_service.settings import ServiceSettings
 from memgate_worker.settings import WorkerSettings
+from tests import spec_page
 from tests.builders import mib
 from tests.error_classes import all_error_classes
 from tests.gpus_page import PAGE, write_page
@@ -83,6 +84,13 @@ def test_the_list_of_public_models_is_the_table() -> None:
 def test_the_page_of_gpus_is_fresh() -> None:
     """Otherwise: ``python -m tests.gpus_page``."""
     assert PAGE.read_text() == write_page(PAGE.read_text())
+
+
+def test_the_fields_of_a_job_spec_are_fresh() -> None:
+    """Otherwise: ``python -m tests.spec_page``."""
+    page = _text("docs/job-spec.md")
+
+    assert spec_page.write_page(page) == page
 
 
 def test_every_word_of_an_answer_is_in_the_glossary() -> None:

@@ -77,6 +77,7 @@ _ALL = (
     ),
     Command(name="gpus", summary="List the GPUs that a job can be asked to fit on."),
     Command(name="models", summary="List the public models that a job spec can name."),
+    Command(name="schema", summary="Print the JSON Schema of a job spec, for editors."),
     Command(
         name="runtimes",
         summary="List, install or remove the library versions that jobs are run with.",

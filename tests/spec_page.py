@@ -1,0 +1,79 @@
+"""The fields of a job spec as tables for docs/job-spec.md; ``python -m tests.spec_page`` writes.
+
+A contract test fails where the page is not fresh.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from memgate.jobspec import JobSpec
+
+PAGE = Path(__file__).parents[1] / "docs" / "job-spec.md"
+
+#: what is below is generated
+START = "## All fields\n"
+
+_HEAD = """
+Written by `python -m tests.spec_page` from `memgate/jobspec.py`; `memgate schema` prints the same
+for editors.
+"""
+
+_ROWS = """
+| field | takes | unless given | |
+|---|---|---|---|
+"""
+
+
+def write_page(page: str) -> str:
+    """Return the page with fresh tables."""
+    schema = JobSpec.model_json_schema()
+    parts = {"JobSpec": schema} | {
+        name: part for name, part in schema["$defs"].items() if "properties" in part
+    }
+    tables = "".join(_table(name, part, schema["$defs"]) for name, part in parts.items())
+    return f"{page.partition(START)[0]}{START}{_HEAD}{tables}"
+
+
+def _table(name: str, part: dict[str, Any], defs: dict[str, Any]) -> str:
+    about = part.get("description", "").partition("\n")[0]
+    required = part.get("required", [])
+    rows = "\n".join(
+        f"| `{field}` | {_type(one, defs)} | {_default(field, one, required)} |"
+        f" {_words(one.get('description', ''))} |"
+        for field, one in part["properties"].items()
+    )
+    return f"\n### {name}\n\n{about}\n{_ROWS}{rows}\n"
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+
+
+def _type(one: dict[str, Any], defs: dict[str, Any]) -> str:
+    if "$ref" in one:
+        name = one["$ref"].rpartition("/")[2]
+        return _type(defs[name], defs) if "enum" in defs[name] else f"[{name}](#{name.lower()})"
+    if "anyOf" in one:
+        kinds = (_type(kind, defs) for kind in one["anyOf"] if kind.get("type") != "null")
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in one:
+        return ", ".join(f"`{value}`" for value in one["enum"])
+    if "const" in one:
+        return f"`{one['const']}`"
+    if one.get("type") == "array":
+        return f"list of {_type(one['items'], defs)}" if "items" in one else "list"
+    return str(one.get("type", "any"))
+
+
+def _default(field: str, one: dict[str, Any], required: list[str]) -> str:
+    if field in required:
+        return "required"
+    value = one.get("default")
+    return "" if value in (None, "", {}) else f"`{json.dumps(value)}`"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_page(PAGE.read_text()))
