@@ -59,7 +59,7 @@ def test_a_dropped_spec_goes_into_the_form(page: Page, tmp_path: Path) -> None:
          ["batchsize", "did you mean 'batch_size'?", "batch_size", "missing", "it must be given"]),
         ("{batch_size: many, model: {source: torchvisoin, name: x}, input: {shape: [1]}}",
          ["'many'", "a whole number", "did you mean 'torchvision'?"]),
-        ('{"job": {}, "gpu": "rtx-3061"}', ["rtx-3061", "did you mean 'rtx-3060'?"]),
+        ('{"job": {}, "gpu": "rtx-3061"}', ["rtx-3061", "did you mean 'rtx-3060'"]),
     ],
     ids=["nothing", "no document", "aliases", "a field", "values", "a GPU"],
 )  # fmt: skip

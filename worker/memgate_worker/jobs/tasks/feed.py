@@ -94,17 +94,22 @@ class Feed:
     @property
     def pad_token(self) -> int:
         """The token for padding, made up where there is none: models look for it."""
-        pad: int = self.setting("pad_token_id", default=_PAD)
+        pad = self._within(self.setting("pad_token_id", default=_PAD))
         if getattr(self.config, "pad_token_id", None) is None:
             self.config.pad_token_id = pad
         return pad
+
+    def _within(self, token: int) -> int:
+        """Take another token for one that a vocabulary made smaller no longer has."""
+        size = self.setting("vocab_size")
+        return token if not isinstance(size, int) or token < size else 0
 
     def tokens(self, *shape: int) -> torch.Tensor:
         """Make sentences with an end and, as in every batch of text, some padding."""
         tokens = torch.full(shape, self.token, dtype=torch.int64)
         end = self.setting("eos_token_id")
         if end is not None and shape[-1] > 1:
-            tokens[..., -2] = end[0] if isinstance(end, list) else end
+            tokens[..., -2] = self._within(end[0] if isinstance(end, list) else end)
         tokens[..., -1] = max(self.pad_token, 0)
         return tokens
 
