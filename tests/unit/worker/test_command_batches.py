@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from memgate.errors import UnsupportedJobError
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.max_batch import MaxBatch
 from memgate.report import Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
+from memgate.timeline_file.recorded import BatchShape
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.recorder import batches
 from memgate_worker.recorder.question import CommandQuestion
@@ -30,7 +32,9 @@ DOUBT = Reason(code="INPUT_SHAPES_VARY", message="they do")
 def find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Find the largest batch of a made-up job; return it, and the sizes that were told of."""
 
-    def search(steps: Sizes, evaluation: Sizes, *doubts: Reason) -> tuple[MaxBatch, list[int]]:
+    def search(
+        steps: Sizes, evaluation: Sizes, *doubts: Reason, num_samples: int = 1 << 30
+    ) -> tuple[MaxBatch, list[int]]:
         def record(question: CommandQuestion) -> CommandRun:
             size = int(question.command[-1])
             is_short = question.watch.steps is not None
@@ -54,7 +58,8 @@ def find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
                 doubts=doubts,
                 seconds=0.0,
             )
-            return CommandRun(traced=traced, batches=(), cudnn=None, num_steps=6, why="end")
+            batch = BatchShape("0", (min(size, num_samples), 8), "float32", 6)
+            return CommandRun(traced=traced, batches=(batch,), cudnn=None, num_steps=6, why="end")
 
         monkeypatch.setattr(batches, "record_command", record)
         question = CommandQuestion(
@@ -117,6 +122,12 @@ def test_an_evaluation_that_takes_more_decides(find: Any, doubts: tuple[Reason, 
     assert found.batch_size == alone.batch_size
     assert proof(found)[0] == ("uncertain" if doubts else "admit")
     assert found.is_monotone
+
+
+def test_data_without_so_many_samples_end_the_search(find: Any) -> None:
+    """Larger batches would be the same one, and every size would be admitted."""
+    with pytest.raises(UnsupportedJobError, match=r"are the same at \{batch\} \d+ and \d+"):
+        find(lambda size: [18 * min(size, 100)], lambda _: [], num_samples=100)
 
 
 def test_no_batch_may_fit(find: Any) -> None:

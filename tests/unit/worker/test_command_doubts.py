@@ -315,3 +315,26 @@ def test_what_failed_before_it_trained_is_told() -> None:
     )
 
     assert doubt.message.endswith("failed before it trained anything: ValueError: no")
+
+
+@pytest.mark.parametrize(("taken", "want"), [(1 << 30, ["OUTSIDE_THE_ALLOCATOR"]), (40 << 20, [])])
+def test_memory_that_pytorch_did_not_ask_for_is_told(taken: int, want: list[str]) -> None:
+    """The driver knows of it; what libraries take for themselves is measured elsewhere."""
+    reserved = 3 << 30
+    described = msgspec.structs.replace(
+        describe(why="end"),
+        memory_stats={"reserved_bytes.all.peak": reserved},
+        device_peak_bytes=reserved + taken,
+    )
+
+    assert codes(described, None) == want
+
+
+@pytest.mark.parametrize(("why", "want"), [("time", ["END_NOT_REACHED"]), ("end", [])])
+def test_an_end_that_was_asked_for_and_not_reached_is_told(why: str, want: list[str]) -> None:
+    """The time was up."""
+    found = doubt_what_was_seen(
+        describe(why=why), None, has_no_evaluation=True, waits_for_the_end=True
+    )
+
+    assert [doubt.code for doubt in found] == want

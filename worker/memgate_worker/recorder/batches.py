@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from memgate.batch_line import BatchLine, extrapolate_timeline
 from memgate.decision import Decision
-from memgate.errors import ExtrapolationError, InputError
+from memgate.errors import ExtrapolationError, InputError, UnsupportedJobError
 from memgate.gpus import GpuTarget
 from memgate.max_batch import (
     MAX_BATCH_SIZE,
@@ -78,6 +78,7 @@ class _Runs:
         self._on_size = on_size
         self._traced: dict[int, TracedJob] = {}
         self._said: dict[int, Estimate] = {}
+        self._shapes: dict[int, set[tuple[int, ...]]] = {}
 
     def ask(self, size: int) -> Estimate:
         """Run the command for a few steps, unless it was; nothing is doubted for that."""
@@ -85,9 +86,26 @@ class _Runs:
             longer = _NUM_STEPS_TO_THE_LONGEST if self._question.longest else 0
             watch = Watch(steps=_NUM_STEPS + longer)
             short = replace(self._at(size), watch=watch, has_no_evaluation=True)
-            self._traced[size] = replace(record_command(short).traced, doubts=())
+            run = record_command(short)
+            self._traced[size] = replace(run.traced, doubts=())
             self._tell(size, self._traced[size])
+            self._check_that_it_grows(size, {batch.shape for batch in run.batches})
         return self._said[size]
+
+    def _check_that_it_grows(self, size: int, shapes: set[tuple[int, ...]]) -> None:
+        """Refuse to go on where a batch of another size is the same batch.
+
+        Raises:
+            UnsupportedJobError: nothing is known beyond what there is.
+        """
+        for other, seen in self._shapes.items():
+            if shapes and seen == shapes and 2 * min(other, size) <= max(other, size):
+                raise UnsupportedJobError(
+                    f"the job's batches are the same at {PLACE} {min(other, size)} and"
+                    f" {max(other, size)}: its data have no more samples, or it does not use"
+                    f" {PLACE} for them; what a larger batch takes is not known"
+                )
+        self._shapes[size] = shapes
 
     def find(self, start: int) -> int:
         """Return the largest batch that is admitted in a few steps; 0 if there is none."""

@@ -29,6 +29,12 @@ _GROWING_STEPS = 3
 _MANY_STEPS = 100_000
 _LITTLE_BYTES = 256 << 20
 
+#: what NVIDIA's libraries may take for themselves: it was measured together with the context
+_LIBRARIES_BYTES = 64 << 20
+
+#: the peak that PyTorch counts itself
+_RESERVED = "reserved_bytes.all.peak"
+
 
 def doubt_what_was_seen(
     described: Description,
@@ -36,6 +42,7 @@ def doubt_what_was_seen(
     *,
     growth_bytes: int = 0,
     has_no_evaluation: bool,
+    waits_for_the_end: bool = False,
 ) -> Iterator[Reason]:
     """Yield why a job may take more than what was seen of it.
 
@@ -44,21 +51,12 @@ def doubt_what_was_seen(
         failure: what ended it.
         growth_bytes: by how much more it keeps with each step.
         has_no_evaluation: the caller says so.
+        waits_for_the_end: the caller asked for all of it.
     """
     was_stopped = described.why != "end"
-    if was_stopped and not described.has_evaluated and not has_no_evaluation:
-        yield Reason(
-            code="EVALUATION_NOT_REACHED",
-            message=f"the job was stopped after {described.num_steps} training steps,"
-            f" {_tell_evaluation(described)}; if one takes more, so does the job: go on until"
-            " there was one (memgate run --until evaluation), or say that there is none"
-            " (--no-evaluation)",
-        )
-    if was_stopped and described.has_idle_optimizer:
-        yield Reason(
-            code="OPTIMIZER_NOT_REACHED",
-            message="the job was stopped before one of its optimizers had made a step, so its state"
-            " is not counted; watch more of it (memgate run --watch SECONDS, or --until end)",
+    if was_stopped:
+        yield from _doubt_what_was_not_reached(
+            described, has_no_evaluation=has_no_evaluation, waits_for_the_end=waits_for_the_end
         )
     yield from _doubt_shapes(described)
     if was_stopped and _is_growing(described.steps):
@@ -91,6 +89,7 @@ def doubt_what_was_seen(
             message="the job went on after calls that the phantom has no stand-in for"
             f" ({', '.join(described.unmodelled)}); on a GPU they would have done something",
         )
+    yield from _doubt_other_memory(described)
     if "compile_ignored" in described.notes:
         yield Reason(
             code="COMPILE_IGNORED",
@@ -109,6 +108,44 @@ def doubt_what_was_seen(
             message="torch.compile chooses among kernels by their times here (max-autotune), and"
             " nothing can be timed on a GPU that is not there; PyTorch's own kernels were taken,"
             " and with others the job takes other memory",
+        )
+
+
+def _doubt_what_was_not_reached(
+    described: Description, *, has_no_evaluation: bool, waits_for_the_end: bool
+) -> Iterator[Reason]:
+    """Yield what comes later in a job that was stopped."""
+    if waits_for_the_end:
+        yield Reason(
+            code="END_NOT_REACHED",
+            message=f"the time was up after {described.num_steps} training steps, before the job"
+            " had come to its end; allow more (--timeout SECONDS)",
+        )
+    if not described.has_evaluated and not has_no_evaluation:
+        yield Reason(
+            code="EVALUATION_NOT_REACHED",
+            message=f"the job was stopped after {described.num_steps} training steps,"
+            f" {_tell_evaluation(described)}; if one takes more, so does the job: go on until"
+            " there was one (memgate run --until evaluation), or say that there is none"
+            " (--no-evaluation)",
+        )
+    if described.has_idle_optimizer:
+        yield Reason(
+            code="OPTIMIZER_NOT_REACHED",
+            message="the job was stopped before one of its optimizers had made a step, so its state"
+            " is not counted; watch more of it (memgate run --watch SECONDS, or --until end)",
+        )
+
+
+def _doubt_other_memory(described: Description) -> Iterator[Reason]:
+    """Yield how much of the GPU was taken by others than PyTorch's caching allocator."""
+    others = described.device_peak_bytes - described.memory_stats.get(_RESERVED, 0)
+    if others > _LIBRARIES_BYTES:
+        yield Reason(
+            code="OUTSIDE_THE_ALLOCATOR",
+            message=f"the job took {format_size(others)} of the GPU that PyTorch's caching"
+            " allocator did not ask for (a library of its own, cudaMalloc, or"
+            " PYTORCH_NO_CUDA_MEMORY_CACHING); they are not in the figures",
         )
 
 

@@ -154,6 +154,7 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
                 one.failure,
                 growth_bytes=one.growth_bytes,
                 has_no_evaluation=question.has_no_evaluation,
+                waits_for_the_end=question.watch.until == "end",
             )
         ),
         *doubt_processes(recorded.heard, peaks, recorded.unseen),

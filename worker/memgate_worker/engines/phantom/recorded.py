@@ -82,6 +82,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     #: an optimizer has made no step
     has_idle_optimizer: bool = False
     memory_stats: dict[str, int]
+    #: that the driver had handed out at once, to whomever
+    device_peak_bytes: int = 0
     alloc_conf: str
     num_parameters: int
     num_data_sized_results: int

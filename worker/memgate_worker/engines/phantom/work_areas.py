@@ -12,6 +12,9 @@ from memgate.report import Reason
 from memgate.units import format_size
 from memgate_worker.engines.messages import WorkAreas
 
+#: tables that every transform needs; they are part of what is measured beside the context
+_LITTLE_BYTES = 64 << 20
+
 
 def doubt_work_areas(found: WorkAreas) -> Iterator[Reason]:
     """Yield which sizes were assumed."""
@@ -20,7 +23,14 @@ def doubt_work_areas(found: WorkAreas) -> Iterator[Reason]:
             code="FFT_WORK_AREAS",
             message="torch.fft has cuFFT compute in work areas whose sizes only cuFFT knows; the"
             f" largest was assumed to be {_say(found.fft_assumed)}, and it may need less or more."
-            " Run the job in an environment that has cuFFT (memgate run), and that one is asked",
+            " A cuFFT of CUDA 12.4 or later in the job's environment (memgate run) is asked",
+        )
+    if found.fft_asked is not None and found.cufft_itself > _LITTLE_BYTES:
+        yield Reason(
+            code="FFT_WORK_AREAS",
+            message=f"the job's own cuFFT takes {_say(found.cufft_itself)} for itself, besides the"
+            " work areas that PyTorch gives it, for lengths with large prime factors; they are not"
+            " in the figures",
         )
     if found.linalg_assumed is not None:
         yield Reason(

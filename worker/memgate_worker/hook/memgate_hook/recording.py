@@ -84,6 +84,7 @@ class Recording:
             "has_evaluated": self.stages.evaluations.are_known,
             "has_idle_optimizer": self.has_idle_optimizer,
             "memory_stats": self._earlier_peaks,
+            "device_peak_bytes": counters.peak_bytes,
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,
             "num_data_sized_results": counters.num_data_sized_results,
