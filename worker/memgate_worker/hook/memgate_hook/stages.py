@@ -72,6 +72,8 @@ class Stages(TrainingListener):
         self._trains_by_many_calls = False
         #: that modules in training mode are called without gradients, too
         self._trains_without_gradients = False
+        #: a call with gradients after an evaluation, with which training may have gone on
+        self._may_train_since: int | None = None
         #: modules that were called in evaluation mode since the last step, and in the step before
         self._in_evaluation_mode: WeakSet[nn.Module] = WeakSet()
         self._usual_in_steps: WeakSet[nn.Module] = WeakSet()
@@ -95,11 +97,14 @@ class Stages(TrainingListener):
         self._trains_by_many_calls |= has_many_calls and not self.steps
         if is_evaluating or (has_many_calls and not self._trains_by_many_calls):
             self._begin(EVALUATION)
+            self._may_train_since = None
             self.evaluations.calls(module, _tensors_of(args, kwargs), self._take_peak())
             self._on_progress()
         elif torch.is_grad_enabled():
-            if self.stage != EVALUATION:  # that it trains again is known at the backward pass
+            if self.stage != EVALUATION:
                 self._begin(TRAINING)
+            elif self._may_train_since is None:  # that it trains again is known at the backward
+                self._may_train_since = self._position()
             self._shapes_of_step.append(_tensors_of(args, kwargs))
 
     def _evaluates(self, module: nn.Module) -> bool:
@@ -150,9 +155,13 @@ class Stages(TrainingListener):
     def _begin(self, stage: str) -> None:
         if stage == self.stage:
             return
+        position = self._position()
         if self.stage == EVALUATION:
             self.evaluations.end(self._take_peak(), kept_bytes=self._take_peak())
-        self.marks.append(StageMark(self._position(), stage))
+            if stage == TRAINING and self._may_train_since is not None:
+                position = self._may_train_since
+        self._may_train_since = None
+        self.marks.append(StageMark(position, stage))
 
     def _end_step(self) -> None:
         peak_bytes, kept_bytes = self._take_peak(), self._take_peak()
