@@ -210,6 +210,11 @@ class OptimizerSpec(_Part):
     companion: OptimizerSpec | None = None
     """For the parameters that an optimizer of matrices (Muon) leaves: AdamW unless given."""
 
+    def model_post_init(self, _: Any) -> None:
+        """Check that there are two optimizers at most."""
+        if self.companion is not None and self.companion.companion is not None:
+            raise RuleError("a companion has no companion of its own", "leave that one out")
+
 
 class LoraSpec(_Part):
     """A small model beside the frozen one, which alone is trained: an adapter of peft."""

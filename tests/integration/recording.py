@@ -22,6 +22,22 @@ needs_runtime = pytest.mark.skipif(
     not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
 )
 
+#: the first lines of a script that trains, and may evaluate
+TRAIN = """
+import os, sys, torch
+model = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+def step(size=8):
+    model.train()
+    model(torch.zeros(size, 256, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def evaluate(size=8):
+    model.eval()
+    with torch.no_grad():
+        model(torch.zeros(size, 256, device="cuda"))
+"""
+
 
 def record_fixture(begin: str = "") -> Any:
     """Make a fixture that writes a script after some first lines, and records it."""

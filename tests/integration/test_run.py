@@ -15,28 +15,13 @@ from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
 from tests.integration.recording import (
     RUNTIME,
+    TRAIN,
     doubts,
     needs_runtime,
     record_fixture,
 )
 
 pytestmark = needs_runtime
-
-TRAIN = """
-import os, sys, torch
-model = torch.nn.Linear(256, 256).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=1)
-def step(size=8):
-    model.train()
-    model(torch.zeros(size, 256, device="cuda")).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-def evaluate(size=8):
-    model.eval()
-    with torch.no_grad():
-        model(torch.zeros(size, 256, device="cuda"))
-"""
-
 
 record = record_fixture(TRAIN)
 

@@ -12,25 +12,11 @@ from memgate.gpus import CATALOGUE
 from memgate_worker.recorder import everywhere
 from tests.integration.recording import (
     RUNTIME,
+    TRAIN,
     needs_runtime,
 )
 
 pytestmark = needs_runtime
-
-TRAIN = """
-import os, sys, torch
-model = torch.nn.Linear(256, 256).cuda()
-optimizer = torch.optim.SGD(model.parameters(), lr=1)
-def step(size=8):
-    model.train()
-    model(torch.zeros(size, 256, device="cuda")).sum().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-def evaluate(size=8):
-    model.eval()
-    with torch.no_grad():
-        model(torch.zeros(size, 256, device="cuda"))
-"""
 
 
 def test_a_recording_answers_later_questions(run: Any, tmp_path: Path) -> None:

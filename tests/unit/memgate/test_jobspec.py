@@ -272,6 +272,15 @@ def test_what_is_switched_off_can_be_run() -> None:
     check_supported(parse_job_spec(VGG16 | {"lora": None, "distributed": {}, "compile": False}))
 
 
+def test_a_companion_has_no_companion() -> None:
+    """It would be left out, and the answer be for another job."""
+    alone = {"name": "AdamW"}
+    optimizer = {"name": "Muon", "companion": alone | {"companion": alone}}
+
+    with pytest.raises(InputError, match=r"^job spec: optimizer is .*no companion of its own"):
+        parse_job_spec(VGG16 | {"optimizer": optimizer})
+
+
 def test_quantised_weights_need_an_adapter() -> None:
     """They cannot be trained themselves."""
     adapter = {"lora": {"rank": 8}}

@@ -38,7 +38,7 @@ from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
 from memgate_worker.lifeline import die_with_parent
 
-#: the request with which a host has started again
+#: the number of a file with the request with which a host has started again
 _FIRST_REQUEST = "MEMGATE_HOST_REQUEST"
 
 
@@ -205,8 +205,20 @@ def _has_touched_cuda() -> bool:
 def _start_again(line: bytes, answers: BinaryIO) -> None:
     """Become a host that imports nothing for its jobs, beginning with this request."""
     os.dup2(answers.fileno(), 1)
-    environment = os.environ | {_FIRST_REQUEST: line.decode()}
-    os.execve(sys.executable, sys.orig_argv, environment)
+    waiting = os.memfd_create("request", 0)  # it may be too long for a variable
+    with os.fdopen(os.dup(waiting), "wb") as file:
+        file.write(line)
+    os.lseek(waiting, 0, os.SEEK_SET)
+    os.execve(sys.executable, sys.orig_argv, os.environ | {_FIRST_REQUEST: str(waiting)})
+
+
+def _take_first_request() -> list[bytes]:
+    """Return the request that this host has started again with, if it has."""
+    number = os.environ.pop(_FIRST_REQUEST, "")
+    if not number:
+        return []
+    with os.fdopen(int(number), "rb") as file:
+        return [file.read()]
 
 
 def _set_apart_what_is_imported() -> None:
@@ -230,9 +242,8 @@ def main() -> None:
     cudnn = os.environ.get("MEMGATE_PHANTOM_CUDNN")
     libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
     phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
-    first = os.environ.pop(_FIRST_REQUEST, "")
-    requests = chain([first.encode()] if first else [], sys.stdin.buffer)
-    serve(requests, answers, phantom, preloads=not first)
+    first = _take_first_request()
+    serve(chain(first, sys.stdin.buffer), answers, phantom, preloads=not first)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,11 @@ def doubt_what_was_seen(
             f" ({', '.join(described.unmodelled)}); on a GPU they would have done something",
         )
     yield from _doubt_other_memory(described)
+    yield from _doubt_other_kernels(described)
+
+
+def _doubt_other_kernels(described: Description) -> Iterator[Reason]:
+    """Yield where other code ran than would run on a GPU."""
     if "compile_ignored" in described.notes:
         yield Reason(
             code="COMPILE_IGNORED",
