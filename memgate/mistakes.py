@@ -20,6 +20,9 @@ MAX_MISTAKES = 20
 #: how many of these a sentence names
 _MAX_IN_A_SENTENCE = 5
 
+#: names that are listed where none of them is near; a job spec has 27 fields
+_MAX_NAMES = 32
+
 _VALUE_LENGTH = 100
 
 
@@ -77,7 +80,7 @@ def unknown_name(field: str, value: object, known: Collection[str], *, rule: str
     """Say that a name is not in a list, and which names are similar, or which there are."""
     near = find_near(value, known)
     step = suggest(near)
-    if not near and 0 < len(known) <= MAX_MISTAKES:
+    if not near and 0 < len(known) <= _MAX_NAMES:
         step = f"there are: {', '.join(known)}"
     return Mistake(field=field, value=show_value(value), rule=rule, next_step=step, near=near)
 

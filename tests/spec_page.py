@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "job-spec.md"
 START = "## All fields\n"
 
 _HEAD = """
-Written by `python -m tests.spec_page` from `memgate/jobspec.py`; `memgate schema` prints the same
+Written by `python -m tests.spec_page` from `memgate/jobspec/`; `memgate schema` prints the same
 for editors.
 """
 

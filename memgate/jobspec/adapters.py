@@ -1,0 +1,59 @@
+"""What is trained beside a model whose own weights are frozen, and how those are kept."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from memgate.jobspec.parts import Part, Settings, Truth
+
+
+class LoraSpec(Part):
+    """A small model beside the frozen one, which alone is trained: an adapter of peft."""
+
+    method: Annotated[str, Field(examples=["lora", "dora", "ia3", "vera"])] = "lora"
+    """By peft's own name; ``dora`` and ``rslora`` are LoRA with the switch of that name."""
+    rank: Annotated[int, Field(strict=True, ge=1, le=1 << 16)] | None = None
+    """8 unless given, for methods that have one."""
+    alpha: Annotated[float, Field(gt=0)] | None = None
+    """Scales what is added; it changes no memory."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of what the adapter is given; it keeps a mask for each layer."""
+    target_modules: tuple[str, ...] | str | None = None
+    """Names of layers, or ``all-linear``; the method's own choice for the model unless given."""
+    kwargs: Settings = Field(default_factory=dict)
+    """Passed to the configuration of the method."""
+
+
+class QuantizationMethod(StrEnum):
+    """How the frozen weights of an adapter's model are kept."""
+
+    NF4 = "nf4"
+    FP4 = "fp4"
+    INT8 = "int8"
+
+
+class QuantizationSpec(Part):
+    """Weights in few bits, by bitsandbytes."""
+
+    method: QuantizationMethod
+    """4 bits that follow a normal distribution, 4-bit floats, or 8 bits."""
+    double: Truth = False
+    """The scales of 4-bit weights are quantised, too."""
+    compute: Literal["fp32", "fp16", "bf16"] | None = None
+    """The type that weights are unpacked to; that of the job's precision unless given."""
+    prepare: Truth = True
+    """As peft prepares such models: what is not quantised becomes fp32."""
+
+
+def _in_full(given: object) -> object:
+    return {"method": given} if isinstance(given, str) else given
+
+
+#: an object, or its method alone
+Quantization = Annotated[
+    QuantizationSpec,
+    BeforeValidator(_in_full, json_schema_input_type=QuantizationMethod | QuantizationSpec),
+]
