@@ -19,6 +19,7 @@ from memgate.jobspec.spec import (
 from memgate.jobspec.training import (
     Attention,
     EvalSpec,
+    Loss,
     OffloadSpec,
     Precision,
     Trainer,
@@ -34,6 +35,7 @@ __all__ = [
     "InputSpec",
     "JobSpec",
     "LoraSpec",
+    "Loss",
     "ModelSource",
     "ModelSpec",
     "OffloadSpec",

@@ -31,7 +31,8 @@ class InputSpec(Part):
     sequence_length: Size | None = None
     """Tokens; of sound and series, samples or frames."""
     tensors: dict[str, TensorSpec] = Field(default_factory=dict, max_length=MAX_TENSORS)
-    """What a model of transformers is given, by the names of its arguments, instead of both."""
+    """What a model of transformers or diffusers is given, by the names of its arguments, instead of
+    both."""
 
     def model_post_init(self, _: Any) -> None:
         """Check that tensors are all of it."""

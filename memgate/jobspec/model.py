@@ -17,12 +17,18 @@ class ModelSource(StrEnum):
     TORCHVISION = "torchvision"
     TIMM = "timm"
     TRANSFORMERS = "transformers"
+    DIFFUSERS = "diffusers"
+
+    @property
+    def has_configs(self) -> bool:
+        """Its models are made of a class and a configuration."""
+        return self in (ModelSource.TRANSFORMERS, ModelSource.DIFFUSERS)
 
 
 def find_architecture(config: dict[str, Any]) -> str | None:
-    """Return the class that a whole ``config.json`` of transformers names, if it is one class."""
-    match config.get("architectures"):
-        case [str(name)]:
+    """Return the class that a whole ``config.json`` names, if it is one class."""
+    match config:
+        case {"architectures": [str(name)]} | {"_class_name": str(name)}:
             return name
     return None
 
@@ -37,7 +43,7 @@ class ModelSpec(Part):
     name: str | None = None
     """A constructor of torchvision or timm, or a public model in our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
-    """A class of transformers, such as ``GPT2LMHeadModel``."""
+    """A class of transformers or diffusers, such as ``GPT2LMHeadModel``."""
     config: Settings = Field(default_factory=dict)
     """Passed to that class's configuration; a whole ``config.json`` names its class itself."""
     kwargs: Settings = Field(default_factory=dict)
@@ -45,8 +51,8 @@ class ModelSpec(Part):
 
     def model_post_init(self, _: Any) -> None:
         """Check that it has what the source needs, and nothing that the source cannot use."""
-        if self.source is ModelSource.TRANSFORMERS:
-            self._check_transformers()
+        if self.source.has_configs:
+            self._check_configured()
         elif self.name is None:
             raise RuleError(f"{self.source} takes 'name' and 'kwargs'", "add 'name'")
         elif self.class_name or self.config:
@@ -55,7 +61,7 @@ class ModelSpec(Part):
 
     @property
     def architecture(self) -> str | None:
-        """The class of transformers: as given, or as a whole config.json in ``config`` names it."""
+        """The class: as given, or as a whole config.json in ``config`` names it."""
         return self.class_name or find_architecture(self.config)
 
     @property
@@ -63,8 +69,8 @@ class ModelSpec(Part):
         """What people call it: its name, or its class."""
         return self.name or self.architecture or self.source
 
-    def _check_transformers(self) -> None:
-        rule = "transformers takes 'class' and 'config', or a public 'name'"
+    def _check_configured(self) -> None:
+        rule = f"{self.source} takes 'class' and 'config', or a public 'name'"
         if self.kwargs:
             raise RuleError(rule, "write what is in 'kwargs' in 'config'")
         if self.name is None and self.architecture is None:

@@ -6,7 +6,7 @@ model and running the loop is the worker's business.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -27,6 +27,7 @@ from memgate.jobspec.parts import (
 from memgate.jobspec.training import (
     Attention,
     EvalSpec,
+    Loss,
     OffloadSpec,
     Precision,
     Trainer,
@@ -55,8 +56,9 @@ class JobSpec(Part):
     """How large one sample is."""
     batch_size: Annotated[Size, Field(examples=[32])]
     """Samples in a batch, of one step of accumulation."""
-    loss: Literal["cross_entropy"] = "cross_entropy"
-    """Of the outputs and labels; transformers' models compute it themselves from the labels."""
+    loss: Loss = Loss.CROSS_ENTROPY
+    """Of the outputs and labels; transformers' models compute it themselves from the labels, those
+    of diffusers learn noise. ``contrastive``: of two texts for each sample, for embeddings."""
     optimizer: OptimizerSpec = OptimizerSpec()
     """SGD keeps nothing, Adam and AdamW twice the trained weights."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
@@ -107,7 +109,10 @@ class JobSpec(Part):
     """Not supported yet, and refused: what is kept in the host's memory."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that something is left to train."""
+        """Check that something is left to train, and that its loss can be made."""
+        if self.loss is Loss.CONTRASTIVE and self.model.source is not ModelSource.TRANSFORMERS:
+            rule = "loss: contrastive compares texts, by a model of transformers"
+            raise RuleError(rule, "leave it out")
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
@@ -116,7 +121,7 @@ class JobSpec(Part):
     @classmethod
     def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
         model = checked.data.get("model")
-        if model is None or model.source is ModelSource.TRANSFORMERS:
+        if model is None or model.source.has_configs:
             return given
         is_given = given.shape is not None or model.source is ModelSource.TIMM
         if not is_given or given.sequence_length is not None or given.tensors:

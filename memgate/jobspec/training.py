@@ -7,6 +7,14 @@ from enum import StrEnum
 from memgate.jobspec.parts import Part, Size, Truth
 
 
+class Loss(StrEnum):
+    """What is made small, where the model itself does not say."""
+
+    CROSS_ENTROPY = "cross_entropy"
+    CONTRASTIVE = "contrastive"
+    """Two texts for each sample: the vectors of those that belong together come closer."""
+
+
 class ZeroGrad(StrEnum):
     """Where in an iteration gradients are dropped. It decides what lives at the peak."""
 

@@ -26,7 +26,7 @@ from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
-LIBRARIES = ("transformers", "torchvision", "timm")
+LIBRARIES = ("transformers", "torchvision", "timm", "diffusers")
 ANSWERS = Path("build/breadth-tasks.json")
 ANSWERED = "answered"
 _GPU = find_gpu("h200")
@@ -41,8 +41,9 @@ def list_jobs(
     runtime: Runtime, library: str, chosen: Sequence[str] = ()
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the jobs of a library, as the runtime's own installation has it."""
+    program = "diffusion_jobs.py" if library == "diffusers" else "task_jobs.py"
     listed = subprocess.run(
-        [runtime.python, Path(__file__).with_name("task_jobs.py"), library, *chosen],
+        [runtime.python, Path(__file__).with_name(program), library, *chosen],
         env=host_environment(runtime),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

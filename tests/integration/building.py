@@ -105,7 +105,7 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
 
     from memgate.jobspec import ModelSpec, OptimizerSpec
     from memgate_worker.jobs.classes import find_class
-    from memgate_worker.jobs.configs import _make_config
+    from memgate_worker.jobs.configs import make_config
     from memgate_worker.jobs.models import build_model
     from memgate_worker.jobs.optimizers import make_optimizers
 
@@ -113,7 +113,7 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
         make_optimizers(OptimizerSpec.model_validate(request["optimizer"]), nn.Linear(4, 4))
         return {}
     if "config" in request:
-        _make_config(find_class(request["class"]), request["config"])
+        make_config(find_class(request["class"]), request["config"])
         return {}
     if "count" in request:
         return {"parameters": _count(ModelSpec.model_validate(request["count"]))}
@@ -128,11 +128,11 @@ def _count(spec: ModelSpec) -> int:
     from transformers import MODEL_MAPPING
 
     from memgate_worker.jobs.classes import find_class
-    from memgate_worker.jobs.configs import _make_config, build_transformers, find_config
+    from memgate_worker.jobs.configs import build_transformers, find_config, make_config
     from memgate_worker.jobs.models import build_model
 
     class_name, settings = find_config(spec)
-    config = _make_config(find_class(class_name), settings)
+    config = make_config(find_class(class_name), settings)
     for part in vars(config).values():  # some modules compute when they are imported
         if type(part) in MODEL_MAPPING:
             MODEL_MAPPING[type(part)]

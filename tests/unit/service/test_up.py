@@ -49,7 +49,7 @@ def test_at_a_terminal_it_asks(
 
     up._offer_runtime(yes=False)
 
-    assert asked == [f"install it now, 1.91 GiB in {tmp_path}?"]
+    assert asked == [f"install it now, 1.97 GiB in {tmp_path}?"]
     assert installed == want
 
 

@@ -48,7 +48,7 @@ def test_a_runtime_is_installed_and_removed(run: Any, programs: Programs, home: 
     gone = run("runtimes", "remove", NAME)
 
     assert [ran.status for ran in (first, again, listed, removed, gone)] == [0] * 5
-    assert f"{NAME}: takes 1.91 GiB in {home / NAME}" in first.err
+    assert f"{NAME}: takes 1.97 GiB in {home / NAME}" in first.err
     assert f"{NAME}: building the stand-ins" in first.err
     assert first.out.startswith(f"{NAME} is ready after 0 s: ")
     assert again.out == f"{NAME} is installed and up to date in {home / NAME}\n"

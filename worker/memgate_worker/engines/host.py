@@ -190,6 +190,9 @@ def _preload(request: Request) -> None:
             class_name, _ = configs.find_config(spec.model)
             classes = importlib.import_module("memgate_worker.jobs.classes")
             classes.find_class(class_name)  # it imports the model's module on first use
+        if spec.model.source is ModelSource.DIFFUSERS:
+            diffusion = importlib.import_module("memgate_worker.jobs.diffusion")
+            diffusion.find_model_class(diffusion.find_settings(spec.model)[0])
         if spec.lora is not None or "." in spec.optimizer.name:
             # Most of what bitsandbytes takes long to import; it uses CUDA itself, so a job does it.
             importlib.import_module("torch._inductor.compile_fx")

@@ -54,7 +54,7 @@ def build_transformers(spec: ModelSpec) -> nn.Module:
     field = f"{_FIELD}.architectures" if is_whole else "model.class"
     model_class = find_class(class_name, field, has_own_code=is_whole and "auto_map" in settings)
     with sealed():
-        config = _make_config(model_class, settings)
+        config = make_config(model_class, settings)
         attention = settings.get("attn_implementation")
         chosen = {} if attention is None else {"attn_implementation": attention}
         model: nn.Module = model_class._from_config(config, **chosen)
@@ -89,7 +89,7 @@ def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     return spec.architecture, dict(spec.config)
 
 
-def _make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
+def make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:
     """Make a configuration, and refuse keys that it would ignore."""
     config_class = model_class.config_class
     _check_kind(config_class, settings)

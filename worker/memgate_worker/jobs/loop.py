@@ -29,6 +29,12 @@ _LOW_PRECISION = {
 }
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _AUTOCAST = {Precision.AMP_FP16, Precision.AMP_BF16}
+#: what switches it on, by library
+_CHECKPOINTING = (
+    "gradient_checkpointing_enable",
+    "set_grad_checkpointing",
+    "enable_gradient_checkpointing",
+)
 #: weights and batches are of the low precision themselves
 _PURE = {Precision.FP16, Precision.BF16}
 
@@ -177,12 +183,13 @@ def _lower(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _enable_checkpointing(model: nn.Module) -> None:
-    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing"):
-        if hasattr(model, enable):
+    for enable in _CHECKPOINTING:
+        # models of diffusers all have the switch, and some refuse it
+        if hasattr(model, enable) and getattr(model, "_supports_gradient_checkpointing", True):
             getattr(model, enable)()
             return
     raise UnsupportedJobError(
-        f"gradient_checkpointing: {type(model).__name__} has no switch for it, as transformers' and"
-        " timm's models have, and memgate's own training loop knows no other way; without it the"
-        " job would take other memory"
+        f"gradient_checkpointing: {type(model).__name__} has no switch for it, as most models of"
+        " transformers, timm and diffusers have, and memgate's own training loop knows no other"
+        " way; without it the job would take other memory"
     )

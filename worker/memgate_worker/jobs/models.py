@@ -16,11 +16,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memgate.errors import InputError, MemgateError
-from memgate.jobspec import ModelSource, ModelSpec
+from memgate.jobspec import JobSpec, Loss, ModelSource, ModelSpec
 from memgate.mistakes import Mistake, show_value
 from memgate_worker.hook.memgate_hook.blank import blank
 from memgate_worker.jobs.configs import build_transformers
 from memgate_worker.jobs.constructors import build_timm, build_torchvision
+from memgate_worker.jobs.diffusion import build_diffusers
+from memgate_worker.jobs.encoders import build_encoder
 from memgate_worker.jobs.failures import is_out_of_host_memory
 from memgate_worker.jobs.seal import SealedError
 
@@ -75,13 +77,13 @@ def convert(model: nn.Module, dtype: torch.dtype) -> nn.Module:
         return model.to(dtype)
 
 
-def build_model(spec: ModelSpec) -> nn.Module:
-    """Build a model on the CPU, in training mode.
+def build_model(spec: ModelSpec, *, bare: bool = False) -> nn.Module:
+    """Build a model on the CPU, in training mode; ``bare``: without a head, for embeddings.
 
     Raises:
         InputError: if there is no such model, or it cannot be built as asked.
     """
-    make = _BUILDERS[spec.source]
+    make = build_encoder if bare else _BUILDERS[spec.source]
     try:
         with WithoutFilling():
             model = make(spec)
@@ -94,9 +96,18 @@ def build_model(spec: ModelSpec) -> nn.Module:
     return model.train()
 
 
+def build_for(job: JobSpec) -> nn.Module:
+    """Build the model of a job, as its loss needs it.
+
+    Raises:
+        InputError: if there is no such model, or it cannot be built as asked.
+    """
+    return build_model(job.model, bare=job.loss is Loss.CONTRASTIVE)
+
+
 def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:
     """Say that a library refuses to build a model, in the library's own words."""
-    given = spec.config if spec.source is ModelSource.TRANSFORMERS else spec.kwargs
+    given = spec.config if spec.source.has_configs else spec.kwargs
     said = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, SealedError):
         said = f"{said}, and nothing is read from a file or a server while a model is built"
@@ -119,4 +130,5 @@ _BUILDERS: dict[ModelSource, Callable[[ModelSpec], nn.Module]] = {
     ModelSource.TORCHVISION: build_torchvision,
     ModelSource.TIMM: build_timm,
     ModelSource.TRANSFORMERS: build_transformers,
+    ModelSource.DIFFUSERS: build_diffusers,
 }

@@ -1,6 +1,7 @@
 """The name of a public model -> its class and configuration, from our own table. Never a download.
 
-The table is a folder of families, ``public_models/FAMILY.json``. A family has the class by which
+The table is a folder of families, ``public_models/FAMILY.json``. A family has the ``source``
+(transformers unless it says so), the class by which
 its models are usually trained, the ``sources`` of its values, what their configurations have in
 common, and its ``models``: each with the rest of its configuration, the number of ``parameters``
 that was published, and ``also``, other names of models that are built in the same way. Values that
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from memgate.errors import InputError
+from memgate.jobspec import ModelSource
 from memgate.mistakes import Mistake, show_value, suggest
 from memgate.near_names import find_near, loosen
 
@@ -34,6 +36,7 @@ class PublicModel:
     """A model that can be named."""
 
     name: str
+    source: ModelSource
     family: str
     class_name: str
     config: dict[str, Any]
@@ -60,6 +63,7 @@ def _read_family(family: str, content: dict[str, Any]) -> Iterator[PublicModel]:
         for name in (entry, *own.get("also", ())):
             yield PublicModel(
                 name=name,
+                source=ModelSource(content.get("source", ModelSource.TRANSFORMERS)),
                 family=family,
                 class_name=own.get("class", content["class"]),
                 config=content["config"] | own["config"],
@@ -83,15 +87,25 @@ def _without_owner(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def find_public_model(name: str) -> PublicModel:
+def find_public_model(name: str, source: ModelSource = ModelSource.TRANSFORMERS) -> PublicModel:
     """Find a model by its name, whatever its case; without its owner where one model is meant.
 
     Raises:
-        InputError: if the table has no such name, or several models bear it; with similar names.
+        InputError: if the table has no such name of this library, or several models bear it; with
+            similar names.
     """
     found = list(_spellings().get(name.lower(), {}).values())
-    if len(found) == 1:
+    if len(found) == 1 and found[0].source is source:
         return found[0]
+    if len(found) == 1:
+        raise InputError.from_mistakes(
+            Mistake(
+                field="model.source",
+                value=show_value(source),
+                rule=f"{found[0].name} is a model of {found[0].source}",
+                next_step=f"write 'source': '{found[0].source}'",
+            )
+        )
     if found:
         rule, near = "several public models bear this name", tuple(one.name for one in found)
     else:

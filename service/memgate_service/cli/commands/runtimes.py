@@ -56,17 +56,7 @@ def list_command(as_json: AsJson = False) -> None:
         return
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for title in (
-        "name",
-        "torch",
-        "installed",
-        "Python",
-        "packages",
-        "size",
-        "stand-ins",
-        "cuDNN",
-        "extras",
-    ):
+    for title in ("name", "torch", "installed", "Python", "packages", "size", "stand-ins", "cuDNN"):
         table.add_column(title, overflow="fold", no_wrap=title == "name")
     for runtime in runtimes:
         table.add_row(runtime.name, *_cells(runtime))

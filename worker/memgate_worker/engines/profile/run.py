@@ -26,7 +26,7 @@ from memgate_worker.engines.profile.modules import ModuleMarks
 from memgate_worker.engines.profile.pretended import in_loading_order
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.jobs.loop import TrainingLoop
-from memgate_worker.jobs.models import build_model
+from memgate_worker.jobs.models import build_for
 
 #: from the C library's malloc.h
 _M_MMAP_THRESHOLD = -3
@@ -37,7 +37,7 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
     choose_as_on_cuda()
     cast_as_on_cuda()
     leave_out_arithmetic()
-    loop = TrainingLoop(spec, build_model(spec.model), "cpu")
+    loop = TrainingLoop(spec, build_for(spec), "cpu")
     ModuleMarks()
     with profile(
         activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True

@@ -38,7 +38,7 @@ def make_inputs(feed: Feed) -> Batch:
         UnsupportedJobError: if the model requires what we cannot make.
     """
     if feed.input.tensors:
-        return _named(feed)
+        return make_named(feed)
     _check_given(feed)
     wanted = _wanted(feed)
     if feed.input.is_empty and wanted and _TEXT_ALONE.issuperset(wanted):
@@ -61,7 +61,7 @@ def make_inputs(feed: Feed) -> Batch:
     return batch
 
 
-def _named(feed: Feed) -> Batch:
+def make_named(feed: Feed) -> Batch:
     """Make the tensors that a spec names."""
     mistakes = [
         unknown_field(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from memgate.jobspec import JobSpec, ModelSource
+from memgate.jobspec import JobSpec, Loss, ModelSource
 
 #: tensors by name, or lists and dictionaries of them
 Batch = dict[str, Any]
@@ -33,10 +33,18 @@ def find_task(spec: JobSpec, model: nn.Module) -> Task:
         InputError: if the spec's input is not what the model takes.
         UnsupportedJobError: if it takes something that we cannot make.
     """
+    if spec.loss is Loss.CONTRASTIVE:
+        from memgate_worker.jobs.tasks.contrast import contrastive_task
+
+        return contrastive_task(spec, model)
     if spec.model.source is ModelSource.TRANSFORMERS:
         from memgate_worker.jobs.tasks.labels import transformers_task
 
         return transformers_task(spec, model)
+    if spec.model.source is ModelSource.DIFFUSERS:
+        from memgate_worker.jobs.tasks.denoising import diffusion_task
+
+        return diffusion_task(spec, model)
     from memgate_worker.jobs.tasks.images import image_task
 
     return image_task(spec, model)
