@@ -123,14 +123,18 @@ def _build(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _count(spec: ModelSpec) -> int:
-    """Count the parameters of a model of transformers on no device, however large it is."""
+    """Count the parameters of a model on no device, however large it is."""
     import torch
     from transformers import MODEL_MAPPING
 
     from memgate_worker.jobs.classes import find_class
     from memgate_worker.jobs.configs import build_transformers, find_config, make_config
+    from memgate_worker.jobs.diffusion import build_diffusers
     from memgate_worker.jobs.models import build_model
 
+    if spec.source == "diffusers":
+        with torch.device("meta"):
+            return sum(one.numel() for one in build_diffusers(spec).parameters())
     class_name, settings = find_config(spec)
     config = make_config(find_class(class_name), settings)
     for part in vars(config).values():  # some modules compute when they are imported

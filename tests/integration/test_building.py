@@ -105,7 +105,7 @@ def _find_wrong(builder: Builder, models: Iterable[PublicModel]) -> list[str]:
     """Build public models without memory; return what is wrong with each."""
     wrong = []
     for model in models:
-        built = builder.ask(count={"source": "transformers", "name": model.name})
+        built = builder.ask(count={"source": model.source, "name": model.name})
         published = model.num_parameters or built.parameters
         if built.parameters is None or published is None:
             if "transformers has no such class" not in built.message:  # newer than this runtime's

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memgate.errors import InputError
+from memgate.jobspec import ModelSource
 from memgate_worker.jobs import public
 from memgate_worker.jobs.public import find_public_model, list_public_models
 
@@ -26,7 +27,8 @@ def test_a_family_has_the_shape_of_a_family(path: Path) -> None:
     """A misspelt key would be ignored."""
     family: dict[str, Any] = json.loads(path.read_text())
 
-    assert family.keys() == {"class", "sources", "config", "models"}
+    assert family.keys() - {"source"} == {"class", "sources", "config", "models"}
+    assert family.get("source", "diffusers") == "diffusers"
     assert family["sources"]
     assert family["models"]
     for name, entry in family["models"].items():
@@ -99,3 +101,15 @@ def test_a_nonsense_name_has_no_near_one() -> None:
         find_public_model("/")
 
     assert raised.value.mistakes[0].near == ()
+
+
+def test_a_model_of_another_library_is_named_for_what_it_is() -> None:
+    """With the field to change."""
+    with pytest.raises(InputError) as raised:
+        find_public_model("FLUX.1-dev")
+
+    assert raised.value.message == (
+        "model.source is 'transformers': black-forest-labs/FLUX.1-dev is a model of diffusers;"
+        " write 'source': 'diffusers'"
+    )
+    assert find_public_model("flux.1-dev", ModelSource.DIFFUSERS).class_name.startswith("Flux")

@@ -184,7 +184,8 @@ def _preload(request: Request) -> None:
         return
     spec = JobSpec.model_validate_json(request.work.spec)
     with suppress(Exception):  # the job itself reports it; the host must outlive it
-        importlib.import_module(spec.model.source)
+        if spec.model.source is not ModelSource.DIFFUSERS:
+            importlib.import_module(spec.model.source)
         if spec.model.source is ModelSource.TRANSFORMERS:
             configs = importlib.import_module("memgate_worker.jobs.configs")
             class_name, _ = configs.find_config(spec.model)

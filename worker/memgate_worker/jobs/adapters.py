@@ -30,6 +30,9 @@ _TASK_TYPES = {
     "ForQuestionAnswering": "QUESTION_ANS",
 }
 
+#: what the scripts of diffusers add LoRA to; peft knows no choice for its models
+_OF_DIFFUSERS = ("to_q", "to_k", "to_v", "to_out.0")
+
 _NO_ARGUMENT = "this method of peft takes no such argument"
 _DEFAULT_RANK = 8
 
@@ -43,6 +46,8 @@ def add_adapter(model: nn.Module, spec: LoraSpec) -> nn.Module:
     """
     peft = need_library("peft", "lora")
     config_class = _find_method(spec.method)
+    if spec.target_modules is None and type(model).__module__.startswith("diffusers."):
+        spec = spec.model_copy(update={"target_modules": _OF_DIFFUSERS})
     config = _configure(config_class, spec, type(model).__name__)
     try:
         with_adapter: nn.Module = peft.get_peft_model(model, config)

@@ -70,13 +70,24 @@ def find_model_class(name: str) -> Any:
         InputError: if there is none of this name, with similar names.
         LibraryMissingError: if the runtime lacks diffusers.
     """
-    diffusers = need_library("diffusers", "model.source: diffusers")
+    diffusers = _import_diffusers()
     found = getattr(diffusers, name, None) if name.isidentifier() else None
     if inspect.isclass(found) and issubclass(found, diffusers.ModelMixin) and name != "ModelMixin":
         return found
     known = [one for one in dir(diffusers) if _MODELS.fullmatch(one)]
     rule = "diffusers has no such class" if found is None else "it is not a model"
     raise InputError.from_mistakes(unknown_name("model.class", name, known, rule=rule))
+
+
+def _import_diffusers() -> Any:
+    """Import the library, but not what it loads quantised weights with, which it never does here.
+
+    Those libraries use CUDA while they are imported, and a host that has cannot be forked.
+    """
+    available = need_library("diffusers.utils.import_utils", "model.source: diffusers")
+    for flag in ("_bitsandbytes_available", "_torchao_available"):
+        setattr(available, flag, False)
+    return need_library("diffusers", "model.source: diffusers")
 
 
 def _find_unknown(model_class: Any, settings: Mapping[str, Any]) -> Iterator[Mistake]:

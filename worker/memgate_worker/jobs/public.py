@@ -101,7 +101,7 @@ def find_public_model(name: str, source: ModelSource = ModelSource.TRANSFORMERS)
         raise InputError.from_mistakes(
             Mistake(
                 field="model.source",
-                value=show_value(source),
+                value=show_value(str(source)),
                 rule=f"{found[0].name} is a model of {found[0].source}",
                 next_step=f"write 'source': '{found[0].source}'",
             )

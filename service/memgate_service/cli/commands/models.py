@@ -22,8 +22,8 @@ def models_command(
 ) -> None:
     """List the public models that a job spec can name.
 
-    Each stands for a class of transformers and a configuration: nothing is downloaded. torchvision
-    and timm have lists of their own.
+    Each stands for a class of transformers or diffusers and a configuration: nothing is downloaded.
+    torchvision and timm have lists of their own.
 
     Example: memgate models qwen2.5
     """
@@ -43,6 +43,7 @@ def models_command(
 def _as_row(model: PublicModel) -> dict[str, object]:
     return {
         "name": model.name,
+        "source": model.source,
         "class": model.class_name,
         "config": model.config,
         "parameters": model.num_parameters,
