@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec.adapters import LoraSpec, Quantization
+from memgate.jobspec.attention import Attention, asks_for_flash, check_attention
 from memgate.jobspec.inputs import InputSpec
 from memgate.jobspec.model import ModelSource, ModelSpec
 from memgate.jobspec.optimizer import OptimizerSpec
@@ -25,7 +26,6 @@ from memgate.jobspec.parts import (
     Truth,
 )
 from memgate.jobspec.training import (
-    Attention,
     EvalSpec,
     OffloadSpec,
     Precision,
@@ -91,8 +91,8 @@ class JobSpec(Part):
     """Not supported in a spec yet, and refused; ``memgate run`` knows ``torch.compile``."""
     trainer: Trainer = Trainer.PLAIN
     """Whose training loop runs. Only ``plain``, memgate's own, is supported yet."""
-    attention: Attention = Attention.AUTO
-    """How attention is computed. Only the library's own choice is supported yet."""
+    attention: Annotated[Attention, Field(validate_default=True)] = Attention.AUTO
+    """How a model of transformers computes attention; ``auto``: as the library chooses."""
     packing: Truth = False
     """Not supported yet, and refused: samples laid end to end instead of padded."""
     eval: EvalSpec | None = None
@@ -112,6 +112,17 @@ class JobSpec(Part):
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
 
+    @property
+    def uses_flash_attention(self) -> bool:
+        """Attention is that of the flash-attn package, by this spec or by the model's config."""
+        return asks_for_flash(self.attention, self.model)
+
+    @field_validator("attention")
+    @classmethod
+    def _can_attend(cls, given: Attention, checked: ValidationInfo) -> Attention:
+        check_attention(given, checked.data.get("model"), checked.data.get("precision"))
+        return given
+
     @field_validator("input")
     @classmethod
     def _is_known(cls, given: InputSpec, checked: ValidationInfo) -> InputSpec:
@@ -129,7 +140,6 @@ _NOT_YET = {
     "distributed": "one process on one GPU",
     "compile": "the model as it is, not compiled",
     "trainer": "memgate's own plain loop",
-    "attention": "the attention that the library chooses",
     "packing": "samples that are padded",
     "eval": "training without an evaluation",
     "save": "training without checkpoints",

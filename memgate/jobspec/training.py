@@ -35,15 +35,6 @@ class Trainer(StrEnum):
     LIGHTNING = "lightning"
 
 
-class Attention(StrEnum):
-    """How a model of transformers computes attention."""
-
-    AUTO = "auto"
-    SDPA = "sdpa"
-    FLASH = "flash"
-    EAGER = "eager"
-
-
 class EvalSpec(Part):
     """An evaluation between the steps of training."""
 

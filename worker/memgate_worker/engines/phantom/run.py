@@ -15,6 +15,7 @@ from memgate_worker.engines.phantom.recorded import describe_now, interpret
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.hook.memgate_hook.recording import Recording
+from memgate_worker.jobs.attention import choose_attention
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
 
@@ -23,6 +24,6 @@ def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
     """Run a job's iterations and return what the real allocator did."""
     recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
-    TrainingLoop(spec, build_model(spec.model), "cuda").run()
+    TrainingLoop(spec, build_model(choose_attention(spec)), "cuda").run()
     run = interpret(describe_now(recording.describe()), recording.tracker.rows())
     return msgspec.structs.replace(run, versions=library_versions())

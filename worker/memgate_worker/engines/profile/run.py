@@ -25,6 +25,7 @@ from memgate_worker.engines.profile.autocast import cast_as_on_cuda
 from memgate_worker.engines.profile.modules import ModuleMarks
 from memgate_worker.engines.profile.pretended import in_loading_order
 from memgate_worker.engines.versions import library_versions
+from memgate_worker.jobs.attention import choose_attention
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
 
@@ -37,7 +38,7 @@ def profile_job(spec: JobSpec, trace_path: Path) -> Profiled:
     choose_as_on_cuda()
     cast_as_on_cuda()
     leave_out_arithmetic()
-    loop = TrainingLoop(spec, build_model(spec.model), "cpu")
+    loop = TrainingLoop(spec, build_model(choose_attention(spec)), "cpu")
     ModuleMarks()
     with profile(
         activities=[ProfilerActivity.CPU], profile_memory=True, record_shapes=True
