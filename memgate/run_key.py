@@ -39,6 +39,8 @@ class RuntimeIdentity:
     cudnn: str | None = None
     #: digest of the stand-ins for NVIDIA's libraries, as they were built
     stubs: str = ""
+    #: what was added by name, each with the versions of its packages
+    extras: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

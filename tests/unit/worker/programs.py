@@ -30,6 +30,8 @@ class Programs:
         self._log = log
         #: what the steps of these names raise
         self.fails: dict[str, BaseException] = {}
+        #: the versions that pip was last held to
+        self.constraints = ""
 
     @classmethod
     def put_in_place(cls, log: Path, patch: pytest.MonkeyPatch) -> Programs:
@@ -73,6 +75,19 @@ class Programs:
                 info = home / "own" / f"{name}-99.0.dist-info"
                 info.mkdir(parents=True)
                 (info / "METADATA").write_text(f"Name: {name}\nVersion: 99.0\n")
+            return
+        site_packages = home / "venv" / "lib" / "python3.11" / "site-packages"
+        for name, pinned, version in (str(given).partition("==") for given in arguments):
+            if pinned:
+                info = site_packages / f"{name}-{version}.dist-info"
+                info.mkdir(exist_ok=True)
+                (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        if command == "uninstall":
+            for given in arguments:
+                for info in site_packages.glob(f"{given}-*.dist-info"):
+                    shutil.rmtree(info)
+        if "--constraint" in arguments:
+            self.constraints = Path(arguments[arguments.index("--constraint") + 1]).read_text()
 
     def build(self, _: object, out_dir: Path) -> None:
         """Build the stand-ins."""

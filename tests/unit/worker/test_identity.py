@@ -65,6 +65,19 @@ def test_whatever_is_installed_changes_the_identity(runtime: Runtime) -> None:
     assert [identity.runtime.cudnn for identity in seen] == [None, None, None, runtime.cudnn]
 
 
+def test_extras_change_the_identity_by_their_versions(runtime: Runtime) -> None:
+    """Half of one does too: a job may already see it."""
+    seen = [identify_engine(runtime)]
+    runtime.extras_dir.mkdir()
+    for text in ("\nunfinished\n", "digest\ntrl==1.16.0\n", "digest\ntrl==1.17.0\n"):
+        (runtime.extras_dir / "trl").write_text(text)
+        seen.append(identify_engine(runtime))
+
+    assert len({identity.digest() for identity in seen}) == 4
+    assert seen[0].runtime.extras == ()
+    assert seen[2].runtime.extras == (("trl", "trl==1.16.0\n"),)
+
+
 def test_a_worker_has_what_is_installed(runtime: Runtime) -> None:
     """Each runtime that is built, and the analysis of traces, which needs none."""
     names = [identity.runtime.name for identity in identify_engines()]

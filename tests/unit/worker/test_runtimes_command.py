@@ -130,3 +130,29 @@ def test_without_a_cudnn_it_says_so(run: Any, programs: Programs) -> None:
     assert ran.status == 2
     assert "names no cuDNN" in ran.err
     assert programs.done == []
+
+
+def test_extras_are_listed_with_how_to_get_them(run: Any, programs: Programs) -> None:
+    """Those that are there, and for each that is not its purpose, its size and the command."""
+    run("runtimes", "install", NAME)
+    before = run("runtimes", "list").out
+    added = run("runtimes", "install", NAME, "--with", "trl", "--json")
+    after = run("runtimes", "list").out
+
+    assert "add trl (the trainers of TRL, and datasets; " in before
+    assert f" to {NAME}: memgate runtimes install {NAME} --with trl\n" in before
+    assert "--with trl" not in after
+    assert f"{NAME} has the extras trl\n" in after
+    extras = {row["name"]: row for row in json.loads(added.out)["extras"]}
+    assert extras["trl"]["installed"] is True
+    assert extras["liger"]["installed"] is False
+    assert extras["liger"]["needs"] == ["triton"]
+
+
+def test_an_unknown_extra_is_answered_with_a_near_one(run: Any, programs: Programs) -> None:
+    """Before anything is downloaded."""
+    ran = run("runtimes", "install", NAME, "--with", "troton")
+
+    assert ran.status == 2
+    assert "the runtime has no such extra; did you mean 'triton'?" in ran.err
+    assert programs.done == []

@@ -18,6 +18,7 @@ import memgate_worker
 from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
 from memgate_worker.engines.messages import Failed, Profiled, Progress, RecordedRun, Request
 from memgate_worker.engines.starter import start_process
+from memgate_worker.jobs.libraries import describe_runtime
 from memgate_worker.runtimes.locks import Use
 from memgate_worker.runtimes.runtime import Runtime, install_command
 
@@ -161,6 +162,13 @@ class Host:
 def host_environment(runtime: Runtime) -> dict[str, str]:
     """Return the environment of a runtime's process: little of ours, and our libraries."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    commands = {
+        module: install_command(runtime.name, extra=extra.name)
+        for extra in runtime.extras
+        for module in extra.modules
+    }
+    made = runtime.requirements is not None
+    kept |= describe_runtime(runtime.name, commands, is_from_requirements=made)
     if runtime.has_cudnn:
         kept["MEMGATE_PHANTOM_CUDNN"] = str(runtime.cudnn_dir)
     return kept | {

@@ -11,6 +11,7 @@ from memgate.run_key import EngineIdentity, RuntimeIdentity
 from memgate.version import __version__
 from memgate_worker.engines.revision import ENGINE_REVISION
 from memgate_worker.engines.versions import library_versions
+from memgate_worker.runtimes.contents import read_extra_versions
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
 from memgate_worker.standins.build import STAMP_NAME
 
@@ -51,4 +52,5 @@ def _identify_runtime(runtime: Runtime) -> RuntimeIdentity:
         versions=tuple(versions.items()),
         cudnn=runtime.cudnn if runtime.has_cudnn else None,
         stubs=stamp.read_text() if stamp.is_file() else "",
+        extras=read_extra_versions(runtime),
     )

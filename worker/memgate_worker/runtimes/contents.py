@@ -42,3 +42,12 @@ def disk_bytes(runtime: Runtime) -> int:
         for directory, _, names in os.walk(runtime.home)
         for name in names
     )
+
+
+def read_extra_versions(runtime: Runtime) -> tuple[tuple[str, str], ...]:
+    """Return what was added to a runtime, by the names of extras, each with its versions.
+
+    One whose installation was interrupted is among them: some of its packages may be there.
+    """
+    stamps = sorted(runtime.extras_dir.glob("*")) if runtime.extras_dir.is_dir() else []
+    return tuple((stamp.name, stamp.read_text().partition("\n")[2]) for stamp in stamps)

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import distributions
@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 USUAL_BYTES = 3_000_000_000
 
 #: what is left out on purpose would otherwise be reported as an error
-_INSTALL = ("install", "--no-warn-conflicts")
+INSTALL = ("install", "--no-warn-conflicts")
 
 _DEFINITION = """\
 # Made by: memgate runtimes install --requirements; memgate runtimes remove removes it.
@@ -65,6 +65,14 @@ class InstallPlace:
         """Return the pip of an environment."""
         return Pip(python=environment / "bin" / "python", scratch=scratch, lock=self.lock)
 
+    @contextmanager
+    def constrained(self, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+        """Yield the arguments with which pip keeps to these versions."""
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=self.runtime.home) as same:
+            same.writelines(f"{line}\n" for line in lines)
+            same.flush()
+            yield ("--constraint", same.name)
+
     def write_stamp(self, stamp: Path, text: str) -> None:
         """Write a stamp completely, or not at all."""
         fresh = stamp.with_name(stamp.name + ".new")
@@ -87,9 +95,9 @@ def make_environment(place: InstallPlace, *, with_cudnn: bool) -> Runtime:
     with _whole(place):
         place.report(f"installing {', '.join(runtime.bare)}, without NVIDIA's packages")
         venv.create(runtime.venv, with_pip=True, clear=True)
-        place.pip(*_INSTALL, "--no-deps", *runtime.bare)
+        place.pip(*INSTALL, "--no-deps", *runtime.bare)
         place.report("installing what they need")
-        place.pip(*_INSTALL, *runtime.full)
+        place.pip(*INSTALL, *runtime.full)
         _install_own_needs(place)
     return runtime
 
@@ -162,7 +170,7 @@ def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:
     site_packages = place.runtime.site_packages
     for need in left_out.values():
         reading.write_placeholder(site_packages, need)
-    place.pip(*_INSTALL, "--requirement", path)
+    place.pip(*INSTALL, "--requirement", path)
     # both are read before anything is removed: what is listed here is read from disk when asked
     installed = list(distributions(path=[str(site_packages)]))
     unwanted = reading.find_unwanted(left_out, installed)
@@ -170,7 +178,7 @@ def _install_chosen(place: InstallPlace, path: Path, chosen: Chosen) -> None:
     if unwanted:
         place.pip("uninstall", "--yes", *unwanted)
     for need in needed:
-        place.pip(*_INSTALL, "--no-deps", f"{need.name}{need.versions}")
+        place.pip(*INSTALL, "--no-deps", f"{need.name}{need.versions}")
 
 
 def _install_own_needs(place: InstallPlace) -> None:
@@ -182,10 +190,7 @@ def _install_own_needs(place: InstallPlace) -> None:
     runtime = place.runtime
     shutil.rmtree(runtime.own, ignore_errors=True)
     missing = runtime.missing_needs
-    installed = {
-        reading.canonical(package.name): package.version
-        for package in distributions(path=[str(runtime.site_packages)])
-    }
+    installed = installed_versions(runtime)
     for name in missing:
         if name in installed:
             wanted = ".".join(map(str, OWN_NEEDS[name]))
@@ -197,10 +202,16 @@ def _install_own_needs(place: InstallPlace) -> None:
     if not missing:
         return
     place.report(f"installing what memgate needs beside them: {', '.join(missing)}")
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", dir=runtime.home) as same:
-        same.writelines(f"{name}=={version}\n" for name, version in installed.items())
-        same.flush()
-        place.pip(*_INSTALL, "--target", runtime.own, "--constraint", same.name, *missing)
+    with place.constrained(f"{name}=={version}" for name, version in installed.items()) as same:
+        place.pip(*INSTALL, "--target", runtime.own, *same, *missing)
+
+
+def installed_versions(runtime: Runtime) -> dict[str, str]:
+    """Return the version of each package in the environment of a runtime, by canonical name."""
+    return {
+        reading.canonical(package.name): package.version
+        for package in distributions(path=[str(runtime.site_packages)])
+    }
 
 
 @contextmanager
@@ -257,7 +268,12 @@ def _check_for_space(runtime: Runtime) -> None:
     # what is there will be replaced
     free = shutil.disk_usage(runtime.home.parent).free
     if free + disk_bytes(runtime) < runtime.disk_bytes:
-        raise OSError(
-            f"it takes {format_size(runtime.disk_bytes)}, and {runtime.home.parent} has"
-            f" {format_size(free)} free; make room, or set MEMGATE_RUNTIMES_DIR to another folder"
-        )
+        raise no_space(runtime, runtime.disk_bytes, free)
+
+
+def no_space(runtime: Runtime, needed: int, free: int) -> OSError:
+    """Say that something does not fit on the disk."""
+    return OSError(
+        f"it takes {format_size(needed)}, and {runtime.home.parent} has {format_size(free)} free;"
+        " make room, or set MEMGATE_RUNTIMES_DIR to another folder"
+    )

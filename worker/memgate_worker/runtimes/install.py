@@ -2,10 +2,11 @@
 
 An environment with PyTorch's ordinary CUDA build but none of NVIDIA's packages, and the stand-ins
 that make it run without them; on request also the real cuDNN, which knows the workspaces of
-convolutions. What is installed and current is not touched, so it is safe to run again. Only one
-process at a time works on a runtime. Each part is complete before its stamp is written; without the
-stamp it counts as absent, and is made again. How the environment is filled is in ``environment``;
-what makes a runtime usable is in ``runtime``.
+convolutions, and extras by name. What is installed and current is not touched, so it is safe to run
+again. Only one process at a time works on a runtime. Each part is complete before its stamp is
+written; without the stamp it counts as absent, and is made again. How the environment is filled is
+in ``environment``, how an extra is added in ``adding``; what makes a runtime usable is in
+``runtime``.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memgate.errors import InputError, RuntimeMissingError, StandInsMissingError
+from memgate_worker.runtimes.adding import add_extra
 from memgate_worker.runtimes.contents import disk_bytes
 from memgate_worker.runtimes.environment import USUAL_BYTES, InstallPlace, Report, make_environment
+from memgate_worker.runtimes.extras import choose_extras
 from memgate_worker.runtimes.locks import alone, unused
 from memgate_worker.runtimes.requirements import name_for, read_requirements
 from memgate_worker.runtimes.runtime import Runtime, plan_runtime, why_no_runtime_can_be_built
@@ -59,13 +62,17 @@ def plan_requirements(path: Path, name: str | None = None, home: Path | None = N
 
 
 def install(
-    runtime: Runtime, *, with_cudnn: bool = False, report: Report = lambda _: None
+    runtime: Runtime,
+    *,
+    with_cudnn: bool = False,
+    extras: Sequence[str] = (),
+    report: Report = lambda _: None,
 ) -> Installation:
-    """Install what is missing or outdated of a runtime.
+    """Install what is missing or outdated of a runtime; extras that it has, it keeps.
 
     Raises:
-        InputError: if ``with_cudnn`` is requested and there is none for this runtime, or if its
-            requirements file brings no torch, or one that is too old.
+        InputError: if ``with_cudnn`` or an extra is requested and there is none for this runtime,
+            or if its requirements file brings no torch, or one that is too old.
         RuntimeMissingError: if it cannot be installed, with the reason; nothing half-made is left.
         OperatorError: if its libraries would be replaced while they are in use.
     """
@@ -73,6 +80,9 @@ def install(
         raise RuntimeMissingError(problem)
     if with_cudnn and runtime.cudnn is None and runtime.requirements is None:
         raise _no_cudnn(runtime)
+    added = choose_extras(
+        _extras_there(runtime) | dict.fromkeys(_known(extras, runtime)), runtime.extras
+    )
     start = time.monotonic()
     with alone(runtime, report) as lock, _explained(runtime):
         place = InstallPlace(runtime=runtime, report=report, lock=lock)
@@ -88,7 +98,27 @@ def install(
             if runtime.cudnn is None:
                 raise _no_cudnn(runtime)
             _install_cudnn(place, runtime.cudnn)
+        for extra in added:
+            if not runtime.has_extra(extra):
+                changed = True
+                add_extra(place, extra)
     return Installation(runtime=runtime, changed=changed, seconds=time.monotonic() - start)
+
+
+def _extras_there(runtime: Runtime) -> dict[str, None]:
+    """Return what was added to a runtime and can still be, also if it was described otherwise."""
+    return {
+        extra.name: None for extra in runtime.extras if (runtime.extras_dir / extra.name).is_file()
+    }
+
+
+def _known(extras: Sequence[str], runtime: Runtime) -> Sequence[str]:
+    if extras and runtime.requirements is not None:
+        raise InputError(
+            f"--with {extras[0]}: runtime {runtime.name!r} is made from {runtime.origin}; add the"
+            " library to that file and install the runtime again, without --with"
+        )
+    return extras
 
 
 def _no_cudnn(runtime: Runtime) -> InputError:

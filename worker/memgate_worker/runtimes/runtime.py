@@ -8,6 +8,7 @@ knows names, places, and what is installed.
 In the home of a runtime::
 
     venv/              the libraries, without NVIDIA's packages
+    venv/extras/NAME   says which extra was added to them, and with which versions
     own/               what memgate needs and venv/ lacks; jobs do not see it
     packages           digest of the definition that venv/ was made from, written last
     stand-ins-DIGEST/  the stand-ins, one folder for each version of their sources
@@ -35,6 +36,7 @@ import platformdirs
 from memgate.errors import InputError, OperatorError, RuntimeMissingError
 from memgate.gpus import GpuSpec
 from memgate.mistakes import unknown_name
+from memgate_worker.runtimes.extras import Extra, read_extras
 from memgate_worker.runtimes.requirements import Requirements
 from memgate_worker.standins.build import STAMP_NAME, sources_digest
 
@@ -81,6 +83,8 @@ class Runtime:
     disk_bytes: int = 0
     #: what it was made from, instead of ``bare`` and ``full``
     requirements: Requirements | None = None
+    #: what can be added by name
+    extras: tuple[Extra, ...] = ()
 
     @property
     def definition(self) -> Path:
@@ -133,6 +137,16 @@ class Runtime:
     def has_cudnn(self) -> bool:
         """The real cuDNN is installed, in the version that the runtime file names."""
         return self.cudnn_stamp.is_file() and self.cudnn_stamp.read_text() == self.cudnn
+
+    @property
+    def extras_dir(self) -> Path:
+        """Has a file for each extra that is there; it goes when the environment is made again."""
+        return self.venv / "extras"
+
+    def has_extra(self, extra: Extra) -> bool:
+        """Say whether an extra is installed, as the runtime file describes it."""
+        stamp = self.extras_dir / extra.name
+        return stamp.is_file() and stamp.read_text().startswith(extra.digest)
 
     @property
     def packages_stamp(self) -> Path:
@@ -293,9 +307,10 @@ def why_not_usable(runtime: Runtime) -> str | None:
     return f"runtime {runtime.name!r} {said}; {mend} with: {install_command(runtime.name)}"
 
 
-def install_command(name: str, *, with_cudnn: bool = False) -> str:
-    """Return the command that installs a runtime, or installs it again."""
-    return f"memgate runtimes install {name}{' --with-cudnn' if with_cudnn else ''}"
+def install_command(name: str, *, with_cudnn: bool = False, extra: str | None = None) -> str:
+    """Return the command that installs a runtime, or installs it again, or adds to it."""
+    added = f" --with {extra}" if extra else ""
+    return f"memgate runtimes install {name}{' --with-cudnn' if with_cudnn else ''}{added}"
 
 
 def why_no_runtime_can_be_built() -> str | None:
@@ -332,7 +347,8 @@ def _read(path: Path, home: Path) -> Runtime:
         if requirements is not None:
             fields = {"bare": (), "full": ()} | fields
         needed = {name: fields[name] for name in ("description", "bare", "full")}
-    except (OSError, tomllib.TOMLDecodeError) as error:
+        extras = read_extras(fields.get("extras", {}))
+    except (OSError, ValueError) as error:  # among them, what is not TOML
         raise OperatorError(f"{path}: not a runtime file: {error}") from None
     except KeyError as error:
         raise OperatorError(f"{path}: a runtime file must say {error.args[0]!r}") from None
@@ -345,6 +361,7 @@ def _read(path: Path, home: Path) -> Runtime:
         disk_bytes=fields.get("disk_bytes", 0),
         home=home,
         requirements=requirements,
+        extras=extras,
     )
 
 

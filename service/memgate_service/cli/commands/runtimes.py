@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -56,22 +56,54 @@ def list_command(as_json: AsJson = False) -> None:
         return
     console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for title in ("name", "torch", "installed", "Python", "packages", "size", "stand-ins", "cuDNN"):
+    for title in (
+        "name",
+        "torch",
+        "installed",
+        "Python",
+        "packages",
+        "size",
+        "stand-ins",
+        "cuDNN",
+        "extras",
+    ):
         table.add_column(title, overflow="fold", no_wrap=title == "name")
     for runtime in runtimes:
         table.add_row(runtime.name, *_cells(runtime))
     console.print(table)
+    for said in (_say_origins, _say_extras, _say_commands):
+        for line in said(runtimes):
+            console.print(line, soft_wrap=True)
+
+
+def _say_origins(runtimes: Iterable[Runtime]) -> Iterator[str]:
     for runtime in runtimes:
         if runtime.origin != "memgate":
-            console.print(f"{runtime.name} comes from {runtime.origin}", soft_wrap=True)
+            yield f"{runtime.name} comes from {runtime.origin}"
+
+
+def _say_extras(runtimes: Iterable[Runtime]) -> Iterator[str]:
+    for runtime in runtimes:
+        if added := [extra.name for extra in runtime.extras if runtime.has_extra(extra)]:
+            yield f"{runtime.name} has the extras {', '.join(added)}"
+
+
+def _say_commands(runtimes: Iterable[Runtime]) -> Iterator[str]:
     for runtime in runtimes:
         if not runtime.is_installed:
-            console.print(
-                f"install {runtime.name}: {install_command(runtime.name)}", soft_wrap=True
-            )
-        elif runtime.cudnn and not runtime.has_cudnn:
-            command = install_command(runtime.name, with_cudnn=True)
-            console.print(f"add the real cuDNN to {runtime.name}: {command}", soft_wrap=True)
+            yield f"install {runtime.name}: {install_command(runtime.name)}"
+            continue
+        for what, command in _can_be_added(runtime):
+            yield f"add {what} to {runtime.name}: {command}"
+
+
+def _can_be_added(runtime: Runtime) -> Iterator[tuple[str, str]]:
+    if runtime.cudnn and not runtime.has_cudnn:
+        yield "the real cuDNN", install_command(runtime.name, with_cudnn=True)
+    for extra in runtime.extras:
+        if not runtime.has_extra(extra):
+            what = f"{extra.name} ({extra.description}; {format_size(extra.disk_bytes)})"
+            yield what, install_command(runtime.name, extra=extra.name)
 
 
 _INSTALLED = {
@@ -108,6 +140,17 @@ def _row(runtime: Runtime) -> dict[str, object]:
         "packages": runtime.bare,
         "stand_ins": runtime.has_stand_ins,
         "cudnn": runtime.cudnn if runtime.has_cudnn else None,
+        "extras": [
+            {
+                "name": extra.name,
+                "description": extra.description,
+                "installed": runtime.has_extra(extra),
+                "packages": extra.packages,
+                "needs": extra.needs,
+                "disk_bytes": extra.disk_bytes,
+            }
+            for extra in runtime.extras
+        ],
         "origin": runtime.origin,
         "home": str(runtime.home),
         "disk_bytes": has.disk_bytes,
@@ -144,6 +187,15 @@ def install_runtime_command(
             " NVIDIA's own package under its own licence.",
         ),
     ] = False,
+    extras: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="EXTRA",
+            help="Also an extra, by the name that `memgate runtimes list` shows; may be repeated."
+            " Nothing else in the runtime changes.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Install a runtime, or bring it up to date; does nothing if it already is.
@@ -153,10 +205,12 @@ def install_runtime_command(
 
     Example: memgate runtimes install torch-2.14
 
+    Example: memgate runtimes install torch-2.14 --with trl
+
     Example: memgate runtimes install --requirements requirements.txt --name my-job
     """
     runtime = _asked_for(name, requirements, own_name)
-    done = install_shown(runtime, with_cudnn=with_cudnn, silent=as_json)
+    done = install_shown(runtime, with_cudnn=with_cudnn, extras=extras or (), silent=as_json)
     if as_json:
         said = {"changed": done.changed, "seconds": round(done.seconds, 1)}
         typer.echo(json.dumps(_row(done.runtime) | said))
@@ -175,13 +229,15 @@ def _asked_for(name: str | None, requirements: Path | None, own_name: str | None
     return plan_requirements(requirements, own_name)
 
 
-def install_shown(runtime: Runtime, *, with_cudnn: bool, silent: bool) -> Installation:
+def install_shown(
+    runtime: Runtime, *, with_cudnn: bool, silent: bool, extras: Sequence[str] = ()
+) -> Installation:
     """Install a runtime and show how it goes."""
     with _shown(runtime, silent=silent) as report:
         if runtime.state is RuntimeState.ABSENT and runtime.disk_bytes:
             size = format_size(runtime.disk_bytes)
             report(f"takes {size} in {runtime.home}, and a few minutes the first time")
-        done = install(runtime, with_cudnn=with_cudnn, report=report)
+        done = install(runtime, with_cudnn=with_cudnn, extras=extras, report=report)
     if silent:
         return done
     runtime = done.runtime
