@@ -18,6 +18,7 @@ from memgate.jobspec.spec import (
     parse_job_spec,
 )
 from memgate.jobspec.training import (
+    CompileSpec,
     EvalSpec,
     OffloadSpec,
     Precision,
@@ -30,6 +31,7 @@ __all__ = [
     "INFERENCE_OF_A_JOB",
     "AllocatorText",
     "Attention",
+    "CompileSpec",
     "EvalSpec",
     "InputSpec",
     "JobSpec",

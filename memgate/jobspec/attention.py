@@ -30,9 +30,7 @@ def asks_for_flash(attention: Attention, model: ModelSpec) -> bool:
     return attention is Attention.FLASH or model.config.get(_KEY) == _FLASH
 
 
-def check_attention(
-    given: Attention, model: ModelSpec | None, precision: Precision | None
-) -> None:
+def check_attention(given: Attention, model: ModelSpec | None, precision: Precision | None) -> None:
     """Refuse attention that a job cannot have.
 
     Args:

@@ -21,16 +21,17 @@ from memgate.jobspec.parts import (
     MAX_ACCUMULATION_STEPS,
     AllocatorText,
     Part,
-    Settings,
     Size,
     Truth,
 )
 from memgate.jobspec.training import (
+    CompileSpec,
     EvalSpec,
     OffloadSpec,
     Precision,
     Trainer,
     ZeroGrad,
+    check_offload,
 )
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
@@ -87,8 +88,10 @@ class JobSpec(Part):
     """``nf4``, ``fp4`` or ``int8`` for the frozen weights, or an object that says more."""
     distributed: dict[str, Any] | None = None
     """Not supported yet, and refused."""
-    compile: Truth | Settings = False
-    """Not supported in a spec yet, and refused; ``memgate run`` knows ``torch.compile``."""
+    compile: Annotated[
+        Truth | CompileSpec, Field(examples=[True, {"mode": "max-autotune-no-cudagraphs"}])
+    ] = False
+    """``torch.compile`` of the model, with its own arguments if an object is given."""
     trainer: Trainer = Trainer.PLAIN
     """Whose training loop runs. Only ``plain``, memgate's own, is supported yet."""
     attention: Annotated[Attention, Field(validate_default=True)] = Attention.AUTO
@@ -102,15 +105,22 @@ class JobSpec(Part):
     ema: Truth = False
     """Not supported yet, and refused: an averaged copy of the weights is kept on the GPU."""
     liger: Truth = False
-    """Not supported yet, and refused: the model's layers are replaced by liger-kernel's."""
+    """The layers of a model of transformers are replaced by liger-kernel's."""
     offload: OffloadSpec = OffloadSpec()
-    """Not supported yet, and refused: what is kept in the host's memory."""
+    """What is kept in the host's memory, and copied to the GPU when it is needed."""
 
     def model_post_init(self, _: Any) -> None:
         """Check that something is left to train."""
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
+        check_offload(self.offload, self.optimizer.name, self.precision)
+        if self.compile and self.offload.activations:
+            rule = "compile: torch.compile keeps activations where it likes"
+            raise RuleError(rule, "leave out 'offload.activations' or 'compile'")
+        if self.liger and self.model.source is not ModelSource.TRANSFORMERS:
+            rule = f"liger: liger-kernel has layers for transformers, not for {self.model.source}"
+            raise RuleError(rule, "leave it out")
 
     @property
     def uses_flash_attention(self) -> bool:
@@ -138,14 +148,11 @@ class JobSpec(Part):
 #: fields of jobs that cannot be run yet -> what the answer would be about without the field
 _NOT_YET = {
     "distributed": "one process on one GPU",
-    "compile": "the model as it is, not compiled",
     "trainer": "memgate's own plain loop",
     "packing": "samples that are padded",
     "eval": "training without an evaluation",
     "save": "training without checkpoints",
     "ema": "training without an average of the weights",
-    "liger": "the model's own layers",
-    "offload": "a job that keeps everything on the GPU",
 }
 
 

@@ -95,7 +95,8 @@ def main() -> None:
             _make(1200, 3, heads, dim),
         ),
         "split": _measure(
-            flash_attn.flash_attn_func, *(_make(1, length, heads, dim) for length in (64, 4096, 4096))
+            flash_attn.flash_attn_func,
+            *(_make(1, length, heads, dim) for length in (64, 4096, 4096)),
         ),
         "rotary": _measure(
             lambda heads: apply_rotary_emb(heads, *torch.zeros(2, length, 16, device="cuda")),

@@ -174,6 +174,7 @@ def host_environment(runtime: Runtime) -> dict[str, str]:
     return kept | {
         "MEMGATE_PHANTOM_LIBRARIES": str(runtime.stubs),
         "LD_LIBRARY_PATH": str(runtime.stubs),
+        "TRITON_LIBCUDA_PATH": str(runtime.stubs),  # it looks for the driver's library by itself
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

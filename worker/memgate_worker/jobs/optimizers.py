@@ -11,10 +11,11 @@ from torch import nn
 from torch.optim import Optimizer
 
 from memgate.errors import InputError, UnsupportedJobError
-from memgate.jobspec import OptimizerSpec
+from memgate.jobspec import OffloadSpec, OptimizerSpec
 from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
 from memgate_worker.jobs.arguments import declared_arguments
 from memgate_worker.jobs.libraries import need_library
+from memgate_worker.jobs.offloading import make_offloaded
 
 #: where libraries besides torch have their optimizers
 _MODULES = {"bitsandbytes": "bitsandbytes.optim", "torchao": "torchao.optim"}
@@ -28,8 +29,15 @@ _OF_MATRICES = "Muon"
 _OF_SPARSE_GRADIENTS = "SparseAdam"
 
 
-def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
+def make_optimizers(
+    spec: OptimizerSpec, model: nn.Module, offload: OffloadSpec | None = None
+) -> list[Optimizer]:
     """Make the optimizers of a model's parameters.
+
+    Args:
+        spec: which, and their arguments.
+        model: on its device.
+        offload: whether their states are in the host's memory.
 
     Raises:
         InputError: if there is no such optimizer, or it takes no such argument.
@@ -48,13 +56,13 @@ def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
                     next_step="leave it out",
                 )
             )
-        return [_make(chosen, spec, parameters, "optimizer")]
+        return [_make(chosen, spec, parameters, "optimizer", offload)]
     matrices = _hidden_matrices(model)
     others = [one for one in parameters if not any(one is matrix for matrix in matrices)]
     companion = spec.companion or OptimizerSpec(name="AdamW")
     groups = ((chosen, spec, matrices, "optimizer"),) if matrices else ()
     rest = (_find(companion.name), companion, others, "optimizer.companion")
-    return [_make(*group) for group in (*groups, *((rest,) if others else ()))]
+    return [_make(*group, offload) for group in (*groups, *((rest,) if others else ()))]
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -98,7 +106,11 @@ def _find(name: str) -> type[Optimizer]:
 
 
 def _make(
-    chosen: type[Optimizer], spec: OptimizerSpec, parameters: Iterable[nn.Parameter], field: str
+    chosen: type[Optimizer],
+    spec: OptimizerSpec,
+    parameters: Iterable[nn.Parameter],
+    field: str,
+    offload: OffloadSpec | None = None,
 ) -> Optimizer:
     parameters = list(parameters)
     kwargs = {"lr": 1e-3} | spec.kwargs
@@ -112,6 +124,8 @@ def _make(
         raise InputError.from_mistakes(*unknown)
     make: Any = chosen
     try:
+        if offload is not None and offload.optimizer:
+            return make_offloaded(chosen, parameters, kwargs)
         optimizer: Optimizer = make(parameters, **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
         if _takes(make, kwargs, parameters):

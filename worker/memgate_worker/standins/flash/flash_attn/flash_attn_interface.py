@@ -29,7 +29,6 @@ _flash_attn_varlen_forward = _wrapped_flash_attn_varlen_forward = flash_attn_var
 _flash_attn_varlen_backward = _wrapped_flash_attn_varlen_backward = flash_attn_varlen_backward
 
 
-
 def maybe_contiguous(x: Any) -> Any:
     """Copy a tensor that has gaps in its last dimension."""
     return contiguous(x)[0]

@@ -6,7 +6,8 @@ rather than plain functions, so that ``torch.compile`` sees one node where it wo
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -52,9 +53,7 @@ def _without_memory(operator: Any) -> Callable[[Callable[..., Any]], Callable[..
 
 def contiguous(*tensors: Any) -> list[Any]:
     """Copy what has gaps in its last dimension."""
-    return [
-        one.contiguous() if one is not None and one.stride(-1) != 1 else one for one in tensors
-    ]
+    return [one.contiguous() if one is not None and one.stride(-1) != 1 else one for one in tensors]
 
 
 def _results(
@@ -128,9 +127,7 @@ def _is_swapped(
 ) -> bool:
     """Say whether one query of several heads is taken for several queries of one head."""
     is_windowed = any(0 <= side < keys for side in window)
-    return (
-        queries == 1 and groups > 1 and not is_windowed and dropout == 0 and alibi_slopes is None
-    )
+    return queries == 1 and groups > 1 and not is_windowed and dropout == 0 and alibi_slopes is None
 
 
 @_operator(
@@ -213,9 +210,7 @@ _GRADIENTS = (
 _OF_BACKWARD = f"{_SETTINGS}, bool deterministic, Tensor? rng_state=None"
 
 
-@_operator(
-    "_flash_attn_backward", f"({_GRADIENTS}, {_OF_BACKWARD}) -> Tensor", ("dq", "dk", "dv")
-)
+@_operator("_flash_attn_backward", f"({_GRADIENTS}, {_OF_BACKWARD}) -> Tensor", ("dq", "dk", "dv"))
 def flash_attn_backward(
     dout: Tensor,
     q: Tensor,
@@ -315,7 +310,8 @@ def _gradients(
     deterministic: bool,
 ) -> Tensor:
     """Allocate what the backward kernels need, and sum up what heads of a group share."""
-    dout, q, k, v, out = contiguous(*inputs)
+    copies = contiguous(*inputs)
+    q, k, v = copies[1:4]
     check_inputs(q, k, v)
     dq, dk, dv = (
         torch.empty_like(like) if given is None else given
@@ -336,5 +332,5 @@ def _gradients(
         grouped = (*k.shape[:-2], heads_k, heads // heads_k, head_dim)
         torch.sum(dk_expanded.reshape(grouped), dim=-2, out=dk)
         torch.sum(dv_expanded.reshape(grouped), dim=-2, out=dv)
-    del dq, dq_accum
+    del dq, dq_accum, copies
     return softmax_d

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from flash_attn.ops.triton.rotary import apply_rotary
 from torch import Tensor
-
-from ..ops.triton.rotary import apply_rotary
 
 
 class ApplyRotaryEmb(torch.autograd.Function):
