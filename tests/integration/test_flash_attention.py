@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-import memgate
-import memgate_worker
 from memgate.errors import InputError, JobFailedError, UnsupportedJobError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
-from memgate.timeline import Category
-from memgate_worker.engines.host_client import host_environment
+from memgate.timeline import Alloc, Category
+from memgate_worker.engines.host_client import host_environment, package_dirs
 from memgate_worker.engines.phantom.engine import PhantomEngine, describe_device
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.runtimes.runtime import read_runtimes
@@ -60,7 +58,7 @@ def engine() -> Iterator[PhantomEngine]:
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
     """What each function allocates on a phantom A100."""
-    roots = [str(Path(module.__file__).parents[1]) for module in (memgate, memgate_worker)]
+    roots = [str(package.parent) for package in package_dirs()]
     run = subprocess.run(
         [RUNTIME.python, SCRIPT, FLASH_ATTN_DIR],
         env=host_environment(RUNTIME) | describe_device(GPU) | {"PYTHONPATH": ":".join(roots)},
@@ -144,7 +142,7 @@ def _activations(engine: PhantomEngine, job: dict[str, Any]) -> int:
     return sum(
         event.size_bytes
         for event in timeline.events
-        if hasattr(event, "size_bytes")
+        if isinstance(event, Alloc)
         and timeline.labels[event.block_id].category is Category.ACTIVATIONS
     )
 

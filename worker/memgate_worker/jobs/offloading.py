@@ -21,11 +21,18 @@ def make_offloaded(chosen: Any, parameters: list[Any], kwargs: dict[str, Any]) -
     """
     offloaded = need_library("torchao.optim", _FIELD).CPUOffloadOptimizer
     optimizer = offloaded(parameters, chosen, **kwargs)
-    # Their steps compute in the host's memory, where nothing is to be touched; what they compute
-    # is copied to the GPU afterwards, all the same.
-    for of_one in optimizer.optim_dict.values():
+
+    class OnTheHost(chosen):
+        """Computes nothing, so that no page of the host's memory is touched."""
+
+        def step(self, closure: Any = None) -> None:
+            """Leave the parameter as it is; it is copied to the GPU afterwards, all the same."""
+
+    for on_gpu, of_one in optimizer.optim_dict.items():
+        of_one.__class__ = OnTheHost
+        of_one._patch_step_function()
         for group in of_one.param_groups:
-            group["params"] = []
+            group["params"] = [on_gpu]  # whose gradient it is that it steps with
     return optimizer
 
 

@@ -14,11 +14,15 @@ from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import OffloadSpec, OptimizerSpec
 from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
 from memgate_worker.jobs.arguments import declared_arguments
+from memgate_worker.jobs.compiling import need_triton
 from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.offloading import make_offloaded
 
 #: where libraries besides torch have their optimizers
 _MODULES = {"bitsandbytes": "bitsandbytes.optim", "torchao": "torchao.optim"}
+
+#: has its steps compiled
+_COMPILED = "torchao"
 
 _NO_ARGUMENT = "this optimizer takes no such argument"
 
@@ -60,9 +64,15 @@ def make_optimizers(
     matrices = _hidden_matrices(model)
     others = [one for one in parameters if not any(one is matrix for matrix in matrices)]
     companion = spec.companion or OptimizerSpec(name="AdamW")
-    groups = ((chosen, spec, matrices, "optimizer"),) if matrices else ()
-    rest = (_find(companion.name), companion, others, "optimizer.companion")
-    return [_make(*group, offload) for group in (*groups, *((rest,) if others else ()))]
+    groups = (
+        (chosen, spec, matrices, "optimizer"),
+        (_find(companion.name), companion, others, "optimizer.companion"),
+    )
+    return [
+        _make(kind, of_kind, trained, field, offload)
+        for kind, of_kind, trained, field in groups
+        if trained
+    ]
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -86,6 +96,8 @@ def _find(name: str) -> type[Optimizer]:
         near = ("AdamW", *(f"{one}.AdamW8bit" for one in _MODULES))
         raise InputError.from_mistakes(unknown_name("optimizer.name", name, near, rule=rule))
     module = need_library(_MODULES[library], "optimizer") if library else torch.optim
+    if library == _COMPILED:
+        need_triton("optimizer")
     known = {
         f"{library}.{one}" if library else one: member
         for one, member in vars(module).items()

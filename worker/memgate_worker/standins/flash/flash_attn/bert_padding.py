@@ -18,7 +18,7 @@ class IndexFirstAxis(torch.autograd.Function):
     """Rows of a tensor."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, indices: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, rows: Tensor, indices: Tensor) -> Tensor:
         """Gather them."""
         ctx.save_for_backward(indices)
         ctx.num_rows = rows.shape[0]
@@ -27,7 +27,7 @@ class IndexFirstAxis(torch.autograd.Function):
         return torch.gather(flat, 0, _spread(indices, shape.numel())).reshape(-1, *shape)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         """Put their gradients among zeros."""
         (indices,) = ctx.saved_tensors
         shape = gradient.shape[1:]
@@ -41,9 +41,7 @@ class IndexPutFirstAxis(torch.autograd.Function):
     """Rows put among zeros."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, rows: Tensor, indices: Tensor, num_rows: int
-    ) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, indices: Tensor, num_rows: int) -> Tensor:
         """Put them."""
         ctx.save_for_backward(indices)
         all_rows = rows.new_zeros((num_rows, *rows.shape[1:]))
@@ -51,7 +49,7 @@ class IndexPutFirstAxis(torch.autograd.Function):
         return all_rows
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         """Take their gradients out."""
         (indices,) = ctx.saved_tensors
         return gradient[indices], None, None

@@ -67,7 +67,7 @@ def _allocate_gradients(
 
 class _FlashAttention(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]  # the arguments are ours
+    def forward(
         ctx: Any,
         first: Tensor,
         second: Tensor | None,
@@ -112,7 +112,7 @@ class _FlashAttention(torch.autograd.Function):
         return (out, sums, shown) if return_softmax else out
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor, *_: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dout: Tensor, *_: Any) -> Any:
         q, k, v, out, sums, cu_seqlens_q, cu_seqlens_k, state = ctx.saved_tensors
         gradients, parts = _allocate_gradients(ctx.num_inputs, q, k, v)
         padded = _pad(dout)

@@ -13,7 +13,7 @@ class ApplyRotaryEmb(torch.autograd.Function):
     """The rotation; its gradient is the rotation back."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         x: Tensor,
         cos: Tensor,
@@ -33,7 +33,7 @@ class ApplyRotaryEmb(torch.autograd.Function):
         return x if inplace else out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         """Rotate back."""
         cos, sin, cu_seqlens = ctx.saved_tensors
         offsets, max_seqlen, interleaved, inplace = ctx.settings
