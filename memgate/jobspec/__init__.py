@@ -5,6 +5,7 @@ from memgate.jobspec.adapters import (
     QuantizationMethod,
     QuantizationSpec,
 )
+from memgate.jobspec.attention import Attention
 from memgate.jobspec.inputs import InputSpec, TensorSpec
 from memgate.jobspec.model import ModelSource, ModelSpec, find_architecture
 from memgate.jobspec.optimizer import OptimizerSpec
@@ -17,7 +18,7 @@ from memgate.jobspec.spec import (
     parse_job_spec,
 )
 from memgate.jobspec.training import (
-    Attention,
+    CompileSpec,
     EvalSpec,
     Loss,
     OffloadSpec,
@@ -31,6 +32,7 @@ __all__ = [
     "INFERENCE_OF_A_JOB",
     "AllocatorText",
     "Attention",
+    "CompileSpec",
     "EvalSpec",
     "InputSpec",
     "JobSpec",

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec.adapters import LoraSpec, Quantization
+from memgate.jobspec.attention import Attention, asks_for_flash, check_attention
 from memgate.jobspec.inputs import InputSpec
 from memgate.jobspec.model import ModelSource, ModelSpec
 from memgate.jobspec.optimizer import OptimizerSpec
@@ -20,18 +21,18 @@ from memgate.jobspec.parts import (
     MAX_ACCUMULATION_STEPS,
     AllocatorText,
     Part,
-    Settings,
     Size,
     Truth,
 )
 from memgate.jobspec.training import (
-    Attention,
+    CompileSpec,
     EvalSpec,
     Loss,
     OffloadSpec,
     Precision,
     Trainer,
     ZeroGrad,
+    check_offload,
 )
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
@@ -89,12 +90,14 @@ class JobSpec(Part):
     """``nf4``, ``fp4`` or ``int8`` for the frozen weights, or an object that says more."""
     distributed: dict[str, Any] | None = None
     """Not supported yet, and refused."""
-    compile: Truth | Settings = False
-    """Not supported in a spec yet, and refused; ``memgate run`` knows ``torch.compile``."""
+    compile: Annotated[
+        Truth | CompileSpec, Field(examples=[True, {"mode": "max-autotune-no-cudagraphs"}])
+    ] = False
+    """``torch.compile`` of the model, with its own arguments if an object is given."""
     trainer: Trainer = Trainer.PLAIN
     """Whose training loop runs. Only ``plain``, memgate's own, is supported yet."""
-    attention: Attention = Attention.AUTO
-    """How attention is computed. Only the library's own choice is supported yet."""
+    attention: Annotated[Attention, Field(validate_default=True)] = Attention.AUTO
+    """How a model of transformers computes attention; ``auto``: as the library chooses."""
     packing: Truth = False
     """Not supported yet, and refused: samples laid end to end instead of padded."""
     eval: EvalSpec | None = None
@@ -104,9 +107,9 @@ class JobSpec(Part):
     ema: Truth = False
     """Not supported yet, and refused: an averaged copy of the weights is kept on the GPU."""
     liger: Truth = False
-    """Not supported yet, and refused: the model's layers are replaced by liger-kernel's."""
+    """The layers of a model of transformers are replaced by liger-kernel's."""
     offload: OffloadSpec = OffloadSpec()
-    """Not supported yet, and refused: what is kept in the host's memory."""
+    """What is kept in the host's memory, and copied to the GPU when it is needed."""
 
     def model_post_init(self, _: Any) -> None:
         """Check that something is left to train, and that its loss can be made."""
@@ -116,6 +119,24 @@ class JobSpec(Part):
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
+        check_offload(self.offload, self.optimizer.name, self.precision)
+        if self.compile and self.offload.activations:
+            rule = "compile: torch.compile keeps activations where it likes"
+            raise RuleError(rule, "leave out 'offload.activations' or 'compile'")
+        if self.liger and self.model.source is not ModelSource.TRANSFORMERS:
+            rule = f"liger: liger-kernel has layers for transformers, not for {self.model.source}"
+            raise RuleError(rule, "leave it out")
+
+    @property
+    def uses_flash_attention(self) -> bool:
+        """Attention is that of the flash-attn package, by this spec or by the model's config."""
+        return asks_for_flash(self.attention, self.model)
+
+    @field_validator("attention")
+    @classmethod
+    def _can_attend(cls, given: Attention, checked: ValidationInfo) -> Attention:
+        check_attention(given, checked.data.get("model"), checked.data.get("precision"))
+        return given
 
     @field_validator("input")
     @classmethod
@@ -132,15 +153,11 @@ class JobSpec(Part):
 #: fields of jobs that cannot be run yet -> what the answer would be about without the field
 _NOT_YET = {
     "distributed": "one process on one GPU",
-    "compile": "the model as it is, not compiled",
     "trainer": "memgate's own plain loop",
-    "attention": "the attention that the library chooses",
     "packing": "samples that are padded",
     "eval": "training without an evaluation",
     "save": "training without checkpoints",
     "ema": "training without an average of the weights",
-    "liger": "the model's own layers",
-    "offload": "a job that keeps everything on the GPU",
 }
 
 

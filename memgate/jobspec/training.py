@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated, Any
 
-from memgate.jobspec.parts import Part, Size, Truth
+from pydantic import Field
+
+from memgate.jobspec.parts import Part, Settings, Size, Truth
+from memgate.mistakes import RuleError
 
 
 class Loss(StrEnum):
@@ -43,15 +47,6 @@ class Trainer(StrEnum):
     LIGHTNING = "lightning"
 
 
-class Attention(StrEnum):
-    """How a model of transformers computes attention."""
-
-    AUTO = "auto"
-    SDPA = "sdpa"
-    FLASH = "flash"
-    EAGER = "eager"
-
-
 class EvalSpec(Part):
     """An evaluation between the steps of training."""
 
@@ -65,6 +60,50 @@ class OffloadSpec(Part):
     """What is kept in the host's memory, and copied to the GPU when it is needed."""
 
     optimizer: Truth = False
-    """The state of the optimizer."""
+    """The state of the optimizer: torchao's ``CPUOffloadOptimizer``."""
     activations: Truth = False
-    """What the backward pass needs of the forward pass."""
+    """What the backward pass needs of the forward pass: ``torch.autograd.graph.save_on_cpu``."""
+
+    @property
+    def is_given(self) -> bool:
+        """Something is kept there."""
+        return self.optimizer or self.activations
+
+
+class CompileSpec(Part):
+    """What ``torch.compile`` is called with."""
+
+    fullgraph: Truth = False
+    """Fail rather than compile in several parts."""
+    dynamic: Truth | None = None
+    """Whether shapes are left open."""
+    backend: str = "inductor"
+    """What compiles."""
+    mode: Annotated[str | None, Field(examples=["max-autotune-no-cudagraphs"])] = None
+    """Those with CUDA graphs (``reduce-overhead``, ``max-autotune``) are refused."""
+    options: Settings | None = None
+    """Settings of the backend, instead of a mode."""
+
+    def model_post_init(self, _: Any) -> None:
+        """Check that it has a mode or options, as torch does."""
+        if self.mode is not None and self.options is not None:
+            raise RuleError("torch.compile takes 'mode' or 'options'", "leave out one of the two")
+
+
+def check_offload(offload: OffloadSpec, optimizer: str, precision: Precision) -> None:
+    """Refuse an optimizer whose state cannot be in the host's memory.
+
+    Raises:
+        RuleError: with the next step.
+    """
+    if not offload.optimizer:
+        return
+    field = "offload.optimizer: "
+    if "." in optimizer:
+        rule = f"{field}the host's part is a class of torch.optim, and {optimizer} is not one"
+        raise RuleError(rule, "give one, such as AdamW; a paged optimizer needs no offload")
+    if optimizer == "LBFGS":
+        raise RuleError(f"{field}LBFGS calls the model itself", "give another optimizer")
+    if precision is Precision.AMP_FP16:
+        rule = f"{field}torch's scaler of gradients (precision amp-fp16) looks for them on the GPU"
+        raise RuleError(rule, "use amp-bf16")

@@ -240,7 +240,7 @@ def test_a_spec_that_is_no_object_is_refused() -> None:
     ("change", "want"),
     [
         ({"distributed": {"strategy": "ddp"}}, "distributed is {'strategy': 'ddp'}: "),
-        ({"compile": True}, "compile is true: "),
+        ({"ema": True}, "ema is true: "),
     ],
 )
 def test_what_cannot_be_run_yet_is_no_mistake_of_the_spec(

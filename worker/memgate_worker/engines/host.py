@@ -76,6 +76,9 @@ class _Job:
         self._phantom = phantom
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the job
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115
+        #: what is compiled goes there, and the next job does not find it: it might skip the
+        #: allocations of a compilation
+        self._compiled = tempfile.TemporaryDirectory(prefix="memgate-")
         self._told, self._tell = os.pipe()
         self._num_steps = 0
 
@@ -87,6 +90,7 @@ class _Job:
         os.close(self._tell)
         self._said.close()
         self._answer.close()
+        self._compiled.cleanup()
 
     def run(self) -> bytes:
         """Return the answer, encoded."""
@@ -128,6 +132,8 @@ class _Job:
         os.dup2(self._said.fileno(), 1)
         os.dup2(self._said.fileno(), 2)
         os.environ.update(self._request.environment)
+        for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+            os.environ[cache] = self._compiled.name
         try:
             self._write(msgspec.json.encode(self._run()))
         except SystemExit:

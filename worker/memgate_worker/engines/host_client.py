@@ -44,24 +44,29 @@ def package_dirs() -> tuple[Path, Path]:
 class Host:
     """A host process of one runtime, kept warm for many jobs; one that died is started again."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *packages: Path) -> None:
         """Start it; it imports torch when the first job comes.
+
+        Args:
+            runtime: whose libraries jobs see.
+            packages: folders with packages that jobs see if the runtime lacks them.
 
         Raises:
             RuntimeBrokenError: if there is nothing to start.
         """
         self._runtime = runtime
+        self._packages = packages
         self._start()
 
     def _start(self) -> None:
         self._has_answered = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
         self._use = Use(self._runtime)
-        own = self._runtime.own
+        places = (*package_dirs(), self._runtime.own, *self._packages)
         try:
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [self._runtime.python, "-P", _START, *package_dirs(), own],
+                    [self._runtime.python, "-P", _START, *places],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._said,
@@ -169,6 +174,7 @@ def host_environment(runtime: Runtime) -> dict[str, str]:
     return kept | {
         "MEMGATE_PHANTOM_LIBRARIES": str(runtime.stubs),
         "LD_LIBRARY_PATH": str(runtime.stubs),
+        "TRITON_LIBCUDA_PATH": str(runtime.stubs),  # it looks for the driver's library by itself
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
     }

@@ -100,6 +100,8 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     stages: tuple[tuple[int, str], ...] = ()
     #: events at which training steps ended
     steps: tuple[int, ...] = ()
+    #: what else was seen of it, by name
+    notes: tuple[str, ...] = ()
     #: how long the job ran
     seconds: float
 

@@ -1,4 +1,4 @@
-"""Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR WORKER_DIR NEEDS_DIR``.
+"""Starts a host inside a runtime: ``python -P start.py MEMGATE_DIR WORKER_DIR NEEDS_DIR...``.
 
 A runtime has its own packages, and sees exactly two of ours: nothing else that happens to be
 installed next to memgate, and nothing in the working directory. What those two need is looked for
@@ -28,9 +28,9 @@ class TwoPackages(MetaPathFinder):
 
 def main() -> None:
     """Serve standard input."""
-    memgate, worker, needs = sys.argv[1:]
+    memgate, worker, *needs = sys.argv[1:]
     sys.meta_path.insert(0, TwoPackages(Path(memgate), Path(worker)))
-    sys.path.append(needs)
+    sys.path.extend(needs)
     from memgate_worker.engines.host import main as serve
 
     serve()

@@ -16,7 +16,10 @@ from torch import nn
 from memgate.errors import UnsupportedJobError
 from memgate.jobspec import JobSpec, ModelSource, Precision, ZeroGrad
 from memgate_worker.jobs.adapters import add_adapter
+from memgate_worker.jobs.compiling import compile_model
+from memgate_worker.jobs.liger import take_liger_layers
 from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
+from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize
 from memgate_worker.jobs.tasks.task import Batch, find_task, move
@@ -55,8 +58,8 @@ class TrainingLoop:
         if spec.precision in _PURE:
             lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
             self._task = replace(self._task, batch=lowered)
-        self.model = _place(spec, model, device)
-        self.optimizers = make_optimizers(spec.optimizer, self.model)
+        self.model = compile_model(_place(spec, model, device), spec.compile)
+        self.optimizers = make_optimizers(spec.optimizer, self.model, spec.offload)
         self._needs_closure = needs_closure(self.optimizers[0])
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
@@ -78,7 +81,7 @@ class TrainingLoop:
                 self._zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
                 batch = move(self._task.batch, self._device)
-                with self._autocast():
+                with keep_activations(spec.offload), self._autocast():
                     # named, though never read: a script's variables hold them until the next turn
                     outputs = self._task.call(self.model, self._laid_out(batch))
                     loss = self._task.loss(outputs, batch)
@@ -97,7 +100,7 @@ class TrainingLoop:
         self._zero_grad()
         for _ in range(self._spec.gradient_accumulation_steps):
             batch = move(self._task.batch, self._device)
-            with self._autocast():
+            with keep_activations(self._spec.offload), self._autocast():
                 outputs = self._task.call(self.model, self._laid_out(batch))
                 loss = self._task.loss(outputs, batch)
             self._backward(loss)
@@ -148,6 +151,8 @@ class TrainingLoop:
 
 def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
     """Put a model on its device, as it is trained: quantised, with an adapter, checkpointed."""
+    if spec.liger:
+        take_liger_layers(model)
     if spec.quantization is not None:
         given = spec.quantization.compute
         compute = _TYPES[given] if given else _LOW_PRECISION.get(spec.precision, torch.float32)

@@ -97,12 +97,14 @@ def build_model(spec: ModelSpec, *, bare: bool = False) -> nn.Module:
 
 
 def build_for(job: JobSpec) -> nn.Module:
-    """Build the model of a job, as its loss needs it.
+    """Build the model of a job, as its loss and its attention need it.
 
     Raises:
         InputError: if there is no such model, or it cannot be built as asked.
+        JobFailedError: if the GPU has no kernels for its attention.
+        LibraryMissingError: if the runtime lacks a library that it needs.
     """
-    return build_model(job.model, bare=job.loss is Loss.CONTRASTIVE)
+    return build_model(choose_attention(job), bare=job.loss is Loss.CONTRASTIVE)
 
 
 def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:

@@ -11,13 +11,18 @@ from torch import nn
 from torch.optim import Optimizer
 
 from memgate.errors import InputError, UnsupportedJobError
-from memgate.jobspec import OptimizerSpec
+from memgate.jobspec import OffloadSpec, OptimizerSpec
 from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
 from memgate_worker.jobs.arguments import declared_arguments
+from memgate_worker.jobs.compiling import need_triton
 from memgate_worker.jobs.libraries import need_library
+from memgate_worker.jobs.offloading import make_offloaded
 
 #: where libraries besides torch have their optimizers
 _MODULES = {"bitsandbytes": "bitsandbytes.optim", "torchao": "torchao.optim"}
+
+#: has its steps compiled
+_COMPILED = "torchao"
 
 _NO_ARGUMENT = "this optimizer takes no such argument"
 
@@ -28,8 +33,15 @@ _OF_MATRICES = "Muon"
 _OF_SPARSE_GRADIENTS = "SparseAdam"
 
 
-def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
+def make_optimizers(
+    spec: OptimizerSpec, model: nn.Module, offload: OffloadSpec | None = None
+) -> list[Optimizer]:
     """Make the optimizers of a model's parameters.
+
+    Args:
+        spec: which, and their arguments.
+        model: on its device.
+        offload: whether their states are in the host's memory.
 
     Raises:
         InputError: if there is no such optimizer, or it takes no such argument.
@@ -48,13 +60,19 @@ def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
                     next_step="leave it out",
                 )
             )
-        return [_make(chosen, spec, parameters, "optimizer")]
+        return [_make(chosen, spec, parameters, "optimizer", offload)]
     matrices = _hidden_matrices(model)
     others = [one for one in parameters if not any(one is matrix for matrix in matrices)]
     companion = spec.companion or OptimizerSpec(name="AdamW")
-    groups = ((chosen, spec, matrices, "optimizer"),) if matrices else ()
-    rest = (_find(companion.name), companion, others, "optimizer.companion")
-    return [_make(*group) for group in (*groups, *((rest,) if others else ()))]
+    groups = (
+        (chosen, spec, matrices, "optimizer"),
+        (_find(companion.name), companion, others, "optimizer.companion"),
+    )
+    return [
+        _make(kind, of_kind, trained, field, offload)
+        for kind, of_kind, trained, field in groups
+        if trained
+    ]
 
 
 def needs_closure(optimizer: Optimizer) -> bool:
@@ -78,6 +96,8 @@ def _find(name: str) -> type[Optimizer]:
         near = ("AdamW", *(f"{one}.AdamW8bit" for one in _MODULES))
         raise InputError.from_mistakes(unknown_name("optimizer.name", name, near, rule=rule))
     module = need_library(_MODULES[library], "optimizer") if library else torch.optim
+    if library == _COMPILED:
+        need_triton("optimizer")
     known = {
         f"{library}.{one}" if library else one: member
         for one, member in vars(module).items()
@@ -98,7 +118,11 @@ def _find(name: str) -> type[Optimizer]:
 
 
 def _make(
-    chosen: type[Optimizer], spec: OptimizerSpec, parameters: Iterable[nn.Parameter], field: str
+    chosen: type[Optimizer],
+    spec: OptimizerSpec,
+    parameters: Iterable[nn.Parameter],
+    field: str,
+    offload: OffloadSpec | None = None,
 ) -> Optimizer:
     parameters = list(parameters)
     kwargs = {"lr": 1e-3} | spec.kwargs
@@ -112,6 +136,8 @@ def _make(
         raise InputError.from_mistakes(*unknown)
     make: Any = chosen
     try:
+        if offload is not None and offload.optimizer:
+            return make_offloaded(chosen, parameters, kwargs)
         optimizer: Optimizer = make(parameters, **kwargs)
     except (TypeError, ValueError, RuntimeError) as error:
         if _takes(make, kwargs, parameters):

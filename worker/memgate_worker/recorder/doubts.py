@@ -8,6 +8,7 @@ from math import prod
 
 from memgate.report import Reason
 from memgate.units import format_size
+from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
@@ -107,13 +108,7 @@ def _doubt_other_kernels(described: Description) -> Iterator[Reason]:
             message="recurrent layers (nn.LSTM, nn.GRU, nn.RNN) ran by PyTorch's own kernels: only"
             " cuDNN knows what it keeps for the backward pass, and that may be more or less",
         )
-    if "kernels_timed" in described.notes:
-        yield Reason(
-            code="KERNELS_NOT_TIMED",
-            message="torch.compile chooses among kernels by their times here (max-autotune), and"
-            " nothing can be timed on a GPU that is not there; PyTorch's own kernels were taken,"
-            " and with others the job takes other memory",
-        )
+    yield from doubt_timed_kernels(described.notes)
 
 
 def _doubt_what_was_not_reached(

@@ -24,10 +24,12 @@ from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
+from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+from memgate_worker.standins.flash import FLASH_ATTN_DIR
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
 TRACE_CAPACITY_BYTES = 1 << 43
@@ -48,6 +50,8 @@ class PhantomEngine:
         #: by the digest of the run's key
         self._traced: OrderedDict[str, TracedJob] = OrderedDict()
         self._host = Host(runtime)
+        #: for jobs that see our stand-in for flash-attn: transformers looks for it once
+        self._flash_host: Host | None = None
 
     def __enter__(self) -> PhantomEngine:
         return self
@@ -55,6 +59,8 @@ class PhantomEngine:
     def __exit__(self, *_: object) -> None:
         """End the host."""
         self._host.close()
+        if self._flash_host is not None:
+            self._flash_host.close()
 
     def trace(
         self,
@@ -88,30 +94,38 @@ class PhantomEngine:
             environment=describe_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             limits=limits,
         )
-        self._traced[key] = self._trace(request, gpu)
+        self._traced[key] = self._trace(request, gpu, self._host_for(spec))
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
 
-    def _trace(self, request: Request, gpu: GpuSpec) -> TracedJob:
+    def _host_for(self, spec: JobSpec) -> Host:
+        if not spec.uses_flash_attention:
+            return self._host
+        if self._flash_host is None:
+            self._flash_host = Host(self._runtime, FLASH_ATTN_DIR)
+        return self._flash_host
+
+    def _trace(self, request: Request, gpu: GpuSpec, host: Host) -> TracedJob:
         """Run a job; a second time at the other end if it has sizes that depend on data."""
         start = time.perf_counter()
-        traced, num_data_sized = self._run(_take_end(request, "all"), gpu)
+        traced, num_data_sized = self._run(_take_end(request, "all"), gpu, host)
         if not num_data_sized:
             return traced
 
         def run_with_none() -> TracedJob:
             limits = request.limits.after(time.perf_counter() - start)
-            return self._run(_take_end(structs.replace(request, limits=limits), "none"), gpu)[0]
+            other = _take_end(structs.replace(request, limits=limits), "none")
+            return self._run(other, gpu, host)[0]
 
         joined = join_ends(traced, run_with_none)
         return replace(joined, seconds=time.perf_counter() - start)
 
-    def _run(self, request: Request, gpu: GpuSpec) -> tuple[TracedJob, int]:
+    def _run(self, request: Request, gpu: GpuSpec, host: Host) -> tuple[TracedJob, int]:
         """Return what a run was, and how many results of it have sizes that depend on data."""
         start = time.perf_counter()
         try:
-            answer = self._host.ask(request)
+            answer = host.ask(request)
         except NoKernelsError:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
@@ -141,7 +155,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         alloc_conf=run.alloc_conf,
         num_parameters=run.num_parameters,
         notes=tuple(note_work_areas(run.work_areas)),
-        doubts=tuple(doubt_work_areas(run.work_areas)),
+        doubts=(*doubt_work_areas(run.work_areas), *doubt_timed_kernels(run.notes)),
         architectures=run.architectures,
         cudnn_benchmark=run.cudnn_benchmark,
         seconds=seconds,

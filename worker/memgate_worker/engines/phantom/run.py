@@ -11,10 +11,13 @@ import torch
 
 from memgate.jobspec import JobSpec
 from memgate_worker.engines.messages import RecordedRun
+from memgate_worker.engines.phantom.kernels import KERNELS_TIMED
 from memgate_worker.engines.phantom.recorded import describe_now, interpret
 from memgate_worker.engines.versions import library_versions
+from memgate_worker.hook.memgate_hook.compiling import were_kernels_timed
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.hook.memgate_hook.recording import Recording
+from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_for
 
@@ -24,5 +27,9 @@ def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
     recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
     TrainingLoop(spec, build_for(spec), "cuda").run()
+    refused = phantom.counters().unmodelled
+    if spec.compile and refused:  # what torch compiles may go on without a call that failed
+        raise not_modelled(refused)
     run = interpret(describe_now(recording.describe()), recording.tracker.rows())
-    return msgspec.structs.replace(run, versions=library_versions())
+    notes = (KERNELS_TIMED,) if were_kernels_timed() else ()
+    return msgspec.structs.replace(run, versions=library_versions(), notes=notes)

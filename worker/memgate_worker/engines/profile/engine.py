@@ -63,6 +63,10 @@ def _check_known(spec: JobSpec) -> None:
     given = {
         "lora": spec.lora is not None,
         "quantization": spec.quantization is not None,
+        "attention": spec.uses_flash_attention,
+        "compile": spec.compile is not False,
+        "liger": spec.liger,
+        "offload": spec.offload.is_given,
         "optimizer": "." in spec.optimizer.name or spec.optimizer.companion is not None,
     }
     fields = [field for field, is_given in given.items() if is_given]

@@ -1,0 +1,1 @@
+"""Those that flash-attn has Triton compile; nothing is compiled here."""
