@@ -24,6 +24,8 @@ from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
+from memgate_worker.engines.phantom.recorded import mark_job
+from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
@@ -88,10 +90,26 @@ class PhantomEngine:
             environment=describe_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             limits=limits,
         )
-        self._traced[key] = self._trace(request, gpu)
+        traced = self._trace(request, gpu)
+        self._traced[key] = self._describe_batches(spec, traced, request, gpu)
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
+
+    def _describe_batches(
+        self, spec: JobSpec, traced: TracedJob, request: Request, gpu: GpuSpec
+    ) -> TracedJob:
+        """Add what varies from batch to batch, if anything does."""
+        if not spec.input.varies:
+            return replace(traced, marks=())
+
+        def run_alone(alone: JobSpec) -> TracedJob:
+            work = JobRun(spec=alone.model_dump_json(by_alias=True))
+            left = replace(request.limits, seconds=request.limits.seconds - traced.seconds)
+            other = structs.replace(request, work=work, limits=left)
+            return self._run(_take_end(other, "all"), gpu)[0]
+
+        return describe_batches(spec, traced, run_alone)
 
     def _trace(self, request: Request, gpu: GpuSpec) -> TracedJob:
         """Run a job; a second time at the other end if it has sizes that depend on data."""
@@ -116,6 +134,7 @@ class PhantomEngine:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
         traced = to_traced(answer, self._runtime.name, time.perf_counter() - start)
+        traced = replace(traced, marks=tuple(mark_job(answer)))
         return traced, answer.num_data_sized_results
 
 

@@ -63,6 +63,7 @@ def _check_known(spec: JobSpec) -> None:
     given = {
         "lora": spec.lora is not None,
         "quantization": spec.quantization is not None,
+        "input": spec.input.varies,
         "optimizer": "." in spec.optimizer.name or spec.optimizer.companion is not None,
     }
     fields = [field for field, is_given in given.items() if is_given]
