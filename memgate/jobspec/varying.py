@@ -207,7 +207,7 @@ Lengths = Annotated[
 #: of samples: one shape, those of successive batches, or how their sides are distributed
 Shapes = Annotated[
     Annotated[Shape, Tag("~list")]
-    | Annotated[tuple[Shape, ...], Field(max_length=MAX_BATCHES), Tag("~shapes")]
+    | Annotated[tuple[Shape, ...], Field(min_length=1, max_length=MAX_BATCHES), Tag("~shapes")]
     | Annotated[ShapeDistribution, Tag("~distribution")]
     | _File,
     Discriminator(lambda value: "~list" if (kind := _kind(value)) == "~one" else kind),
