@@ -52,6 +52,7 @@ def test_shapes_are_measured_and_named() -> None:
     assert measure_batch(image) == 600
     assert measure_batch(InputSpec(shape=(3, 20, 10), sequence_length=2)) == 1200
     assert name_batch(image) == "3x20x10"
+    assert name_batch(InputSpec(sequence_length=7)) == "length 7"
     assert name_batch(InputSpec(shape=(3, 2), sequence_length=2000)) == "length 2,000 and 3x2"
 
 

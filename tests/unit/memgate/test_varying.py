@@ -160,6 +160,14 @@ def test_quantiles_are_interpolated() -> None:
     ]
 
 
+def test_quantiles_are_drawn() -> None:
+    """Half of the samples are no longer than the length at one half."""
+    given = {"distribution": "quantiles", "quantiles": {"0.5": 20}, "longest": 90, "batches": 99}
+    drawn = sorted(lengths_of(given, batch_size=1))
+
+    assert drawn[len(drawn) // 2] == pytest.approx(20, abs=3)
+
+
 def test_samples_may_be_padded_to_a_multiple() -> None:
     """Collators pad to multiples of 8: so does a drawn batch, the longest too."""
     assert {length % 8 for length in lengths_of(EVEN | {"multiple_of": 8})} == {0}
