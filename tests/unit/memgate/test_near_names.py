@@ -19,7 +19,7 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "RMSprop")
         ("resnet5O", ("resnet18", "resnet50", "vgg16"), "resnet50"),
         ("gpt-2", ("gpt2", "gpt2-xl", "opt-125m"), "gpt2"),
         ("lroa", ("road", "lora", "loha", "dora"), "lora"),
-        ("falsh", ("auto", "sdpa", "flash", "eager"), "flash"),
+        ("flsah", ("auto", "sdpa", "flash", "eager"), "flash"),
         ("nf5", ("fp4", "nf4", "int8"), "nf4"),
         ("trl-stf", ("plain", "hf", "trl-sft", "lightning"), "trl-sft"),
         ("vit_base", ("vit_base_patch16_224", "vit_large_patch16_224"), "vit_base_patch16_224"),

@@ -179,7 +179,7 @@ def test_samples_may_be_padded_to_a_multiple() -> None:
         (EVEN | {"mean": 3.0}, "a uniform distribution has no 'mean'; leave it out"),
         ({"distribution": "normal", "longest": 9}, "a normal distribution needs 'mean'; add it"),
         (EVEN | {"shortest": 200}, "'shortest' must not exceed 'longest'"),
-        (EVEN | {"distribution": "unifrom"}, "did you mean 'uniform'?"),
+        (EVEN | {"distribution": "unifomr"}, "did you mean 'uniform'?"),
         (EVEN | {"seeds": 1}, "sequence_length.seeds is 1: there is no such field; did you mean"),
         (
             {"distribution": "quantiles", "quantiles": {"0.5": 30, "0.9": 20}, "longest": 90},
