@@ -10,9 +10,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from memgate.errors import InputError, UnsupportedTraceError
+from memgate.jobspec.varying import LengthsFile
+from memgate.lengths_text import MAX_LENGTHS_TEXT, replace_file
+from memgate.validation import validate
 
 _OTHERS = {
     stat.S_IFDIR: "directory",
@@ -50,3 +53,38 @@ def naming(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: {error.strerror or error}") from None
     except (InputError, UnsupportedTraceError) as error:
         raise error.about(path) from None
+
+
+#: fields of ``input`` that a file may stand for
+_VARYING = ("sequence_length", "shape")
+
+
+def read_lengths(document: object, directory: Path) -> object:
+    """Put the lengths of the files that a job spec names into it; other specs stay as they are.
+
+    Args:
+        document: the spec, as it was read from JSON or YAML.
+        directory: where relative paths begin.
+
+    Raises:
+        InputError: if such a file cannot be read, or holds something else.
+    """
+    given = document.get("input") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(given, dict):
+        return document
+    found = {
+        field: _read_lengths(given[field], directory, field)
+        for field in _VARYING
+        if isinstance(given.get(field), dict) and "file" in given[field]
+    }
+    return document | {"input": given | found} if found else document
+
+
+def _read_lengths(given: object, directory: Path, field: str) -> Any:
+    spec = validate(LengthsFile, given, what=f"job spec: input.{field}")
+    with open_given_file(directory / spec.file) as stream:
+        content = stream.read(MAX_LENGTHS_TEXT + 1)
+        if len(content) > MAX_LENGTHS_TEXT:
+            raise InputError(f"a file of lengths may have {MAX_LENGTHS_TEXT:,} bytes")
+        text = content.decode(errors="replace")
+        return replace_file(spec, text, of_shapes=field == "shape")

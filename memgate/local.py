@@ -17,7 +17,7 @@ from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.contract import EngineName
 from memgate.errors import InputError, MissingExtraError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
-from memgate.given_files import open_given_file
+from memgate.given_files import open_given_file, read_lengths
 from memgate.gpus import GpuRequest, parse_gpu
 from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec, parse_job_spec
 from memgate.report import Estimate
@@ -124,7 +124,7 @@ def _find_job(
     if isinstance(job, JobSpec):
         return job, FileKind.JOB_SPEC
     if isinstance(job, Mapping):
-        return parse_job_spec(dict(job)), FileKind.JOB_SPEC
+        return parse_job_spec(read_lengths(dict(job), Path())), FileKind.JOB_SPEC
     if not isinstance(job, str | os.PathLike):
         raise InputError(
             f"job is of type {type(job).__name__}: give a JobSpec, a dict, or the path of a file"
@@ -139,4 +139,6 @@ def _find_job(
     with open_given_file(path) as stream:
         head = stream.read(HEAD_BYTES)
         kind = find_file_kind(head)
-        return (read_job_bytes(head) if kind is FileKind.JOB_SPEC else path), kind
+        if kind is not FileKind.JOB_SPEC:
+            return path, kind
+        return read_job_bytes(head, lambda document: read_lengths(document, path.parent)), kind

@@ -22,7 +22,8 @@ def find_near(
     """Return the known names that are most like a wrong one, the most similar first.
 
     Case and the punctuation between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
-    is like it as a whole, names that begin with it are returned, the shortest first.
+    is like it as a whole, names that begin with it are returned, the shortest first, or those that
+    differ in one letter.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_LENGTH:
         return ()
@@ -33,9 +34,18 @@ def find_near(
     if wanted in spellings:
         return tuple(spellings[wanted][:limit])
     like = get_close_matches(wanted, spellings, limit, likeness)
+    # letters in another order are the likeliest slip, and are not that much alike: lroa, lora
+    like.sort(key=lambda text: sorted(text) != sorted(wanted))
     if not like and len(wanted) >= _SHORTEST_START:
         like = sorted((text for text in spellings if text.startswith(wanted)), key=len)
+        like = like or [text for text in spellings if _is_one_letter_off(wanted, text)]
     return tuple(one for text in like for one in spellings[text])[:limit]
+
+
+def _is_one_letter_off(name: str, other: str) -> bool:
+    """Say whether two names differ in one letter: much of a short one, as nf5 is of nf4."""
+    pairs = zip(name, other, strict=False)
+    return len(name) == len(other) and sum(mine != theirs for mine, theirs in pairs) == 1
 
 
 def loosen(name: str) -> str:

@@ -38,6 +38,10 @@ class Oom(_Part):
 
     event: int
     message: str
+    step: int | None = None
+    """Of a job whose batches vary: which training step that is, counted from 1."""
+    batch: str | None = None
+    """And how large the samples of its batch are."""
 
 
 class RecordingSummary(_Part):

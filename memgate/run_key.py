@@ -18,7 +18,7 @@ from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 
 #: the layout of a stored timeline; raise it when ``TracedJob`` or ``Timeline`` changes
-LAYOUT = 3
+LAYOUT = 4
 
 #: of a digest, in hexadecimal: enough to rule out collisions
 _DIGEST_LENGTH = 40

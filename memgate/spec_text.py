@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -55,8 +56,10 @@ def read_job_text(text: str) -> JobSpec:
     return parse_job_spec(read_text(text))
 
 
-def read_job_bytes(data: bytes) -> JobSpec:
-    """Check a spec that is in a file, UTF-8.
+def read_job_bytes(
+    data: bytes, complete: Callable[[object], object] = lambda document: document
+) -> JobSpec:
+    """Check a spec that is in a file, UTF-8; ``complete`` reads the files that it names.
 
     Raises:
         InputError: if it is not one, with the place, or the field and the rule.
@@ -67,7 +70,7 @@ def read_job_bytes(data: bytes) -> JobSpec:
         raise SpecTextError(
             f"neither JSON nor YAML: not UTF-8, from byte {error.start} on"
         ) from None
-    return read_job_text(text)
+    return parse_job_spec(complete(read_text(text)))
 
 
 def read_text(text: str) -> object:

@@ -48,12 +48,22 @@ def explain_errors(
         model: what was validated; its fields are the names to suggest from.
         secret: fields whose values are not shown.
     """
-    found = list(errors)[:MAX_MISTAKES]
+    found = [_without_tags(error) for error in list(errors)[:MAX_MISTAKES]]
     mistakes = (_explain(error, _describe_place(model, error["loc"])) for error in found)
     return tuple(
         replace(one, value="wrong") if one.field in secret else one  # as in: FIELD is wrong
         for one in mistakes
     )
+
+
+#: which kind of a field's values was meant, and that a key is wrong
+_TAG = re.compile(r"~|\[key\]$")
+
+
+def _without_tags(error: Any) -> Any:
+    """Leave out which kind of value a place was taken for: nobody wrote that."""
+    loc = tuple(part for part in error["loc"] if not _TAG.match(str(part)))
+    return {**error, "loc": loc}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

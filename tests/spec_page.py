@@ -56,8 +56,8 @@ def _type(one: dict[str, Any], defs: dict[str, Any]) -> str:
     if "$ref" in one:
         name = one["$ref"].rpartition("/")[2]
         return _type(defs[name], defs) if "enum" in defs[name] else f"[{name}](#{name.lower()})"
-    if "anyOf" in one:
-        kinds = (_type(kind, defs) for kind in one["anyOf"] if kind.get("type") != "null")
+    if given := one.get("anyOf", one.get("oneOf")):
+        kinds = (_type(kind, defs) for kind in given if kind.get("type") != "null")
         return " or ".join(dict.fromkeys(kinds))
     if "enum" in one:
         return ", ".join(f"`{value}`" for value in one["enum"])

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
-from memgate.given_files import open_given_file
+from memgate.given_files import open_given_file, read_lengths
 from memgate.gpus import GpuRequest
 from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec
 from memgate.schemas import JobList, OutcomeCreate
@@ -77,7 +77,7 @@ def ask_estimate(
         raise InputError(DEVICE_OF_A_JOB.format(device=device))
     if allocator:
         raise InputError(_ALLOCATOR_OF_A_JOB)
-    return _question("/estimate", {"job": _plain(asked), "gpu": _plain(gpu), "engine": engine})
+    return _question("/estimate", {"job": _plain_job(asked), "gpu": _plain(gpu), "engine": engine})
 
 
 #: what is wrong with giving the allocator's settings twice
@@ -95,8 +95,9 @@ def _read_file(path: Path) -> JobSpec | bytes:
     """Return the job spec that is in a file, or the file if it is an upload."""
     with open_given_file(path) as stream:
         content = stream.read()
-        is_spec = find_file_kind(content[:HEAD_BYTES]) is FileKind.JOB_SPEC
-        return read_job_bytes(content) if is_spec else content
+        if find_file_kind(content[:HEAD_BYTES]) is not FileKind.JOB_SPEC:
+            return content
+        return read_job_bytes(content, lambda document: read_lengths(document, path.parent))
 
 
 #: what a server calls each kind of upload
@@ -120,12 +121,12 @@ def ask_fit(asked: Asked, *, engine: EngineName, allocator: str = "") -> HttpCal
         return _upload("/fit", name, asked, {"allocator": allocator})
     if allocator:
         raise InputError(_ALLOCATOR_OF_A_JOB)
-    return _question("/fit", {"job": _plain(asked), "engine": engine})
+    return _question("/fit", {"job": _plain_job(asked), "engine": engine})
 
 
 def ask_max_batch(job: Job, gpu: Gpu, *, engine: EngineName) -> HttpCall:
     """Ask for the largest batch."""
-    return _question("/max-batch", {"job": _plain(job), "gpu": _plain(gpu), "engine": engine})
+    return _question("/max-batch", {"job": _plain_job(job), "gpu": _plain(gpu), "engine": engine})
 
 
 def job_path(job_id: str, part: str = "") -> str:
@@ -149,6 +150,11 @@ def _question(path: str, document: Any) -> HttpCall:
     return HttpCall(
         method="POST", path=path, headers=headers, content=json.dumps(document).encode()
     )
+
+
+def _plain_job(job: Job) -> Any:
+    """Return a job with the lengths of the files that it names: a server reads none."""
+    return read_lengths(_plain(job), Path())
 
 
 def _plain(value: Job | Gpu) -> Any:

@@ -6,6 +6,7 @@ model and running the loop is the worker's business.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -46,6 +47,10 @@ DEVICE_OF_A_JOB = (
 )
 
 
+#: unless given
+_ITERATIONS = 4
+
+
 class JobSpec(Part):
     """A training job."""
 
@@ -64,8 +69,9 @@ class JobSpec(Part):
     """SGD keeps nothing, Adam and AdamW twice the trained weights."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
     """Where in an iteration gradients are dropped; it decides what lives at the peak."""
-    iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = 4
-    """How many are run; memory rarely grows after the third."""
+    iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = _ITERATIONS
+    """How many are run; memory rarely grows after the third. Where the input varies, its batches
+    say how many."""
     precision: Precision = Precision.FP32
     """``amp-``: autocast, weights stay fp32; ``fp16`` and ``bf16``: weights, too."""
     gradient_checkpointing: Truth = False
@@ -116,6 +122,9 @@ class JobSpec(Part):
         if self.loss is Loss.CONTRASTIVE and self.model.source is not ModelSource.TRANSFORMERS:
             rule = "loss: contrastive compares texts, by a model of transformers"
             raise RuleError(rule, "leave it out")
+        if self.input.varies and self.iterations != _ITERATIONS:
+            rule = "iterations: the batches of 'input' are run, so they say how many there are"
+            raise RuleError(rule, "leave it out, or list as many batches as should be run")
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
@@ -169,6 +178,7 @@ def check_supported(spec: JobSpec) -> None:
         UnsupportedAllocatorError: if its allocator's settings are not simulated.
     """
     parse_alloc_conf(spec.allocator)
+    spec.input.check_drawn(spec.batch_size)
     mistakes = tuple(
         Mistake(
             field=field,
@@ -180,8 +190,21 @@ def check_supported(spec: JobSpec) -> None:
         for field, without in _NOT_YET.items()
         if (given := getattr(spec, field)) and given != JobSpec.model_fields[field].default
     )
+    mistakes += tuple(_refuse_varying(spec))
     if mistakes:
         raise UnsupportedJobError.from_mistakes(*mistakes, what="job spec")
+
+
+def _refuse_varying(spec: JobSpec) -> Iterator[Mistake]:
+    """Refuse what makes batches of its own where the sizes of batches are given."""
+    given = {"trainer": spec.trainer is not Trainer.PLAIN, "packing": spec.packing}
+    for field in (name for name, is_given in given.items() if is_given and spec.input.varies):
+        yield Mistake(
+            field=field,
+            value=show_value(getattr(spec, field)),
+            rule="memgate cannot run this with an input that varies from batch to batch",
+            next_step="give the longest as the one length, or use your own training script",
+        )
 
 
 def parse_job_spec(document: object) -> JobSpec:

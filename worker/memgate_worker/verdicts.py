@@ -23,6 +23,7 @@ from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline_file.job_phases import find_phase_peaks
+from memgate.varied import note_lengths
 from memgate_worker.engines.traced import TracedJob
 
 #: faults whose errors may concern only one kind of GPU
@@ -57,6 +58,8 @@ def estimate_run(
     if traced.doubts or find_doubts(traced.timeline):  # they are the same on every GPU
         said = said.model_copy(update={"fits_on": []})
     said = quote_peaks(said, peaks) if peaks else said
+    if traced.varied is not None:
+        said = note_lengths(said, traced.varied, traced.marks, needs.ample, traced.alloc_conf)
     return allow_for_data(said, traced.least_segments_bytes, target)
 
 

@@ -14,7 +14,7 @@ import typer
 
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
-from memgate.given_files import naming, open_given_file
+from memgate.given_files import naming, open_given_file, read_lengths
 from memgate.gpus import describe_machine
 from memgate.jobspec import JobSpec, check_supported
 from memgate.spec_text import read_job_bytes
@@ -38,7 +38,7 @@ def read_spec(path: Path) -> JobSpec:
         if kind is not FileKind.JOB_SPEC:
             command = "estimate" if kind is FileKind.TIMELINE else "analyze"
             raise InputError(f"this is a {kind}: memgate {command} {path} --gpu GPU")
-        spec = read_job_bytes(content)
+        spec = read_job_bytes(content, lambda document: read_lengths(document, path.parent))
     check_supported(spec)
     return spec
 

@@ -324,3 +324,30 @@ def test_sizes_have_a_limit(change: dict[str, Any], want: str) -> None:
     """No field may ask for what keeps a worker busy for ever or fills its memory."""
     with pytest.raises(InputError, match=f"job spec: {want} is "):
         parse_job_spec(GPT2 | change)
+
+
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"trainer": "trl-stf"}, "'trl-sft'"),
+        ({"attention": "flsah"}, "'flash'"),
+        ({"precision": "amp-bf61"}, "'amp-bf16'"),
+        ({"quantization": "nf5", "lora": {}}, "'nf4'"),
+        ({"quantization": {"method": "nf4", "doubles": True}, "lora": {}}, "'double'"),
+        ({"lora": {"rnk": 4}}, "'rank'"),
+        ({"lora": {"target_module": "all-linear"}}, "'target_modules'"),
+        ({"model": {"source": "transformer", "class": "GPT2LMHeadModel"}}, "'transformers'"),
+        ({"model": {"source": "transformers", "clas": "GPT2LMHeadModel"}}, "'class'"),
+        ({"input": {"seqence_length": 16}}, "'sequence_length'"),
+        ({"optimizer": {"names": "AdamW"}}, "'name'"),
+        ({"eval": {"batchsize": 8}}, "'batch_size'"),
+        ({"offload": {"optimiser": True}}, "'optimizer'"),
+        ({"batchsize": 8}, "'batch_size'"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(change: dict[str, Any], want: str) -> None:
+    """Names of fields and of values, at every depth."""
+    with pytest.raises(InputError) as caught:
+        parse_job_spec(GPT2 | change)
+
+    assert f"did you mean {want}" in caught.value.message

@@ -18,11 +18,15 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "RMSprop")
         ("n_layers", ("n_layer", "n_head", "n_embd"), "n_layer"),
         ("resnet5O", ("resnet18", "resnet50", "vgg16"), "resnet50"),
         ("gpt-2", ("gpt2", "gpt2-xl", "opt-125m"), "gpt2"),
+        ("lroa", ("road", "lora", "loha", "dora"), "lora"),
+        ("flsah", ("auto", "sdpa", "flash", "eager"), "flash"),
+        ("nf5", ("fp4", "nf4", "int8"), "nf4"),
+        ("trl-stf", ("plain", "hf", "trl-sft", "lightning"), "trl-sft"),
         ("vit_base", ("vit_base_patch16_224", "vit_large_patch16_224"), "vit_base_patch16_224"),
     ],
 )
 def test_the_nearest_name_comes_first(name: str, known: tuple[str, ...], want: str) -> None:
-    """A letter too many, capitals, signs between words, the start of a long name."""
+    """A letter too many, two swapped, one wrong, capitals, signs, the start of a long name."""
     assert find_near(name, known)[0] == want
 
 

@@ -8,6 +8,7 @@ from memgate.measured import Peaks
 from memgate.report import Reason
 from memgate.timeline import Timeline
 from memgate.timeline_file.recorded import JobMark
+from memgate.varied import VariedRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,5 +37,7 @@ class TracedJob:
     peaks: Peaks | None = None
     #: what the allocator needs in the other run, if sizes depend on data and that run needs less
     least_segments_bytes: int | None = None
+    #: what is known about batches that were not all of one size
+    varied: VariedRun | None = None
     #: from the question to the answer
     seconds: float

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize
-from memgate_worker.jobs.tasks.task import Batch, find_task, move
+from memgate_worker.jobs.tasks.task import Batch, move
+from memgate_worker.jobs.varying import make_tasks, num_iterations
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
@@ -54,15 +56,21 @@ class TrainingLoop:
         self._device = device
         if spec.precision in _PURE:
             model = convert(model, _LOW_PRECISION[spec.precision])
-        self._task = find_task(spec, model)
+        tasks = make_tasks(spec, model)
         if spec.precision in _PURE:
-            lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
-            self._task = replace(self._task, batch=lowered)
+            lowered = (_lower(task.batch, _LOW_PRECISION[spec.precision]) for task in tasks)
+            tasks = [replace(task, batch=batch) for task, batch in zip(tasks, lowered, strict=True)]
+        self._tasks = cycle(tasks)
         self.model = compile_model(_place(spec, model, device), spec.compile)
         self.optimizers = make_optimizers(spec.optimizer, self.model, spec.offload)
         self._needs_closure = needs_closure(self.optimizers[0])
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
+        if spec.input.varies and self._needs_closure:
+            raise UnsupportedJobError(
+                f"{spec.optimizer.name} calls the model as often as it likes, so memgate cannot say"
+                " which batch of 'input' comes when; give one length or shape"
+            )
         if scales and self._needs_closure:
             raise UnsupportedJobError(
                 f"{spec.optimizer.name} calls the model itself, which torch's scaler of gradients"
@@ -76,15 +84,16 @@ class TrainingLoop:
             for _ in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
                 self.optimizers[0].step(self._evaluate)
             return
-        for _ in range(spec.iterations):
+        for _ in range(num_iterations(spec)):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self._zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
-                batch = move(self._task.batch, self._device)
+                task = next(self._tasks)
+                batch = move(task.batch, self._device)
                 with keep_activations(spec.offload), self._autocast():
                     # named, though never read: a script's variables hold them until the next turn
-                    outputs = self._task.call(self.model, self._laid_out(batch))
-                    loss = self._task.loss(outputs, batch)
+                    outputs = task.call(self.model, self._laid_out(batch))
+                    loss = task.loss(outputs, batch)
                 if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
                     self._zero_grad()
                 self._backward(loss)
@@ -99,10 +108,11 @@ class TrainingLoop:
         """
         self._zero_grad()
         for _ in range(self._spec.gradient_accumulation_steps):
-            batch = move(self._task.batch, self._device)
+            task = next(self._tasks)
+            batch = move(task.batch, self._device)
             with keep_activations(self._spec.offload), self._autocast():
-                outputs = self._task.call(self.model, self._laid_out(batch))
-                loss = self._task.loss(outputs, batch)
+                outputs = task.call(self.model, self._laid_out(batch))
+                loss = task.loss(outputs, batch)
             self._backward(loss)
         return loss
 

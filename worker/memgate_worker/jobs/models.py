@@ -19,6 +19,7 @@ from memgate.errors import InputError, MemgateError
 from memgate.jobspec import JobSpec, Loss, ModelSource, ModelSpec
 from memgate.mistakes import Mistake, show_value
 from memgate_worker.hook.memgate_hook.blank import blank
+from memgate_worker.jobs.attention import choose_attention
 from memgate_worker.jobs.configs import build_transformers
 from memgate_worker.jobs.constructors import build_timm, build_torchvision
 from memgate_worker.jobs.diffusion import build_diffusers

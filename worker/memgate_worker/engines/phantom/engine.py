@@ -25,6 +25,8 @@ from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
+from memgate_worker.engines.phantom.recorded import mark_job
+from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
@@ -94,7 +96,8 @@ class PhantomEngine:
             environment=describe_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             limits=limits,
         )
-        self._traced[key] = self._trace(request, gpu, self._host_for(spec))
+        traced = self._trace(request, gpu, self._host_for(spec))
+        self._traced[key] = self._describe_batches(spec, traced, request, gpu)
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
@@ -105,6 +108,21 @@ class PhantomEngine:
         if self._flash_host is None:
             self._flash_host = Host(self._runtime, FLASH_ATTN_DIR)
         return self._flash_host
+
+    def _describe_batches(
+        self, spec: JobSpec, traced: TracedJob, request: Request, gpu: GpuSpec
+    ) -> TracedJob:
+        """Add what varies from batch to batch, if anything does."""
+        if not spec.input.varies:
+            return replace(traced, marks=())
+
+        def run_alone(alone: JobSpec) -> TracedJob:
+            work = JobRun(spec=alone.model_dump_json(by_alias=True))
+            left = replace(request.limits, seconds=request.limits.seconds - traced.seconds)
+            other = structs.replace(request, work=work, limits=left)
+            return self._run(_take_end(other, "all"), gpu, self._host_for(spec))[0]
+
+        return describe_batches(spec, traced, run_alone)
 
     def _trace(self, request: Request, gpu: GpuSpec, host: Host) -> TracedJob:
         """Run a job; a second time at the other end if it has sizes that depend on data."""
@@ -130,6 +148,7 @@ class PhantomEngine:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
         traced = to_traced(answer, self._runtime.name, time.perf_counter() - start)
+        traced = replace(traced, marks=tuple(mark_job(answer)))
         return traced, answer.num_data_sized_results
 
 

@@ -67,6 +67,7 @@ def _check_known(spec: JobSpec) -> None:
         "compile": spec.compile is not False,
         "liger": spec.liger,
         "offload": spec.offload.is_given,
+        "input": spec.input.varies,
         "optimizer": "." in spec.optimizer.name or spec.optimizer.companion is not None,
     }
     fields = [field for field, is_given in given.items() if is_given]

@@ -65,16 +65,16 @@ class Feed:
     @property
     def length(self) -> int:
         """Of sequences, in tokens."""
-        if self.input.sequence_length is not None:
-            return self.input.sequence_length
+        if self.input.length is not None:
+            return self.input.length
         most = self.setting("max_position_embeddings", "n_positions", "max_seq_len", default=128)
         return max(2, min(128, most if most > 0 else 128))
 
     @property
     def image_shape(self) -> tuple[int, ...]:
         """Channels, height and width."""
-        if self.input.shape is not None:
-            return self.input.shape
+        if self.input.sample_shape is not None:
+            return self.input.sample_shape
         size = self.setting(*_IMAGE_SIZES, default=224)
         height, width = size[-2:] if isinstance(size, list | tuple) else (size, size)
         return (self.setting("num_channels", "in_channels", "in_chans", default=3), height, width)

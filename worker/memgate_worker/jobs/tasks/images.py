@@ -28,9 +28,10 @@ def image_task(spec: JobSpec, model: nn.Module) -> Task:
 
 
 def _samples(spec: JobSpec) -> torch.Tensor:
-    assert spec.input.shape is not None
+    shape = spec.input.sample_shape
+    assert shape is not None
     dtype = getattr(torch, spec.input.dtype)
-    return torch.zeros((spec.batch_size, *spec.input.shape), dtype=dtype)
+    return torch.zeros((spec.batch_size, *shape), dtype=dtype)
 
 
 def _call(model: nn.Module, batch: Batch) -> Any:

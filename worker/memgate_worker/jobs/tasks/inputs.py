@@ -175,7 +175,7 @@ def _sound(feed: Feed) -> Batch:
     if feed.setting("frequency_stride") or (bins and feed.setting("max_length")):
         frames = feed.setting("max_length", default=_FRAMES)
         return {"input_values": torch.zeros(feed.num_samples, frames, bins)}
-    length = feed.input.sequence_length or _SAMPLES
+    length = feed.input.length or _SAMPLES
     return {"input_values": torch.zeros(feed.num_samples, length)}
 
 
@@ -185,7 +185,7 @@ def _spectrogram(feed: Feed) -> Batch:
     if feed.setting("encoder_layers") and whole and not feed.setting("input_feat_per_channel"):
         return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
     bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
-    frames = feed.input.sequence_length or _FRAMES
+    frames = feed.input.length or _FRAMES
     batch = {"input_features": torch.zeros(feed.num_samples, frames, bins)}
     if "attention_mask" in feed.takes:
         batch["attention_mask"] = torch.ones(feed.num_samples, frames, dtype=torch.int64)
@@ -219,7 +219,7 @@ def _anything(feed: Feed) -> Batch:
     if "input_ids" not in feed.takes:
         raise feed.refuse("it takes inputs of any kind")
     length = feed.setting("max_position_embeddings", default=feed.length)
-    return {"inputs": feed.tokens(feed.num_samples, feed.input.sequence_length or length)}
+    return {"inputs": feed.tokens(feed.num_samples, feed.input.length or length)}
 
 
 def _boxes(feed: Feed) -> Batch:

@@ -39,7 +39,7 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
     if token is None or not {"input_ids", "pixel_values"} <= batch.keys():
         return batch
     image, num_tokens = _look_at_one(feed, batch)
-    length = feed.input.sequence_length
+    length = feed.input.length
     if length is not None and length < num_tokens + 2:
         raise refuse_input(
             "sequence_length",
