@@ -101,7 +101,7 @@ class LatentFeed(Feed):
             InputError: if neither the spec nor the configuration says it, or it does not suit the
                 model.
         """
-        shape = self.input.shape or self._own_shape()
+        shape = self.input.sample_shape or self._own_shape()
         if shape is None:
             raise refuse_input(
                 "shape", None, f"the configuration of {self.name} does not say it", self._example()
@@ -179,8 +179,8 @@ class LatentFeed(Feed):
         Raises:
             InputError: if neither the spec nor the configuration says it.
         """
-        if self.input.sequence_length is not None:
-            return self.input.sequence_length
+        if self.input.length is not None:
+            return self.input.length
         own = self.setting(*_LENGTHS, default=_CLIP_LENGTH if self.main == "sample" else None)
         if own is None:
             rule = f"{self.name} is told by text what to make, and its length decides what it needs"
