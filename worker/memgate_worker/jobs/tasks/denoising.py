@@ -114,7 +114,7 @@ def _make_again(feed: LatentFeed) -> Task:
 def _fill_in(feed: LatentFeed) -> Task:
     """Return the training of a model that fills in the missing tokens of an image."""
     side = feed.setting("sample_size")
-    shape = feed.input.shape or (side, side)
+    shape = feed.input.sample_shape or (side, side)
     tokens = torch.zeros((feed.num_samples, *shape), dtype=torch.int64)
 
     def loss(outputs: torch.Tensor, batch: Batch) -> torch.Tensor:
