@@ -2,6 +2,7 @@
 
 from memgate.jobspec.adapters import (
     LoraSpec,
+    QuantizationLibrary,
     QuantizationMethod,
     QuantizationSpec,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "OffloadSpec",
     "OptimizerSpec",
     "Precision",
+    "QuantizationLibrary",
     "QuantizationMethod",
     "QuantizationSpec",
     "TensorSpec",

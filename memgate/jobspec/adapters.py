@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from memgate.jobspec.parts import Part, Settings, Truth
+from memgate.mistakes import RuleError
 
 
 class LoraSpec(Part):
@@ -33,19 +34,52 @@ class QuantizationMethod(StrEnum):
     NF4 = "nf4"
     FP4 = "fp4"
     INT8 = "int8"
+    FP8 = "fp8"
+
+
+class QuantizationLibrary(StrEnum):
+    """What keeps them so."""
+
+    BITSANDBYTES = "bitsandbytes"
+    TORCHAO = "torchao"
+
+
+#: what each can do with the weights that an adapter of peft is beside
+_METHODS = {
+    QuantizationLibrary.BITSANDBYTES: (
+        QuantizationMethod.NF4,
+        QuantizationMethod.FP4,
+        QuantizationMethod.INT8,
+    ),
+    QuantizationLibrary.TORCHAO: (
+        QuantizationMethod.NF4,
+        QuantizationMethod.INT8,
+        QuantizationMethod.FP8,
+    ),
+}
 
 
 class QuantizationSpec(Part):
-    """Weights in few bits, by bitsandbytes."""
+    """Weights in few bits, by bitsandbytes or torchao."""
 
     method: QuantizationMethod
-    """4 bits that follow a normal distribution, 4-bit floats, or 8 bits."""
+    """4 bits that follow a normal distribution, 4-bit floats, 8 bits, or (torchao) 8-bit floats."""
+    library: QuantizationLibrary = QuantizationLibrary.BITSANDBYTES
+    """What keeps weights in few bits."""
     double: Truth = False
-    """The scales of 4-bit weights are quantised, too."""
+    """The scales of 4-bit weights are quantised, too; torchao's NF4 always does so."""
     compute: Literal["fp32", "fp16", "bf16"] | None = None
     """The type that weights are unpacked to; that of the job's precision unless given."""
     prepare: Truth = True
-    """As peft prepares such models: what is not quantised becomes fp32."""
+    """As peft prepares models of bitsandbytes: what is not quantised becomes fp32."""
+
+    def model_post_init(self, _: Any) -> None:
+        """Check that the library has the method."""
+        known = _METHODS[self.library]
+        if self.method not in known:
+            rule = f"{self.library} has no {self.method} that can be trained with an adapter"
+            others = [one for one, methods in _METHODS.items() if self.method in methods]
+            raise RuleError(rule, f"{', '.join(others)} has; or give {', '.join(known)}")
 
 
 def _in_full(given: object) -> object:

@@ -59,6 +59,9 @@ LLAMA: dict[str, Any] = {
 NUM_MATRICES = LAYERS * 7 + 2
 MATRICES = LAYERS * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER) + 2 * VOCABULARY * HIDDEN
 NORMS = (2 * LAYERS + 1) * HIDDEN
+#: of the layers alone
+LINEAR = LAYERS * (4 * HIDDEN * HIDDEN + 3 * HIDDEN * INNER)
+ROWS = LAYERS * (5 * HIDDEN + 2 * INNER)
 
 ALEXNET: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "alexnet"},
@@ -214,6 +217,32 @@ def test_a_compiled_spec_is_a_compiled_script(engine: PhantomEngine, tmp_path: P
     assert script.num_steps == 4
     assert _peak(compiled) == _peak(script.traced) != _peak(eager)
     assert compiled.doubts == ()
+
+
+@needs("torchao")
+@pytest.mark.parametrize(
+    ("method", "want_bytes"),
+    [
+        # a scale of 4 bytes and a zero of one for each row
+        ("int8", LINEAR + 5 * ROWS),
+        ("fp8", LINEAR + 4 * ROWS),
+        # a scale of a byte for 64 weights, one of two for 256 scales, their mean, and 16 values
+        ("nf4", LINEAR // 2 + LINEAR // 64 + LINEAR // 64 // 256 * 2 + LAYERS * 7 * (2 + 16 * 2)),
+    ],
+)
+def test_weights_of_torchao_are_those_of_arithmetic(
+    engine: PhantomEngine, method: str, want_bytes: int
+) -> None:
+    """Both tables and the norms stay in bf16, and only the adapter has gradients."""
+    lora = {"rank": 8, "target_modules": ["q_proj", "v_proj"]}
+    quantization = {"method": method, "library": "torchao"}
+    found = _bytes(engine, LLAMA | {"lora": lora, "quantization": quantization})
+
+    adapter = LAYERS * 2 * 2 * 8 * HIDDEN
+    frequencies = HIDDEN // 4 // 2 * 4
+    others = 2 * (2 * VOCABULARY * HIDDEN + NORMS)
+    assert found["gradients"] == 4 * adapter
+    assert found["parameters"] == want_bytes + others + 4 * adapter + frequencies
 
 
 @needs("torchao")

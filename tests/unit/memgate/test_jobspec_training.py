@@ -62,6 +62,14 @@ def test_flash_attention_is_asked_for(change: dict[str, Any], want: bool) -> Non
             "LBFGS calls the model itself",
         ),
         (
+            GPT2 | {"quantization": {"method": "fp8"}, "lora": {}},
+            "bitsandbytes has no fp8 that can be trained with an adapter; torchao has; or give nf4",
+        ),
+        (
+            GPT2 | {"quantization": {"method": "fp4", "library": "torchao"}, "lora": {}},
+            "torchao has no fp4",
+        ),
+        (
             GPT2 | {"offload": {"optimizer": True}, "precision": "amp-fp16"},
             "use amp-bf16",
         ),

@@ -15,7 +15,14 @@ import torch
 from torch import nn
 
 from memgate.errors import UnsupportedJobError
-from memgate.jobspec import JobSpec, ModelSource, Precision, ZeroGrad
+from memgate.jobspec import (
+    JobSpec,
+    ModelSource,
+    Precision,
+    QuantizationLibrary,
+    QuantizationSpec,
+    ZeroGrad,
+)
 from memgate_worker.jobs.adapters import add_adapter
 from memgate_worker.jobs.compiling import compile_model
 from memgate_worker.jobs.liger import take_liger_layers
@@ -24,6 +31,7 @@ from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize
 from memgate_worker.jobs.tasks.task import Batch, move
+from memgate_worker.jobs.torchao_weights import quantize_by_torchao
 from memgate_worker.jobs.varying import make_tasks, num_iterations
 
 _LOW_PRECISION = {
@@ -166,7 +174,11 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
     if spec.quantization is not None:
         given = spec.quantization.compute
         compute = _TYPES[given] if given else _LOW_PRECISION.get(spec.precision, torch.float32)
-        model = quantize(convert(model, compute), spec.quantization, compute)
+        model = convert(model, compute)
+        if spec.quantization.library is QuantizationLibrary.TORCHAO:
+            quantize_by_torchao(model, spec.quantization, device)
+        else:
+            model = quantize(model, spec.quantization, compute)
     if spec.gradient_checkpointing:
         _enable_checkpointing(model)
     memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
@@ -174,9 +186,15 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
     if spec.lora is None:
         return model
     with WithoutFilling():
-        if spec.quantization is not None and spec.quantization.prepare:
+        if _is_prepared(spec.quantization):
             model = prepare(model, checkpointing=spec.gradient_checkpointing)
         return add_adapter(model, spec.lora).train()
+
+
+def _is_prepared(spec: QuantizationSpec | None) -> bool:
+    """Say whether peft makes a quantised model ready; it would unpack torchao's weights."""
+    is_known = spec is not None and spec.library is QuantizationLibrary.BITSANDBYTES
+    return is_known and spec.prepare
 
 
 def _num_until_full(optimizer: torch.optim.Optimizer) -> int:

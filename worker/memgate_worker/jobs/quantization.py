@@ -28,11 +28,11 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
         raise UnsupportedJobError(
             f"quantization is known of transformers' models, and {type(model).__name__} is not one"
         )
-    kept = _kept_as_they_are(model)
+    kept = kept_as_they_are(model)
     for name, module in list(model.named_modules()):
         for child_name, child in list(module.named_children()):
             full_name = f"{name}.{child_name}" if name else child_name
-            if _is_linear(child) and not any(_is_in(full_name, one) for one in kept):
+            if _is_linear(child) and not is_kept(full_name, kept):
                 setattr(module, child_name, _quantized(bnb, child, spec, compute))
     is_4bit = spec.method is not QuantizationMethod.INT8
     # As transformers marks them; peft prepares what is marked.
@@ -50,7 +50,7 @@ def prepare(model: nn.Module, *, checkpointing: bool) -> nn.Module:
     return ready
 
 
-def _kept_as_they_are(model: nn.Module) -> list[str]:
+def kept_as_they_are(model: nn.Module) -> list[str]:
     """Return the names of what transformers does not quantise: the head, and what it shares."""
     quantizers = need_library("transformers.quantizers.base", "quantization")
     if hasattr(quantizers, "get_keys_to_not_convert"):
@@ -61,8 +61,11 @@ def _kept_as_they_are(model: nn.Module) -> list[str]:
     return list(find(model))
 
 
-def _is_in(name: str, kept: str) -> bool:
-    return name == kept or name.startswith(f"{kept}.") or f".{kept}." in f".{name}."
+def is_kept(name: str, kept: list[str]) -> bool:
+    """Say whether a layer is one of those that stay as they are, or in one."""
+    return any(
+        name == one or name.startswith(f"{one}.") or f".{one}." in f".{name}." for one in kept
+    )
 
 
 def _is_linear(module: nn.Module) -> bool:
