@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
@@ -24,6 +24,7 @@ from memgate.jobspec.parts import (
     Size,
     Truth,
 )
+from memgate.jobspec.trainers import check_trainer, fill_in_defaults
 from memgate.jobspec.training import (
     Attention,
     EvalSpec,
@@ -58,7 +59,7 @@ class JobSpec(Part):
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
-    """SGD keeps nothing, Adam and AdamW twice the trained weights."""
+    """SGD keeps nothing, Adam and AdamW twice the trained weights. AdamW with ``hf``, ``trl-sft``."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
     """Where in an iteration gradients are dropped; it decides what lives at the peak."""
     iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = 4
@@ -72,7 +73,7 @@ class JobSpec(Part):
     ] = 1
     """Batches for each step of the optimizer."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = None
-    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step."""
+    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; ``hf`` uses 1."""
     channels_last: Truth = False
     """Model and images in the memory format of that name."""
     cudnn_benchmark: Truth = False
@@ -90,24 +91,30 @@ class JobSpec(Part):
     compile: Truth | Settings = False
     """Not supported in a spec yet, and refused; ``memgate run`` knows ``torch.compile``."""
     trainer: Trainer = Trainer.PLAIN
-    """Whose training loop runs. Only ``plain``, memgate's own, is supported yet."""
+    """Whose training loop runs: ``plain`` is memgate's own, the others are their libraries'."""
     attention: Attention = Attention.AUTO
     """How attention is computed. Only the library's own choice is supported yet."""
     packing: Truth = False
-    """Not supported yet, and refused: samples laid end to end instead of padded."""
+    """Samples are laid end to end, so that every sequence is full and nothing is padded."""
     eval: EvalSpec | None = None
-    """Not supported yet, and refused: an evaluation between the steps."""
+    """An evaluation between the steps; ``{}`` is one like a step of training."""
     save: Truth = False
-    """Not supported yet, and refused: a checkpoint is saved between the steps."""
+    """A checkpoint is saved between the steps, as the trainer saves it."""
     ema: Truth = False
-    """Not supported yet, and refused: an averaged copy of the weights is kept on the GPU."""
+    """An averaged copy of the weights is kept on the GPU (``AveragedModel`` of torch)."""
     liger: Truth = False
     """Not supported yet, and refused: the model's layers are replaced by liger-kernel's."""
     offload: OffloadSpec = OffloadSpec()
     """Not supported yet, and refused: what is kept in the host's memory."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_its_trainer_does(cls, document: Any) -> Any:
+        return fill_in_defaults(document)
+
     def model_post_init(self, _: Any) -> None:
-        """Check that something is left to train."""
+        """Check that something is left to train, and that the trainer can do it."""
+        check_trainer(self)
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"
             raise RuleError(rule, "add 'lora', an adapter beside them")
@@ -128,12 +135,7 @@ class JobSpec(Part):
 _NOT_YET = {
     "distributed": "one process on one GPU",
     "compile": "the model as it is, not compiled",
-    "trainer": "memgate's own plain loop",
     "attention": "the attention that the library chooses",
-    "packing": "samples that are padded",
-    "eval": "training without an evaluation",
-    "save": "training without checkpoints",
-    "ema": "training without an average of the weights",
     "liger": "the model's own layers",
     "offload": "a job that keeps everything on the GPU",
 }

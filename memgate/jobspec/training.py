@@ -34,6 +34,24 @@ class Trainer(StrEnum):
     TRL_SFT = "trl-sft"
     LIGHTNING = "lightning"
 
+    @property
+    def is_of_transformers(self) -> bool:
+        """It is transformers' ``Trainer``, or built on it."""
+        return self in (Trainer.HF, Trainer.TRL_SFT)
+
+    @property
+    def title(self) -> str:
+        """What its library calls it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Trainer.PLAIN: "memgate's own loop",
+    Trainer.HF: "transformers' Trainer",
+    Trainer.TRL_SFT: "trl's SFTTrainer",
+    Trainer.LIGHTNING: "Lightning's Trainer",
+}
+
 
 class Attention(StrEnum):
     """How a model of transformers computes attention."""

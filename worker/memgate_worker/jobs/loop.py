@@ -16,10 +16,11 @@ from torch import nn
 from memgate.errors import UnsupportedJobError
 from memgate.jobspec import JobSpec, ModelSource, Precision, ZeroGrad
 from memgate_worker.jobs.adapters import add_adapter
+from memgate_worker.jobs.between_steps import BetweenSteps, Saving, as_it_is
 from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
-from memgate_worker.jobs.quantization import prepare, quantize
-from memgate_worker.jobs.tasks.task import Batch, find_task, move
+from memgate_worker.jobs.quantization import prepare, quantize, tell_trainers
+from memgate_worker.jobs.tasks.task import Batch, Task, find_task, move
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
@@ -36,22 +37,17 @@ _PURE = {Precision.FP16, Precision.BF16}
 class TrainingLoop:
     """A job, ready to run on a device."""
 
-    def __init__(self, spec: JobSpec, model: nn.Module, device: str) -> None:
+    def __init__(
+        self, spec: JobSpec, model: nn.Module, device: str, saving: Saving = as_it_is
+    ) -> None:
         """Move the model to the device and make the optimizer."""
-        if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
-            shape = own_input_shape(model)
-            spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
-        self._spec = spec
+        self._spec, model, self._task = ready(spec, model)
         self._device = device
-        if spec.precision in _PURE:
-            model = convert(model, _LOW_PRECISION[spec.precision])
-        self._task = find_task(spec, model)
-        if spec.precision in _PURE:
-            lowered = _lower(self._task.batch, _LOW_PRECISION[spec.precision])
-            self._task = replace(self._task, batch=lowered)
-        self.model = _place(spec, model, device)
+        evaluated = evaluation_batch(self._spec, model, self._task)
+        self.model = place(spec, model, device)
+        self._between = BetweenSteps(self._spec, self.model, evaluated, saving)
         self.optimizers = make_optimizers(spec.optimizer, self.model)
-        self._needs_closure = needs_closure(self.optimizers[0])
+        self._needs_closure = needs_closure(type(self.optimizers[0]))
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
         if scales and self._needs_closure:
@@ -64,10 +60,11 @@ class TrainingLoop:
         """Run all iterations."""
         spec = self._spec
         if self._needs_closure:
-            for _ in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
+            for done in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
                 self.optimizers[0].step(self._evaluate)
+                self._between.follow(done + 1, self.optimizers, self._predict)
             return
-        for _ in range(spec.iterations):
+        for done in range(spec.iterations):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self._zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
@@ -82,6 +79,15 @@ class TrainingLoop:
             self._step()
             if spec.zero_grad is ZeroGrad.AFTER_STEP:
                 self._zero_grad()
+            self._between.follow(done + 1, self.optimizers, self._predict)
+
+    def _predict(self, batch: Batch) -> Any:
+        """Make a forward pass of an evaluation, and return what it keeps: outputs and a loss."""
+        batch = move(batch, self._device)
+        with self._autocast():
+            outputs = self._task.call(self.model, self._laid_out(batch))
+            is_detected = isinstance(outputs, list) and isinstance(outputs[0], dict)
+            return outputs, None if is_detected else self._task.loss(outputs, batch)
 
     def _evaluate(self) -> Any:
         """Compute a loss and its gradients, for an optimizer that calls this as often as it likes.
@@ -140,7 +146,32 @@ class TrainingLoop:
             self._scaler.update()
 
 
-def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
+def ready(spec: JobSpec, model: nn.Module) -> tuple[JobSpec, nn.Module, Task]:
+    """Give a model on the CPU its precision, and find out how it is trained.
+
+    Returns:
+        The spec with the size of its input filled in, the model, and its task.
+    """
+    if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
+        shape = own_input_shape(model)
+        spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
+    if spec.precision not in _PURE:
+        return spec, model, find_task(spec, model)
+    dtype = _LOW_PRECISION[spec.precision]
+    model = convert(model, dtype)
+    task = find_task(spec, model)
+    return spec, model, replace(task, batch=_lower(task.batch, dtype))
+
+
+def evaluation_batch(spec: JobSpec, model: nn.Module, task: Task) -> Batch:
+    """Return the batch of an evaluation, if there is one: that of training, or of another size."""
+    size = spec.eval.batch_size if spec.eval is not None else None
+    if size is None or size == spec.batch_size:
+        return task.batch
+    return ready(spec.model_copy(update={"batch_size": size}), model)[2].batch
+
+
+def place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
     """Put a model on its device, as it is trained: quantised, with an adapter, checkpointed."""
     if spec.quantization is not None:
         given = spec.quantization.compute
@@ -150,6 +181,8 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
         _enable_checkpointing(model)
     memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
     model = model.to(device, **memory_format)
+    if spec.quantization is not None and spec.trainer.is_of_transformers:
+        tell_trainers(model, spec.quantization, compute)
     if spec.lora is None:
         return model
     with WithoutFilling():

@@ -35,7 +35,7 @@ def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
         InputError: if there is no such optimizer, or it takes no such argument.
         LibraryMissingError: if the runtime lacks its library.
     """
-    chosen = _find(spec.name)
+    chosen = find_optimizer(spec.name)
     parameters = [one for one in model.parameters() if one.requires_grad]
     if spec.name != _OF_MATRICES:
         if spec.companion is not None:
@@ -53,13 +53,13 @@ def make_optimizers(spec: OptimizerSpec, model: nn.Module) -> list[Optimizer]:
     others = [one for one in parameters if not any(one is matrix for matrix in matrices)]
     companion = spec.companion or OptimizerSpec(name="AdamW")
     groups = ((chosen, spec, matrices, "optimizer"),) if matrices else ()
-    rest = (_find(companion.name), companion, others, "optimizer.companion")
+    rest = (find_optimizer(companion.name), companion, others, "optimizer.companion")
     return [_make(*group) for group in (*groups, *((rest,) if others else ()))]
 
 
-def needs_closure(optimizer: Optimizer) -> bool:
+def needs_closure(optimizer: type[Optimizer]) -> bool:
     """Say whether a step calls the model itself, perhaps many times (LBFGS)."""
-    step = inspect.signature(type(optimizer).step).parameters
+    step = inspect.signature(optimizer.step).parameters
     return "closure" in step and step["closure"].default is inspect.Parameter.empty
 
 
@@ -71,7 +71,13 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [one for one in model.parameters() if one.dim() == 2 and one not in tables]
 
 
-def _find(name: str) -> type[Optimizer]:
+def find_optimizer(name: str) -> type[Optimizer]:
+    """Return the class of an optimizer.
+
+    Raises:
+        InputError: if there is no such optimizer.
+        LibraryMissingError: if the runtime lacks its library.
+    """
     library, _, class_name = name.rpartition(".")
     if library not in ("", *_MODULES):
         rule = "optimizers are of torch.optim, bitsandbytes or torchao"

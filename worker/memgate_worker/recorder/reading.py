@@ -12,7 +12,7 @@ from msgspec import structs
 
 from memgate.errors import JobFailedError, NotProtectedError
 from memgate.report import Reason
-from memgate.timeline_file.recorded import BatchShape, JobMark, JobPhase, name_libraries
+from memgate.timeline_file.recorded import BatchShape, name_libraries
 from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.data_sizes import join_ends
 from memgate_worker.engines.phantom.engine import to_traced
@@ -172,7 +172,6 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
                 ),
             ),
             doubts=doubts,
-            marks=tuple(_mark(run)),
         ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
@@ -184,19 +183,6 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
         has_data_sizes=any(one.num_data_sized_results for one, _ in found.values()),
         is_protected=recorded.is_protected,
     )
-
-
-def _mark(run: RecordedRun) -> Iterator[JobMark]:
-    """Yield where stages and steps begin, in the order of events."""
-    ends = [(index, None) for index in run.steps]
-    step, stage = 0, JobPhase.LOAD
-    for index, name in sorted([*run.stages, *ends], key=lambda one: one[0]):
-        if name is None:
-            step += 1
-        else:
-            stage = JobPhase(name)
-        if name is not None or stage is JobPhase.TRAIN:
-            yield JobMark(index, stage, step if stage is JobPhase.TRAIN else None)
 
 
 def _batches(described: Description) -> Iterator[BatchShape]:

@@ -24,6 +24,7 @@ from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
+from memgate_worker.engines.phantom.stages import mark_stages
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
@@ -142,6 +143,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         num_parameters=run.num_parameters,
         notes=tuple(note_work_areas(run.work_areas)),
         doubts=tuple(doubt_work_areas(run.work_areas)),
+        marks=mark_stages(run),
         architectures=run.architectures,
         cudnn_benchmark=run.cudnn_benchmark,
         seconds=seconds,

@@ -15,14 +15,14 @@ from memgate_worker.engines.phantom.recorded import describe_now, interpret
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.hook.memgate_hook.recording import Recording
-from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_model
+from memgate_worker.jobs.trainers.choosing import start_job
 
 
 def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
     """Run a job's iterations and return what the real allocator did."""
     recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
-    TrainingLoop(spec, build_model(spec.model), "cuda").run()
+    start_job(spec, build_model(spec.model), recording.stages.saving).run()
     run = interpret(describe_now(recording.describe()), recording.tracker.rows())
     return msgspec.structs.replace(run, versions=library_versions())
