@@ -32,9 +32,7 @@ def _safetensors() -> Iterator[None]:
         return
     # Libraries import save_file by its name; what it calls is looked up here.
     flattening = [name for name in vars(library) if name.startswith("_flatten")]
-    with patch.multiple(
-        library, serialize_file=_touch, **dict.fromkeys(flattening, _nothing)
-    ):
+    with patch.multiple(library, serialize_file=_touch, **dict.fromkeys(flattening, _nothing)):
         yield
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from memgate.errors import UnsupportedJobError
 from memgate.jobspec import QuantizationMethod, QuantizationSpec
 from memgate_worker.jobs.libraries import need_library
+from memgate_worker.jobs.models import WithoutFilling
 
 
 def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> nn.Module:
@@ -81,7 +82,8 @@ def _kept_as_they_are(model: nn.Module) -> list[str]:
     else:
         integrations = need_library("transformers.integrations", "quantization")
         find = integrations.get_keys_to_not_convert
-    return list(find(model))
+    with WithoutFilling():  # older versions copy the whole model to look at it
+        return list(find(model))
 
 
 def _is_in(name: str, kept: str) -> bool:

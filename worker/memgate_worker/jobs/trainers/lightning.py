@@ -94,7 +94,7 @@ class LightningJob:
             )
         except (ValueError, RuntimeError) as error:
             rule = f"{spec.trainer.title} refuses the job: {' '.join(str(error).split())}"
-            mistake = Mistake(field="trainer", value=show_value(spec.trainer), rule=rule)
+            mistake = Mistake(field="trainer", value=show_value(spec.trainer.value), rule=rule)
             raise InputError.from_mistakes(mistake) from error
 
     def _callbacks(self, folder: str, every: int) -> list[Any]:
