@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
@@ -25,7 +25,10 @@ from memgate.jobspec.parts import (
     Size,
     Truth,
 )
+from memgate.jobspec.together import check_together
+from memgate.jobspec.trainers import fill_in_defaults
 from memgate.jobspec.training import (
+    USUAL_ITERATIONS,
     CompileSpec,
     EvalSpec,
     Loss,
@@ -33,7 +36,6 @@ from memgate.jobspec.training import (
     Precision,
     Trainer,
     ZeroGrad,
-    check_offload,
 )
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
@@ -45,10 +47,6 @@ INFERENCE_OF_A_JOB = "inference is for traces; a job spec describes training"
 DEVICE_OF_A_JOB = (
     "device is {device}: only memory snapshots and traces of GPUs have several; leave it out"
 )
-
-
-#: unless given
-_ITERATIONS = 4
 
 
 class JobSpec(Part):
@@ -66,10 +64,11 @@ class JobSpec(Part):
     """Of the outputs and labels; transformers' models compute it themselves from the labels, those
     of diffusers learn noise. ``contrastive``: of two texts for each sample, for embeddings."""
     optimizer: OptimizerSpec = OptimizerSpec()
-    """SGD keeps nothing, Adam and AdamW twice the trained weights."""
+    """SGD keeps nothing, Adam and AdamW twice the trained weights. AdamW with ``hf``, ``trl-sft``
+    unless given."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
     """Where in an iteration gradients are dropped; it decides what lives at the peak."""
-    iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = _ITERATIONS
+    iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = USUAL_ITERATIONS
     """How many are run; memory rarely grows after the third. Where the input varies, its batches
     say how many."""
     precision: Precision = Precision.FP32
@@ -81,7 +80,7 @@ class JobSpec(Part):
     ] = 1
     """Batches for each step of the optimizer."""
     clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = None
-    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step."""
+    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; ``hf`` uses 1."""
     channels_last: Truth = False
     """Model and images in the memory format of that name."""
     cudnn_benchmark: Truth = False
@@ -101,40 +100,30 @@ class JobSpec(Part):
     ] = False
     """``torch.compile`` of the model, with its own arguments if an object is given."""
     trainer: Trainer = Trainer.PLAIN
-    """Whose training loop runs. Only ``plain``, memgate's own, is supported yet."""
+    """Whose training loop runs: ``plain`` is memgate's own, the others are their libraries'."""
     attention: Annotated[Attention, Field(validate_default=True)] = Attention.AUTO
     """How a model of transformers computes attention; ``auto``: as the library chooses."""
     packing: Truth = False
-    """Not supported yet, and refused: samples laid end to end instead of padded."""
+    """Samples are laid end to end, so that every sequence is full and nothing is padded."""
     eval: EvalSpec | None = None
-    """Not supported yet, and refused: an evaluation between the steps."""
+    """An evaluation between the steps; ``{}`` is one like a step of training."""
     save: Truth = False
-    """Not supported yet, and refused: a checkpoint is saved between the steps."""
+    """A checkpoint is saved between the steps, as the trainer saves it."""
     ema: Truth = False
-    """Not supported yet, and refused: an averaged copy of the weights is kept on the GPU."""
+    """An averaged copy of the weights is kept on the GPU (``AveragedModel`` of torch)."""
     liger: Truth = False
     """The layers of a model of transformers are replaced by liger-kernel's."""
     offload: OffloadSpec = OffloadSpec()
     """What is kept in the host's memory, and copied to the GPU when it is needed."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _as_its_trainer_does(cls, document: Any) -> Any:
+        return fill_in_defaults(document)
+
     def model_post_init(self, _: Any) -> None:
-        """Check that something is left to train, and that its loss can be made."""
-        if self.loss is Loss.CONTRASTIVE and self.model.source is not ModelSource.TRANSFORMERS:
-            rule = "loss: contrastive compares texts, by a model of transformers"
-            raise RuleError(rule, "leave it out")
-        if self.input.varies and self.iterations != _ITERATIONS:
-            rule = "iterations: the batches of 'input' are run, so they say how many there are"
-            raise RuleError(rule, "leave it out, or list as many batches as should be run")
-        if self.quantization is not None and self.lora is None:
-            rule = "quantization: quantised weights cannot be trained"
-            raise RuleError(rule, "add 'lora', an adapter beside them")
-        check_offload(self.offload, self.optimizer.name, self.precision)
-        if self.compile and self.offload.activations:
-            rule = "compile: torch.compile keeps activations where it likes"
-            raise RuleError(rule, "leave out 'offload.activations' or 'compile'")
-        if self.liger and self.model.source is not ModelSource.TRANSFORMERS:
-            rule = f"liger: liger-kernel has layers for transformers, not for {self.model.source}"
-            raise RuleError(rule, "leave it out")
+        """Check that its fields go together."""
+        check_together(self)
 
     @property
     def uses_flash_attention(self) -> bool:
@@ -162,11 +151,6 @@ class JobSpec(Part):
 #: fields of jobs that cannot be run yet -> what the answer would be about without the field
 _NOT_YET = {
     "distributed": "one process on one GPU",
-    "trainer": "memgate's own plain loop",
-    "packing": "samples that are padded",
-    "eval": "training without an evaluation",
-    "save": "training without checkpoints",
-    "ema": "training without an average of the weights",
 }
 
 

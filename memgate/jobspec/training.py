@@ -19,6 +19,10 @@ class Loss(StrEnum):
     """Two texts for each sample: the vectors of those that belong together come closer."""
 
 
+#: how many are run unless a spec says it
+USUAL_ITERATIONS = 4
+
+
 class ZeroGrad(StrEnum):
     """Where in an iteration gradients are dropped. It decides what lives at the peak."""
 
@@ -45,6 +49,24 @@ class Trainer(StrEnum):
     HF = "hf"
     TRL_SFT = "trl-sft"
     LIGHTNING = "lightning"
+
+    @property
+    def is_of_transformers(self) -> bool:
+        """It is transformers' ``Trainer``, or built on it."""
+        return self in (Trainer.HF, Trainer.TRL_SFT)
+
+    @property
+    def title(self) -> str:
+        """What its library calls it."""
+        return _TITLES[self]
+
+
+_TITLES = {
+    Trainer.PLAIN: "memgate's own loop",
+    Trainer.HF: "transformers' Trainer",
+    Trainer.TRL_SFT: "trl's SFTTrainer",
+    Trainer.LIGHTNING: "Lightning's Trainer",
+}
 
 
 class EvalSpec(Part):

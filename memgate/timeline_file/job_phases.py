@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from memgate.allocator.replay import Replay
 from memgate.timeline_file.recorded import JobMark, JobPhase
 from memgate.verdict import USUAL_CONTEXT_BYTES
-
-
-def job_phase_spans(
-    marks: Sequence[JobMark], num_events: int
-) -> Iterator[tuple[JobPhase, int, int]]:
-    """Yield the phases of a job, each with its first event and the one after its last.
-
-    Training steps that follow each other are one span.
-    """
-    begin, current = 0, None
-    for index, phase, _ in (*marks, (num_events, None, None)):
-        if phase is current:
-            continue
-        if current is not None and begin < index:
-            yield current, begin, index
-        begin, current = index, phase
 
 
 def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
@@ -33,8 +17,12 @@ def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
     """
     series = ample.allocated_series
     peaks: dict[JobPhase, int] = {}
-    for phase, begin, end in job_phase_spans(marks, ample.num_events):
-        # what was allocated when it began, and after each event in it
-        most = max(series[max(0, begin - 1) : end])
-        peaks[phase] = max(most + USUAL_CONTEXT_BYTES, peaks.get(phase, 0))
+    ends = [mark.event_index for mark in marks[1:]] + [ample.num_events]
+    for mark, end in zip(marks, ends, strict=True):
+        # what was allocated when it began, and after each event in it; a phase without any (to save
+        # takes no memory of a GPU) holds what was there
+        held = series[max(0, mark.event_index - 1) : end]
+        if held:
+            most = max(held) + USUAL_CONTEXT_BYTES
+            peaks[mark.phase] = max(most, peaks.get(mark.phase, 0))
     return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}

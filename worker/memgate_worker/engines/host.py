@@ -23,7 +23,7 @@ from typing import BinaryIO
 import msgspec
 
 from memgate.errors import HostMemoryError, LimitExceededError, MemgateError
-from memgate.jobspec import JobSpec, ModelSource
+from memgate.jobspec import JobSpec, ModelSource, Trainer
 from memgate_worker.engines.child import run_in_child
 from memgate_worker.engines.messages import (
     Failed,
@@ -182,6 +182,15 @@ class _Job:
         return lines[-1] if lines else "it said nothing"
 
 
+#: what trainers import; none of it uses CUDA until a job does
+_OF_TRAINERS = {
+    Trainer.PLAIN: (),
+    Trainer.HF: ("transformers.trainer", "memgate_worker.jobs.trainers.hf"),
+    Trainer.TRL_SFT: ("datasets", "trl.trainer.sft_trainer", "memgate_worker.jobs.trainers.trl"),
+    Trainer.LIGHTNING: ("lightning.pytorch", "memgate_worker.jobs.trainers.lightning"),
+}
+
+
 def _preload(request: Request) -> None:
     """Import what the job will import, so that later jobs find it there."""
     importlib.import_module("memgate_worker.engines.phantom.run")
@@ -200,6 +209,8 @@ def _preload(request: Request) -> None:
         if spec.model.source is ModelSource.DIFFUSERS:
             diffusion = importlib.import_module("memgate_worker.jobs.diffusion")
             diffusion.find_model_class(diffusion.find_settings(spec.model)[0])
+        for module in _OF_TRAINERS[spec.trainer]:
+            importlib.import_module(module)
         if spec.lora is not None or "." in spec.optimizer.name:
             # Most of what bitsandbytes takes long to import; it uses CUDA itself, so a job does it.
             importlib.import_module("torch._inductor.compile_fx")

@@ -10,7 +10,7 @@ from memgate.contract import Work
 from memgate.run_key import EngineIdentity, RuntimeIdentity
 from memgate.version import __version__
 from memgate_worker.engines.revision import ENGINE_REVISION
-from memgate_worker.engines.versions import library_versions
+from memgate_worker.engines.versions import library_versions, versions_beside
 from memgate_worker.runtimes.contents import read_extra_versions
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME, Runtime, read_runtimes
 from memgate_worker.standins.build import STAMP_NAME
@@ -44,7 +44,8 @@ def identify_work(work: Work) -> str:
 def _identify_runtime(runtime: Runtime) -> RuntimeIdentity:
     stamp = runtime.stubs / STAMP_NAME
     try:
-        versions = library_versions(runtime.site_packages)
+        where = runtime.site_packages
+        versions = library_versions(where) | versions_beside(where)
     except StopIteration:  # it is not installed, or is being installed again
         versions = {}
     return RuntimeIdentity(

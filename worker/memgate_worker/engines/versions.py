@@ -9,6 +9,11 @@ from pathlib import Path
 
 _VERSIONED = ("torch", "torchvision", "transformers", "timm")
 
+#: what only some jobs use; a run may depend on them, and an answer does not name them
+_BESIDE = ("accelerate", "bitsandbytes", "datasets", "lightning", "peft", "trl")
+
+_ABSENT = "absent"
+
 
 def library_versions(site_packages: Path | None = None) -> dict[str, str]:
     """Return the version of each library that jobs use, or that it is missing.
@@ -20,6 +25,12 @@ def library_versions(site_packages: Path | None = None) -> dict[str, str]:
     return {name: _version(name, path) for name in _VERSIONED}
 
 
+def versions_beside(site_packages: Path) -> dict[str, str]:
+    """Return the versions of libraries that only some jobs use, as far as they are installed."""
+    found = {name: _version(name, [str(site_packages)]) for name in _BESIDE}
+    return {name: version for name, version in found.items() if version != _ABSENT}
+
+
 def _version(package: str, path: Sequence[str]) -> str:
     found = next(iter(distributions(name=package, path=list(path))), None)
-    return "absent" if found is None else found.version
+    return _ABSENT if found is None else found.version

@@ -45,10 +45,9 @@ def add_adapter(model: nn.Module, spec: LoraSpec) -> nn.Module:
         LibraryMissingError: if the runtime lacks peft.
     """
     peft = need_library("peft", "lora")
-    config_class = _find_method(spec.method)
     if spec.target_modules is None and type(model).__module__.startswith("diffusers."):
         spec = spec.model_copy(update={"target_modules": _OF_DIFFUSERS})
-    config = _configure(config_class, spec, type(model).__name__)
+    config = make_config(spec, type(model).__name__)
     try:
         with_adapter: nn.Module = peft.get_peft_model(model, config)
     except (TypeError, ValueError, KeyError) as error:
@@ -64,9 +63,20 @@ def add_adapter(model: nn.Module, spec: LoraSpec) -> nn.Module:
     return with_adapter
 
 
+def make_config(spec: LoraSpec, model_class: str) -> Any:
+    """Make the configuration of a method, for a model of a class.
+
+    Raises:
+        InputError: if peft has no such method, or it takes no such argument.
+        LibraryMissingError: if the runtime lacks peft.
+    """
+    return _configure(_find_method(spec.method), spec, model_class)
+
+
 def _find_method(name: str) -> Any:
     mapping = need_library("peft.mapping", "lora").PEFT_TYPE_TO_CONFIG_MAPPING
-    known = {str(method.value).lower(): config for method, config in mapping.items()}
+    # in older versions they are plain strings
+    known = {str(getattr(one, "value", one)).lower(): config for one, config in mapping.items()}
     wanted = "lora" if name.lower() in _VARIANTS else name.lower()
     if wanted not in known:
         names = {*known, *_VARIANTS}

@@ -24,13 +24,14 @@ from memgate.jobspec import (
     ZeroGrad,
 )
 from memgate_worker.jobs.adapters import add_adapter
+from memgate_worker.jobs.between_steps import BetweenSteps, Saving, as_it_is
 from memgate_worker.jobs.compiling import compile_model
 from memgate_worker.jobs.liger import take_liger_layers
 from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
-from memgate_worker.jobs.quantization import prepare, quantize
-from memgate_worker.jobs.tasks.task import Batch, move
+from memgate_worker.jobs.quantization import prepare, quantize, tell_trainers
+from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor, move
 from memgate_worker.jobs.torchao_weights import quantize_by_torchao
 from memgate_worker.jobs.varying import make_tasks, num_iterations
 
@@ -55,23 +56,18 @@ _PURE = {Precision.FP16, Precision.BF16}
 class TrainingLoop:
     """A job, ready to run on a device."""
 
-    def __init__(self, spec: JobSpec, model: nn.Module, device: str) -> None:
+    def __init__(
+        self, spec: JobSpec, model: nn.Module, device: str, saving: Saving = as_it_is
+    ) -> None:
         """Move the model to the device and make the optimizer."""
-        if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
-            shape = own_input_shape(model)
-            spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
-        self._spec = spec
+        self._spec, model, tasks = ready(spec, model)
         self._device = device
-        if spec.precision in _PURE:
-            model = convert(model, _LOW_PRECISION[spec.precision])
-        tasks = make_tasks(spec, model)
-        if spec.precision in _PURE:
-            lowered = (_lower(task.batch, _LOW_PRECISION[spec.precision]) for task in tasks)
-            tasks = [replace(task, batch=batch) for task, batch in zip(tasks, lowered, strict=True)]
         self._tasks = cycle(tasks)
-        self.model = compile_model(_place(spec, model, device), spec.compile)
+        self._evaluation = evaluation_task(self._spec, model, tasks)
+        self.model = compile_model(place(spec, model, device), spec.compile)
+        self._between = BetweenSteps(self._spec, self.model, self._evaluation.batch, saving)
         self.optimizers = make_optimizers(spec.optimizer, self.model, spec.offload)
-        self._needs_closure = needs_closure(self.optimizers[0])
+        self._needs_closure = needs_closure(type(self.optimizers[0]))
         scales = spec.precision is Precision.AMP_FP16
         self._scaler = torch.amp.GradScaler(device) if scales else None
         if spec.input.varies and self._needs_closure:
@@ -89,10 +85,11 @@ class TrainingLoop:
         """Run all iterations."""
         spec = self._spec
         if self._needs_closure:
-            for _ in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
+            for done in range(max(spec.iterations, _num_until_full(self.optimizers[0]))):
                 self.optimizers[0].step(self._evaluate)
+                self._between.follow(done + 1, self.optimizers, self._predict)
             return
-        for _ in range(num_iterations(spec)):
+        for done in range(num_iterations(spec)):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self._zero_grad()
             for _ in range(spec.gradient_accumulation_steps):
@@ -108,6 +105,15 @@ class TrainingLoop:
             self._step()
             if spec.zero_grad is ZeroGrad.AFTER_STEP:
                 self._zero_grad()
+            self._between.follow(done + 1, self.optimizers, self._predict)
+
+    def _predict(self, batch: Batch) -> Any:
+        """Make a forward pass of an evaluation, and return what it keeps: outputs and a loss."""
+        batch = move(batch, self._device)
+        with self._autocast():
+            outputs = self._evaluation.call(self.model, self._laid_out(batch))
+            is_detected = isinstance(outputs, list) and isinstance(outputs[0], dict)
+            return outputs, None if is_detected else self._evaluation.loss(outputs, batch)
 
     def _evaluate(self) -> Any:
         """Compute a loss and its gradients, for an optimizer that calls this as often as it likes.
@@ -167,7 +173,33 @@ class TrainingLoop:
             self._scaler.update()
 
 
-def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
+def ready(spec: JobSpec, model: nn.Module) -> tuple[JobSpec, nn.Module, list[Task]]:
+    """Give a model on the CPU its precision, and find out how it is trained.
+
+    Returns:
+        The spec with the size of its input filled in, the model, and a task for each batch; one
+        stands for all of them unless the input varies.
+    """
+    if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
+        shape = own_input_shape(model)
+        spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
+    if spec.precision not in _PURE:
+        return spec, model, make_tasks(spec, model)
+    dtype = _LOW_PRECISION[spec.precision]
+    model = convert(model, dtype)
+    tasks = make_tasks(spec, model)
+    return spec, model, [replace(task, batch=_lower(task.batch, dtype)) for task in tasks]
+
+
+def evaluation_task(spec: JobSpec, model: nn.Module, tasks: list[Task]) -> Task:
+    """Return how a model is evaluated: with the largest batch of training, or one of its size."""
+    size = spec.eval.batch_size if spec.eval is not None else None
+    if size is not None and size != spec.batch_size:
+        tasks = ready(spec.model_copy(update={"batch_size": size}), model)[2]
+    return max(tasks, key=lambda task: sum(one.numel() for one in each_tensor(task.batch)))
+
+
+def place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
     """Put a model on its device, as it is trained: quantised, with an adapter, checkpointed."""
     if spec.liger:
         take_liger_layers(model)
@@ -183,6 +215,8 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
         _enable_checkpointing(model)
     memory_format = {"memory_format": torch.channels_last} if spec.channels_last else {}
     model = model.to(device, **memory_format)
+    if spec.quantization is not None and spec.trainer.is_of_transformers:
+        tell_trainers(model, spec.quantization, compute)
     if spec.lora is None:
         return model
     with WithoutFilling():
@@ -193,8 +227,9 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
 
 def _is_prepared(spec: QuantizationSpec | None) -> bool:
     """Say whether peft makes a quantised model ready; it would unpack torchao's weights."""
-    is_known = spec is not None and spec.library is QuantizationLibrary.BITSANDBYTES
-    return is_known and spec.prepare
+    if spec is None or spec.library is not QuantizationLibrary.BITSANDBYTES:
+        return False
+    return spec.prepare
 
 
 def _num_until_full(optimizer: torch.optim.Optimizer) -> int:

@@ -67,6 +67,8 @@ class WithoutFilling(TorchDispatchMode):
                 return target
             if name in _COMPARING:
                 return torch.zeros_like(target, dtype=torch.bool)
+            if name == "clone":
+                return blank(torch.empty_like(target))
             if name == "_to_copy" and named.get("device") is None:
                 return blank(torch.empty_like(target, dtype=named.get("dtype")))
         return func(*args, **named)

@@ -47,7 +47,7 @@ def make_optimizers(
         InputError: if there is no such optimizer, or it takes no such argument.
         LibraryMissingError: if the runtime lacks its library.
     """
-    chosen = _find(spec.name)
+    chosen = find_optimizer(spec.name)
     parameters = [one for one in model.parameters() if one.requires_grad]
     if spec.name != _OF_MATRICES:
         if spec.companion is not None:
@@ -66,7 +66,7 @@ def make_optimizers(
     companion = spec.companion or OptimizerSpec(name="AdamW")
     groups = (
         (chosen, spec, matrices, "optimizer"),
-        (_find(companion.name), companion, others, "optimizer.companion"),
+        (find_optimizer(companion.name), companion, others, "optimizer.companion"),
     )
     return [
         _make(kind, of_kind, trained, field, offload)
@@ -75,9 +75,9 @@ def make_optimizers(
     ]
 
 
-def needs_closure(optimizer: Optimizer) -> bool:
+def needs_closure(optimizer: type[Optimizer]) -> bool:
     """Say whether a step calls the model itself, perhaps many times (LBFGS)."""
-    step = inspect.signature(type(optimizer).step).parameters
+    step = inspect.signature(optimizer.step).parameters
     return "closure" in step and step["closure"].default is inspect.Parameter.empty
 
 
@@ -89,7 +89,13 @@ def _hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [one for one in model.parameters() if one.dim() == 2 and one not in tables]
 
 
-def _find(name: str) -> type[Optimizer]:
+def find_optimizer(name: str) -> type[Optimizer]:
+    """Return the class of an optimizer.
+
+    Raises:
+        InputError: if there is no such optimizer.
+        LibraryMissingError: if the runtime lacks its library.
+    """
     library, _, class_name = name.rpartition(".")
     if library not in ("", *_MODULES):
         rule = "optimizers are of torch.optim, bitsandbytes or torchao"

@@ -14,6 +14,7 @@ from torch import nn
 from memgate.errors import UnsupportedJobError
 from memgate.jobspec import QuantizationMethod, QuantizationSpec
 from memgate_worker.jobs.libraries import need_library
+from memgate_worker.jobs.models import WithoutFilling
 
 
 def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> nn.Module:
@@ -41,6 +42,29 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
     return model
 
 
+def tell_trainers(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> None:
+    """Give a quantised model on its device what transformers leaves on one that it has loaded.
+
+    Trainers ask it whether the model can be trained, and leave it where it is. Call it before an
+    adapter is added.
+    """
+    library = need_library("transformers", "quantization")
+    quantizers = need_library("transformers.quantizers.auto", "quantization")
+    is_4bit = spec.method is not QuantizationMethod.INT8
+    four = {
+        "bnb_4bit_quant_type": spec.method.value,
+        "bnb_4bit_use_double_quant": spec.double,
+        "bnb_4bit_compute_dtype": compute,
+    }
+    config = library.BitsAndBytesConfig(
+        load_in_4bit=is_4bit, load_in_8bit=not is_4bit, **(four if is_4bit else {})
+    )
+    known: Any = model
+    known.hf_quantizer = quantizers.AutoHfQuantizer.from_config(config)
+    known.quantization_method = config.quant_method
+    known.config.quantization_config = config
+
+
 def prepare(model: nn.Module, *, checkpointing: bool) -> nn.Module:
     """Make a quantised model ready to be trained with an adapter, as peft does."""
     peft = need_library("peft", "lora")
@@ -58,7 +82,8 @@ def kept_as_they_are(model: nn.Module) -> list[str]:
     else:
         integrations = need_library("transformers.integrations", "quantization")
         find = integrations.get_keys_to_not_convert
-    return list(find(model))
+    with WithoutFilling():  # older versions copy the whole model to look at it
+        return list(find(model))
 
 
 def is_kept(name: str, kept: list[str]) -> bool:

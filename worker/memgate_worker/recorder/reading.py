@@ -21,7 +21,6 @@ from memgate_worker.engines.phantom.recorded import (
     Raised,
     SeenTensor,
     interpret,
-    mark_job,
     read_recording,
 )
 from memgate_worker.engines.traced import TracedJob
@@ -173,7 +172,6 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
                 ),
             ),
             doubts=doubts,
-            marks=tuple(mark_job(run)),
         ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,

@@ -25,7 +25,7 @@ from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
-from memgate_worker.engines.phantom.recorded import mark_job
+from memgate_worker.engines.phantom.stages import mark_stages
 from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
@@ -114,7 +114,7 @@ class PhantomEngine:
     ) -> TracedJob:
         """Add what varies from batch to batch, if anything does."""
         if not spec.input.varies:
-            return replace(traced, marks=())
+            return traced
 
         def run_alone(alone: JobSpec) -> TracedJob:
             work = JobRun(spec=alone.model_dump_json(by_alias=True))
@@ -148,7 +148,6 @@ class PhantomEngine:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
         traced = to_traced(answer, self._runtime.name, time.perf_counter() - start)
-        traced = replace(traced, marks=tuple(mark_job(answer)))
         return traced, answer.num_data_sized_results
 
 
@@ -175,6 +174,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         num_parameters=run.num_parameters,
         notes=tuple(note_work_areas(run.work_areas)),
         doubts=(*doubt_work_areas(run.work_areas), *doubt_timed_kernels(run.notes)),
+        marks=mark_stages(run),
         architectures=run.architectures,
         cudnn_benchmark=run.cudnn_benchmark,
         seconds=seconds,

@@ -28,7 +28,7 @@ def label_blocks(
     seen = blocks_seen_as(blocks, tensors)
     spans = _LayerSpans(layers)
     starts = [mark.position for mark in phases]
-    first_step = next((mark.position for mark in phases if mark.phase == Phase.OPTIMIZER), None)
+    steps = _find_steps(phases)
     labels = []
     for block in blocks:
         if block.block_id in seen:
@@ -39,18 +39,44 @@ def label_blocks(
             continue
         at = bisect_right(starts, block.begin) - 1
         phase_end = starts[at + 1] if at < len(starts) - 1 else None
-        is_early = first_step is None or block.begin < first_step
-        category = _category(block, phases[at].phase, phase_end, is_early=is_early)
+        is_kept = (not steps or block.begin < steps[0]) and _outlives_steps(block, steps)
+        category = _category(block, phases[at].phase, phase_end, is_kept=is_kept)
         labels.append(Label(category, spans.innermost(block.begin)))
     return tuple(labels)
 
 
-def _category(block: Allocation, phase: str, phase_end: int | None, *, is_early: bool) -> Category:
+def _find_steps(phases: Sequence[PhaseMark]) -> list[int]:
+    """Return where optimizers change weights.
+
+    A step that calls the model itself, as Lightning's do, begins before the forward pass.
+    """
+    steps = []
+    has_gradients = False
+    for mark in phases:
+        if mark.phase == Phase.OPTIMIZER and has_gradients:
+            steps.append(mark.position)
+            has_gradients = False
+        has_gradients |= mark.phase == Phase.BACKWARD
+    return steps
+
+
+def _outlives_steps(block: Allocation, steps: Sequence[int]) -> bool:
+    """Say whether a block is there for good; Lightning frees workspaces when it has trained.
+
+    What a loop's variables hold is freed in the next step at the latest.
+    """
+    return block.end is None or (len(steps) > _STEPS and block.end > steps[_STEPS])
+
+
+#: nothing that belongs to the first step lives as long
+_STEPS = 2
+
+
+def _category(block: Allocation, phase: str, phase_end: int | None, *, is_kept: bool) -> Category:
     outlives_its_phase = phase_end is not None and (block.end is None or block.end >= phase_end)
     if phase == Phase.BETWEEN and outlives_its_phase:
         return Category.BATCH
-    # After that, what was never freed is what the loop still held when it was stopped.
-    if block.end is None and is_early:
+    if is_kept:
         return Category.WORKSPACE
     if phase == Phase.FORWARD and outlives_its_phase:
         return Category.ACTIVATIONS

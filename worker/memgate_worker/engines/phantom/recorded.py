@@ -7,14 +7,12 @@ plain values, and they are read here as strictly as anything else that comes fro
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from memgate.errors import ProcessLostError
 from memgate.timeline import SetFraction
-from memgate.timeline_file.recorded import JobMark, JobPhase
 from memgate_worker.engines.messages import RecordedRun, WorkAreas
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from memgate_worker.engines.phantom.tracker import read_rows, to_events
@@ -158,16 +156,3 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         steps=tuple(num_before[mark.position] for mark in described.steps),
         seconds=described.seconds,
     )
-
-
-def mark_job(run: RecordedRun) -> Iterator[JobMark]:
-    """Yield where stages and steps begin, in the order of events."""
-    ends = [(index, None) for index in run.steps]
-    step, stage = 0, JobPhase.LOAD
-    for index, name in sorted([*run.stages, *ends], key=lambda one: one[0]):
-        if name is None:
-            step += 1
-        else:
-            stage = JobPhase(name)
-        if name is not None or stage is JobPhase.TRAIN:
-            yield JobMark(index, stage, step if stage is JobPhase.TRAIN else None)

@@ -18,15 +18,15 @@ from memgate_worker.hook.memgate_hook.compiling import were_kernels_timed
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.hook.memgate_hook.recording import Recording
 from memgate_worker.jobs.failures import not_modelled
-from memgate_worker.jobs.loop import TrainingLoop
 from memgate_worker.jobs.models import build_for
+from memgate_worker.jobs.trainers.choosing import start_job
 
 
 def run_job(spec: JobSpec, phantom: Phantom) -> RecordedRun:
     """Run a job's iterations and return what the real allocator did."""
     recording = Recording(phantom)
     torch.backends.cudnn.benchmark = spec.cudnn_benchmark
-    TrainingLoop(spec, build_for(spec), "cuda").run()
+    start_job(spec, build_for(spec), recording.stages.saving).run()
     refused = phantom.counters().unmodelled
     if spec.compile and refused:  # what torch compiles may go on without a call that failed
         raise not_modelled(refused)

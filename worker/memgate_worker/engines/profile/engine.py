@@ -24,7 +24,7 @@ from memgate.errors import (
 )
 from memgate.extrapolation import compare, extrapolate
 from memgate.gpus import GpuSpec
-from memgate.jobspec import JobSpec, check_supported
+from memgate.jobspec import JobSpec, Trainer, check_supported
 from memgate.links import LinkedSet, link_blocks
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
@@ -69,6 +69,10 @@ def _check_known(spec: JobSpec) -> None:
         "offload": spec.offload.is_given,
         "input": spec.input.varies,
         "optimizer": "." in spec.optimizer.name or spec.optimizer.companion is not None,
+        "trainer": spec.trainer is not Trainer.PLAIN,
+        "eval": spec.eval is not None,
+        "save": spec.save,
+        "ema": spec.ema,
     }
     fields = [field for field, is_given in given.items() if is_given]
     if fields:

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import wraps
 from typing import Any, Callable
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.weak import WeakIdKeyDictionary
 
 from .arguments import find_tensors
@@ -69,6 +70,8 @@ class Observer:
         self._num_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._num_backward_passes = 0
         self._is_stepping = False
+        #: copies of weights that torch.optim.swa_utils averages
+        self._averages: WeakSet[nn.Module] = WeakSet()
         self._listen()
 
     @property
@@ -85,8 +88,14 @@ class Observer:
         torch.autograd.backward = watch_calls(
             torch.autograd.backward, self._backward_begins, self._backward_ends
         )
+        AveragedModel.__init__ = watch_calls(
+            AveragedModel.__init__, lambda *_, **__: None, self._average_made
+        )
         self._listen_to_steps()
         self._listen_to_compiled_functions()
+
+    def _average_made(self, average: nn.Module, *_: Any, **__: Any) -> None:
+        self._averages.add(average)
 
     def _listen_to_steps(self) -> None:
         """See optimizers, and their steps where torch puts its own hooks around them."""
@@ -124,7 +133,9 @@ class Observer:
 
     def _call_begins(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         counts = self._depth > 0 or _is_of_the_job(module, args, kwargs)
-        if counts and self._depth == 0:
+        # What a backward pass computes again (checkpoints) is no call of the job's.
+        is_again = self.phases[-1].phase == _BACKWARD
+        if counts and self._depth == 0 and not is_again:
             self._listener.call_begins(module, args, kwargs)
         self._depth += counts
         self._counted.append(counts)
@@ -170,6 +181,7 @@ class Observer:
         self._is_stepping = False
         self._note(self._gradients(optimizer))  # those that a closure made
         self._note(self._optimizer_state(optimizer))
+        self._note(self._averaged())
         self._begin(_BETWEEN)
         self._num_steps[optimizer] = self._num_steps.get(optimizer, 0) + 1
         self._listener.step_ends(max(self._num_steps.values()))
@@ -205,6 +217,13 @@ class Observer:
                 yield tensor, "parameters", name
                 for scale in _scales(tensor):
                     yield scale, "parameters", name
+
+    def _averaged(self) -> Iterator[_Seen]:
+        """Note copies of weights, which no optimizer has and the job may never call."""
+        for average in self._averages:
+            for name, module in average.named_modules():
+                for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                    yield tensor, "parameters", f"average {name}".strip()
 
     def _gradients(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for group in optimizer.param_groups:

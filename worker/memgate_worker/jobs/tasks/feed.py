@@ -34,6 +34,8 @@ class Feed:
         self.config: Any = model.config
         self.num_samples = spec.batch_size
         self.input = spec.input
+        #: sequences are full, so that there is no padding
+        self.is_packed = spec.packing
         parameters = inspect.signature(self.model.forward).parameters
         self.takes = frozenset(parameters)
         main = self.model.main_input_name
@@ -107,6 +109,8 @@ class Feed:
     def tokens(self, *shape: int) -> torch.Tensor:
         """Make sentences with an end and, as in every batch of text, some padding."""
         tokens = torch.full(shape, self.token, dtype=torch.int64)
+        if self.is_packed:
+            return tokens
         end = self.setting("eos_token_id")
         if end is not None and shape[-1] > 1:
             tokens[..., -2] = self._within(end[0] if isinstance(end, list) else end)

@@ -54,6 +54,12 @@ def make_inputs(feed: Feed) -> Batch:
             batch |= _MAKERS[name](feed)
     if not batch:
         raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
+    if feed.is_packed and not _PACKED.issuperset(batch):
+        rule = f"{type(feed.model).__name__} takes more than text, which is not packed"
+        step = "leave it out"
+        raise InputError.from_mistakes(
+            Mistake(field="packing", value="true", rule=rule, next_step=step)
+        )
     batch = place_images(feed, batch)
     missing = feed.requires - batch.keys() - _LATER
     if missing:
@@ -91,6 +97,10 @@ _NOT_TAKEN = "the model's forward takes no such argument"
 
 #: text, and what comes with it
 _TEXT_ALONE = frozenset({"input_ids", "bbox", "entity_ids"})
+
+
+#: what a packed batch is made of
+_PACKED = frozenset({"input_ids", "attention_mask"})
 
 
 def _wanted(feed: Feed) -> list[str]:
@@ -147,7 +157,8 @@ def _text(feed: Feed) -> Batch:
     if "attention_mask" in feed.takes:
         # transformers checks: for a full mask it makes none of its own.
         batch["attention_mask"] = torch.ones_like(tokens)
-        batch["attention_mask"][:, -1] = 0
+        if not feed.is_packed:
+            batch["attention_mask"][:, -1] = 0
     return batch
 
 

@@ -1,0 +1,104 @@
+"""What a trainer decides itself, and what it can be asked for.
+
+A library's trainer has defaults of its own, and does some things in its own way. They are written
+into a spec when it is read, so that a spec always says what is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from memgate.jobspec.adapters import QuantizationLibrary
+from memgate.jobspec.model import ModelSource
+from memgate.jobspec.training import Loss, Trainer, ZeroGrad
+from memgate.mistakes import RuleError
+
+if TYPE_CHECKING:
+    from memgate.jobspec.spec import JobSpec
+
+#: where each trainer drops gradients; the plain loop is told
+_ZERO_GRAD = {
+    Trainer.HF: ZeroGrad.AFTER_STEP,
+    Trainer.TRL_SFT: ZeroGrad.AFTER_STEP,
+    Trainer.LIGHTNING: ZeroGrad.BEFORE_BACKWARD,
+}
+
+#: of transformers' ``TrainingArguments``
+_OPTIMIZER = {"name": "AdamW"}
+_MAX_GRAD_NORM = 1.0
+
+
+def fill_in_defaults(document: Any) -> Any:
+    """Write what the trainer of a job spec does, if nothing else is said, into the document."""
+    named = document.get("trainer") if isinstance(document, Mapping) else None
+    if not isinstance(named, str) or named not in _ZERO_GRAD:
+        return document
+    trainer = Trainer(named)
+    defaults: dict[str, Any] = {"zero_grad": _ZERO_GRAD[trainer]}
+    if trainer.is_of_transformers:
+        defaults |= {"optimizer": _OPTIMIZER}
+        if document.get("clip_grad_norm") is None:
+            return {**defaults, **document, "clip_grad_norm": _MAX_GRAD_NORM}
+    return {**defaults, **document}
+
+
+def check_trainer(spec: JobSpec) -> None:
+    """Check that a trainer can do what is asked of it.
+
+    Raises:
+        RuleError: naming the field.
+    """
+    _check_packing(spec)
+    is_of_transformers = spec.model.source is ModelSource.TRANSFORMERS
+    if spec.eval is not None and spec.eval.generate and not is_of_transformers:
+        rule = "eval.generate: models of transformers generate text"
+        raise RuleError(rule, f"leave it out for one of {spec.model.source}")
+    trainer = spec.trainer
+    if trainer is Trainer.PLAIN:
+        return
+    own = _ZERO_GRAD[trainer]
+    if spec.zero_grad is not own:
+        rule = f"zero_grad is {spec.zero_grad}: {trainer.title} drops gradients itself, {own}"
+        raise RuleError(rule, "leave it out")
+    if trainer.is_of_transformers:
+        _check_transformers(spec)
+    _check_plain_only(spec)
+    if spec.channels_last:
+        rule = f"channels_last: {trainer.title} does not change the memory format"
+        raise RuleError(rule, "leave it out, or use the trainer 'plain'")
+
+
+def _check_plain_only(spec: JobSpec) -> None:
+    """Refuse what memgate knows in its own loop alone."""
+    given = {"compile": spec.compile is not False, "offload": spec.offload.is_given}
+    for field in (name for name, is_given in given.items() if is_given):
+        rule = f"{field}: memgate cannot do this with {spec.trainer.title} yet"
+        raise RuleError(rule, "use the trainer 'plain', or ask about your script: memgate run")
+
+
+def _check_transformers(spec: JobSpec) -> None:
+    if spec.model.source is not ModelSource.TRANSFORMERS:
+        rule = f"trainer is {spec.trainer}: {spec.trainer.title} trains models of transformers"
+        raise RuleError(rule, f"use 'plain' or 'lightning' for one of {spec.model.source}")
+    if spec.loss is Loss.CONTRASTIVE:
+        rule = f"loss: {spec.trainer.title} uses the loss that a model computes itself"
+        raise RuleError(rule, "use the trainer 'plain' or 'lightning' for a contrastive one")
+    if spec.ema:
+        rule = f"ema: {spec.trainer.title} keeps no average of the weights"
+        raise RuleError(rule, "leave it out, or use the trainer 'plain' or 'lightning'")
+    quantized = spec.quantization
+    if quantized is not None and quantized.library is not QuantizationLibrary.BITSANDBYTES:
+        rule = f"quantization: {spec.trainer.title} trains what bitsandbytes quantised"
+        raise RuleError(rule, "use one of its methods, or the trainer 'plain'")
+    if spec.trainer is Trainer.TRL_SFT and quantized is not None and not quantized.prepare:
+        rule = "quantization.prepare is false: trl's SFTTrainer prepares quantised models itself"
+        raise RuleError(rule, "leave it out, or use the trainer 'hf'")
+
+
+def _check_packing(spec: JobSpec) -> None:
+    if not spec.packing:
+        return
+    if spec.model.source is not ModelSource.TRANSFORMERS or spec.input.sequence_length is None:
+        rule = "packing: sequences of text are packed, up to 'input.sequence_length'"
+        raise RuleError(rule, "give that length, or leave 'packing' out")
