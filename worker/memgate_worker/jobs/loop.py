@@ -177,8 +177,9 @@ def _place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
 
 def _is_prepared(spec: QuantizationSpec | None) -> bool:
     """Say whether peft makes a quantised model ready; it would unpack torchao's weights."""
-    is_known = spec is not None and spec.library is QuantizationLibrary.BITSANDBYTES
-    return is_known and spec.prepare
+    if spec is None or spec.library is QuantizationLibrary.TORCHAO:
+        return False
+    return spec.prepare
 
 
 def _num_until_full(optimizer: torch.optim.Optimizer) -> int:
