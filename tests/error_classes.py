@@ -16,12 +16,13 @@ from memgate.errors import MemgateError
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
     *("memgate_worker.hook.", "memgate_worker.jobs.tasks."),
+    "memgate_worker.standins.flash.flash_attn",
 )
 _NEED_TORCH_TOO = tuple(
     f"memgate_worker.jobs.{name}"
     for name in (
-        *("adapters", "configs", "constructors", "loop", "models", "optimizers"),
-        *("quantization", "tasks"),
+        *("adapters", "attention", "compiling", "configs", "constructors", "liger", "loop"),
+        *("models", "offloading", "optimizers", "quantization", "tasks", "torchao_weights"),
     )
 )
 

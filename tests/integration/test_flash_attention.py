@@ -156,6 +156,11 @@ def test_a_model_attends_by_flash(engine: PhantomEngine) -> None:
     )
 
     assert torchs - flash == iterations * LAYERS * 8
+    notes = [
+        [note.code for note in engine.trace(parse_job_spec(job), GPU).notes]
+        for job in (LLAMA, LLAMA | {"attention": "flash", "iterations": iterations})
+    ]
+    assert notes == [[], ["FLASH_ATTN_STAND_IN"]]
     # what eager attention keeps is as large as all pairs of tokens
     assert eager - flash > iterations * LAYERS * BATCH * HEADS * LENGTH**2 * 2
 
@@ -167,6 +172,13 @@ def test_a_config_may_ask_for_it(engine: PhantomEngine) -> None:
     by_config = _activations(engine, LLAMA | {"model": model | {"config": config}})
 
     assert by_config == _activations(engine, LLAMA | {"attention": "flash"})
+
+
+def test_quantised_models_attend_in_16_bits(engine: PhantomEngine) -> None:
+    """peft makes their norms fp32; transformers casts what flash-attn is given."""
+    job = LLAMA | {"attention": "flash", "quantization": "nf4", "lora": {"rank": 8}}
+
+    assert _activations(engine, job) > 0
 
 
 def test_a_class_that_cannot_is_named_with_its_choices(engine: PhantomEngine) -> None:

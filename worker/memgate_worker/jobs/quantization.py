@@ -39,6 +39,7 @@ def quantize(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype) -> 
     # As transformers marks them; peft prepares what is marked.
     setattr(model, "is_quantized", True)  # noqa: B010  a module takes no attribute of this type
     setattr(model, "is_loaded_in_4bit" if is_4bit else "is_loaded_in_8bit", True)
+    _note_type(model, compute)
     return model
 
 
@@ -63,6 +64,13 @@ def tell_trainers(model: nn.Module, spec: QuantizationSpec, compute: torch.dtype
     known.hf_quantizer = quantizers.AutoHfQuantizer.from_config(config)
     known.quantization_method = config.quant_method
     known.config.quantization_config = config
+
+
+def _note_type(model: nn.Module, compute: torch.dtype) -> None:
+    """Have configurations say what weights are unpacked to: flash attention is computed in it."""
+    for config in (module.config for module in model.modules() if hasattr(module, "config")):
+        config._is_quantized = True
+        config.dtype = config._pre_quantization_dtype = compute
 
 
 def prepare(model: nn.Module, *, checkpointing: bool) -> nn.Module:

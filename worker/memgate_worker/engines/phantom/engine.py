@@ -24,7 +24,7 @@ from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
-from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
+from memgate_worker.engines.phantom.kernels import doubt_timed_kernels, note_flash_attention
 from memgate_worker.engines.phantom.stages import mark_stages
 from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
@@ -172,7 +172,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         versions=run.versions,
         alloc_conf=run.alloc_conf,
         num_parameters=run.num_parameters,
-        notes=tuple(note_work_areas(run.work_areas)),
+        notes=(*note_work_areas(run.work_areas), *note_flash_attention(run.notes)),
         doubts=(*doubt_work_areas(run.work_areas), *doubt_timed_kernels(run.notes)),
         marks=mark_stages(run),
         architectures=run.architectures,

@@ -9,6 +9,19 @@ from memgate.report import Reason
 #: the note of a run in which inductor chose kernels by their times
 KERNELS_TIMED = "kernels_timed"
 
+#: that of one that computed attention with our stand-in for flash-attn
+FLASH_ATTN_OURS = "flash_attn_ours"
+
+
+def note_flash_attention(notes: Collection[str]) -> Iterator[Reason]:
+    """Yield whose flash attention ran."""
+    if FLASH_ATTN_OURS in notes:
+        yield Reason(
+            code="FLASH_ATTN_STAND_IN",
+            message="the runtime has no flash-attn, so attention took the memory that version 2.8.3"
+            " of it takes, by memgate's stand-in",
+        )
+
 
 def doubt_timed_kernels(notes: Collection[str]) -> Iterator[Reason]:
     """Yield that kernels were chosen without knowing their times."""

@@ -10,7 +10,7 @@ a command under ``memgate run`` never sees it. What is missing here fails as a m
 
 from __future__ import annotations
 
-from .flash_attn_interface import (
+from flash_attn.flash_attn_interface import (
     flash_attn_func,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,

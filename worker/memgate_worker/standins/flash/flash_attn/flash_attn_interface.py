@@ -9,18 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional
-
-from .checks import check_device
-from .kernels import (
+from flash_attn.checks import check_device
+from flash_attn.kernels import (
     contiguous,
     flash_attn_backward,
     flash_attn_forward,
     flash_attn_varlen_backward,
     flash_attn_varlen_forward,
 )
-from .splitting import allocate_splits
+from flash_attn.splitting import allocate_splits
+from torch import Tensor
+from torch.nn import functional
 
 # What code beside transformers (ring attention, sequence parallelism) imports by these names.
 _flash_attn_forward = _wrapped_flash_attn_forward = flash_attn_forward

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from flash_attn.checks import check_inputs, check_lengths
+from flash_attn.splitting import allocate_splits, num_multiprocessors, round_head_dim, round_up
 from torch import Tensor
-
-from .checks import check_inputs, check_lengths
-from .splitting import allocate_splits, num_multiprocessors, round_head_dim, round_up
 
 #: queries of a sequence are padded to a multiple of it
 _BLOCK = 128
