@@ -54,11 +54,7 @@ def make_inputs(feed: Feed) -> Batch:
             batch |= _MAKERS[name](feed)
     if not batch:
         raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
-    batch = place_images(feed, batch)
-    missing = feed.requires - batch.keys() - _LATER
-    if missing:
-        raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
-    return batch
+    return place_images(feed, batch)
 
 
 def _named(feed: Feed) -> Batch:
@@ -134,16 +130,24 @@ _BESIDE = frozenset(
 )
 
 
+_NO_SUCH = object()
+
+
 def _is_wanted(feed: Feed, name: str) -> bool:
     """Text and images are fed to all that take them; other inputs if they are required."""
     if name not in feed.takes:
         return False
+    if name.startswith("pixel_values") and getattr(feed.config, "vision_config", _NO_SUCH) is None:
+        return False  # it was built without the part that looks at images
     return name in feed.requires | feed.mains | _BESIDE
 
 
 def _text(feed: Feed) -> Batch:
-    tokens = feed.tokens(feed.num_samples, feed.length)
+    tokens = feed.tokens(_num_rows(feed), feed.length)
     batch = {"input_ids": tokens}
+    if "global_attention_mask" in feed.takes:  # the first token stands for the text
+        batch["global_attention_mask"] = torch.zeros_like(tokens)
+        batch["global_attention_mask"][:, 0] = 1
     if "attention_mask" in feed.takes:
         # transformers checks: for a full mask it makes none of its own.
         batch["attention_mask"] = torch.ones_like(tokens)
@@ -151,16 +155,28 @@ def _text(feed: Feed) -> Batch:
     return batch
 
 
+def _num_rows(feed: Feed) -> int:
+    """Return how many rows a batch of text has: of music, one for each codebook of a sample."""
+    described = feed.described.get("input_ids")
+    in_books = described is not None and "batch_size * num_codebooks" in described.shape
+    return feed.num_samples * (feed.setting("num_codebooks", default=1) if in_books else 1)
+
+
 def _images(feed: Feed) -> Batch:
+    """Return images of one colour, which is not black: some models leave out black ones."""
     shape = feed.image_shape
     if "spatial_shapes" in feed.takes:
         one = as_patches(feed, shape)
         return {name: feed.for_all(part) for name, part in one.items() if name in feed.takes}
+    if feed.task.startswith("KeypointMatching"):  # between two images
+        shape = (2, *shape)
+    if feed.task.startswith("Images"):  # several of them
+        shape = (feed.setting("num_images", default=2), *shape)
     frames = feed.setting("num_frames")
     is_video = "ForImage" not in type(feed.model).__name__
     if frames and is_video and len(shape) == 3:
         shape = (frames, *shape)
-    return {"pixel_values": torch.zeros(feed.num_samples, *shape)}
+    return {"pixel_values": torch.ones(feed.num_samples, *shape)}
 
 
 def _patches(feed: Feed) -> Batch:
@@ -182,6 +198,8 @@ def _sound(feed: Feed) -> Batch:
 def _spectrogram(feed: Feed) -> Batch:
     bins = feed.setting("num_mel_bins", "input_feat_per_channel", "feature_size", default=80)
     whole = feed.setting("max_source_positions")
+    if feed.setting("feature_projection_input_dim"):
+        whole = None
     if feed.setting("encoder_layers") and whole and not feed.setting("input_feat_per_channel"):
         return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
     bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
@@ -265,7 +283,7 @@ def _question(name: str, *lengths: str) -> Callable[[Feed], Batch]:
 
 def _video(feed: Feed) -> Batch:
     frames = feed.setting("num_frames", "frames_per_clip", default=8)
-    return {"pixel_values_videos": torch.zeros(feed.num_samples, frames, *feed.image_shape)}
+    return {"pixel_values_videos": torch.ones(feed.num_samples, frames, *feed.image_shape)}
 
 
 #: by argument, in the order in which they are looked for
@@ -285,6 +303,57 @@ _MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "task_inputs": _question("task_inputs", "task_seq_len"),
     "inputs": _anything,
 }
+
+
+def add_required(feed: Feed, batch: Batch) -> Batch:
+    """Add what a model requires besides: what its docstring describes.
+
+    Raises:
+        UnsupportedJobError: if it does not, or by sizes that are not known.
+    """
+    lacking = (feed.requires | feed.demands.used) - batch.keys()
+    found = {name: make_described(feed, batch, name) for name in sorted(lacking)}
+    missing = [name for name, one in found.items() if one is None and name in feed.requires]
+    if missing:
+        raise feed.refuse(f"it requires {', '.join(missing)}")
+    return batch | {name: one for name, one in found.items() if one is not None}
+
+
+def make_described(feed: Feed, batch: Batch, name: str) -> torch.Tensor | None:
+    """Make a tensor as the docstring describes it, if its sizes are known."""
+    described = feed.described.get(name)
+    if described is None:
+        return None
+    sizes = _sizes(feed, batch)
+    shape = [
+        int(one) if one.isdecimal() else sizes.get(one, feed.setting(one.removeprefix("config.")))
+        for one in described.shape
+    ]
+    if not all(isinstance(size, int) for size in shape):
+        return None
+    if "mask" in name:  # a few are said to be of numbers, and used as truth; nothing is left out
+        return torch.ones(*shape, dtype=torch.bool)
+    return torch.zeros(*shape, dtype=described.dtype)
+
+
+def _sizes(feed: Feed, batch: Batch) -> dict[str, int]:
+    """Return the sizes of a batch by the names that docstrings have for them."""
+    channels, height, width = feed.image_shape[-3:]
+    length = batch["input_ids"].shape[-1] if "input_ids" in batch else feed.length
+    regions = _NUM_REGIONS if "visual_embeds" in batch else 0
+    return {
+        "batch_size": feed.num_samples,
+        "sequence_length": length,
+        "text_seq_len": length,
+        "visual_sequence_length": regions,
+        "total_sequence_length": length + regions,
+        "num_channels": channels,
+        "height": height,
+        "width": width,
+        "image_size": height,
+        "num_patches": num_patches(feed),
+        "image_num_patches": num_patches(feed),
+    }
 
 
 def num_patches(feed: Feed) -> int:
