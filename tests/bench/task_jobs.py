@@ -21,7 +21,7 @@ _LAYERS = re.compile(
     r"num_(hidden_)?layers|n_layers?|(num_)?(encoder|decoder)_layers|num_blocks|depth"
     r"|num_(encoder|decoder|hidden|vision|text|prelude|coda|fusion|decoder_hidden|block)_?\w*layers"
 )
-_EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts")
+_EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts|zero_expert_num")
 
 #: how many experts each token is sent to
 _CHOSEN = re.compile(r"(n|num)_experts_per_tok(en)?|(moe_)?top_?k(_experts)?|moe_k")
@@ -48,6 +48,13 @@ _FOUR_STAGES = {
 _LARGE_IMAGES = {"vision_config": {"image_size": 896, "patch_size": 14}}
 #: whose patches can be put together, as the model does
 _EVEN_IMAGES = {"vision_config": {"image_size": 512, "patch_size": 16}}
+_INDEXER = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 256,
+    "indexer_budget": 512,
+    "indexer_compress_ratio": 16,
+}
 _ROPE_BY_LAYER = {
     "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}
 }
@@ -62,7 +69,8 @@ _MROPE: dict[str, Any] = {
     }
 }
 
-#: by class or configuration: what a published configuration has, and the default one lacks
+#: by class or configuration: what a published configuration has, and the default one lacks; and
+#: where masks come out of an image or a window, sizes at which they are still followed
 _LACKING: dict[str, dict[str, Any]] = {
     "AriaConfig": {"vision_config": {"image_size": 490, "patch_size": 14}},
     "BambaConfig": {"attn_layer_indices": [1]},
@@ -78,21 +86,34 @@ _LACKING: dict[str, dict[str, Any]] = {
         "contrastive_hidden_size": 512,
         "logit_scale_init_value": 2.6592,
     },
-    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711}},
+    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
     "CohereCompassConfig": {"text_config": _ROPE_BY_LAYER},
     "CohereCompassTextConfig": _ROPE_BY_LAYER,
     "ColModernVBertConfig": {"vlm_config": {"model_type": "modernvbert"} | _EVEN_IMAGES},
     "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
     "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
+    "DbrxConfig": {"attn_config": {"rope_theta": 500000.0}},
+    "DeepseekOcr2Config": {
+        "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]}
+    },
     "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
     "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "DiffusionGemmaConfig": {
+        "text_config": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 704}
+    },
     "Dots1Config": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "Emu3Config": {"vocabulary_map": {"<image>": 151859, "<|extra_200|>": 151846}},
+    "Emu3Config": {
+        "vocabulary_map": {
+            "<image>": 151859,
+            "<|extra_200|>": 151846,
+            "<|visual token 000000|>": 151854,
+        }
+    },
     "EsmConfig": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "Gemma3Config": _LARGE_IMAGES,
     "Glm46VConfig": _MROPE,
     "Glm4vConfig": _MROPE,
-    "Glm4vMoeConfig": {"text_config": _MROPE["text_config"] | {"head_dim": 128}},
+    "Glm4vMoeConfig": {"text_config": _MROPE["text_config"] | {"num_attention_heads": 32}},
     "GraniteMoeHybridConfig": {"num_hidden_layers": 2, "layer_types": ["mamba", "attention"]},
     "HieraForPreTraining": {
         "decoder_hidden_size": 512,
@@ -102,15 +123,34 @@ _LACKING: dict[str, dict[str, Any]] = {
     "Idefics3Config": _EVEN_IMAGES,
     "InstructBlipConfig": {"image_token_index": 50265},
     "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
+    "LEDConfig": {"attention_window": 32},
     "Lfm2MoeConfig": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "Llama4Config": {"vision_config": {"hidden_size": 1408}},
+    "LongformerConfig": {"attention_window": 32},
+    "LwDetrConfig": {"projector_scale_factors": [1.0]},
     "ModernVBertConfig": _EVEN_IMAGES,
+    "Ovis2Config": {"hidden_size": 4096},
     "PerceiverConfig": {"num_cross_attention_heads": 1},
     "PromptDepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "Qwen2VLConfig": {"vision_config": {"hidden_size": 8192}},
+    "Qwen2_5OmniThinkerConfig": {"vision_start_token_id": 151652},
+    "Qwen3OmniMoeThinkerConfig": {"vision_start_token_id": 151652},
+    "Qwen4ExpConfig": {"text_config": _INDEXER},
+    "Qwen4ExpTextConfig": _INDEXER,
+    "Sapiens2Config": {
+        "head_config": {
+            "upsample_out_channels": [256, 128],
+            "conv_out_channels": [128],
+            "scale_conv_out_channels": [64],
+            "scale_final_hidden_sizes": [64],
+        }
+    },
     "ShieldGemma2Config": _LARGE_IMAGES,
     "SmolVLMConfig": _EVEN_IMAGES,
     "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
     "UltraVBertConfig": _EVEN_IMAGES,
-    "ViltForImagesAndTextClassification": {"num_images": 2},
+    "ViltConfig": {"image_size": 128},
+    "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
     "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
 }

@@ -2,7 +2,7 @@
 
 A signature says of most arguments that they are optional. The code knows better: it raises if one
 is missing, or if labels are given to a model that has no loss. And where an argument is not one of
-those that ``inputs`` knows, the docstring says its type and shape.
+those that ``inputs`` knows, the docstring says its type and shape. No torch here.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 _DESCRIBED = re.compile(
     r"^\s*(?P<name>\w+) \([`']*(?:torch\.)?(?P<kind>\w*Tensor)[`']* of shape[ `']*"
     r"\((?P<shape>[^()]*)\)",
     re.MULTILINE,
 )
 
+#: torch's names, by those of its older classes
 _KINDS = {
-    "LongTensor": torch.int64,
-    "IntTensor": torch.int32,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
+    "LongTensor": "int64",
+    "IntTensor": "int32",
+    "BoolTensor": "bool",
+    "ByteTensor": "uint8",
 }
 
 
@@ -47,7 +46,7 @@ class Demands:
 class Described:
     """A tensor, in the words of a docstring."""
 
-    dtype: torch.dtype
+    dtype: str
     #: names of sizes, or numbers
     shape: tuple[str, ...]
 
@@ -129,7 +128,7 @@ def read_descriptions(forward: Callable[..., Any]) -> dict[str, Described]:
     """Return the tensors that a docstring gives a type and a shape."""
     return {
         found["name"]: Described(
-            dtype=_KINDS.get(found["kind"], torch.float32),
+            dtype=_KINDS.get(found["kind"], "float32"),
             shape=tuple(part.strip(" `'") for part in found["shape"].split(",") if part.strip()),
         )
         for found in _DESCRIBED.finditer(forward.__doc__ or "")

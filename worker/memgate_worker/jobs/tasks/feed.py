@@ -96,7 +96,7 @@ class Feed:
             for config in self.configs()
             for name, value in vars(config).items()
             if _SPECIAL.search(name)
-            for token in (value if isinstance(value, list) else [value])
+            for token in (value if isinstance(value, list | tuple) else [value])
         }
         return next(token for token in range(len(special) + 1) if token not in special)
 
@@ -119,7 +119,7 @@ class Feed:
         tokens = torch.full(shape, self.token, dtype=torch.int64)
         end = self.setting("eos_token_id")
         if end is not None and shape[-1] > 1:
-            tokens[..., -2] = self._within(end[0] if isinstance(end, list) else end)
+            tokens[..., -2] = self._within(end[0] if isinstance(end, list | tuple) else end)
         tokens[..., -1] = max(self.pad_token, 0)
         question = self.setting("question_token_id")
         if question is not None:  # each text has one, and the model looks for it

@@ -9,13 +9,9 @@ import torch
 from torch import nn
 
 from memgate.jobspec import JobSpec
+from memgate_worker.jobs.tasks.described import add_required, make_described, num_patches
 from memgate_worker.jobs.tasks.feed import Feed
-from memgate_worker.jobs.tasks.inputs import (
-    add_required,
-    make_described,
-    make_inputs,
-    num_patches,
-)
+from memgate_worker.jobs.tasks.inputs import make_inputs
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor
 
 #: answers of a multiple choice
