@@ -54,16 +54,19 @@ def list_jobs(
 
 
 def ask(engine: PhantomEngine, specs: list[dict[str, Any]]) -> str:
-    """Ask about a model in one size after the other, until one is answered."""
-    said = ""
+    """Ask about a model in one size after the other, until one is answered.
+
+    If none is, the first that could be built says why: later ones differ in what does not matter.
+    """
+    said = []
     for spec in specs:
         try:
             engine.trace(parse_job_spec(spec), _GPU, limits=_LIMITS)
         except MemgateError as error:
-            said = f"{error.fault}: {error.message}"
+            said.append(f"{error.fault}: {error.message}")
         else:
             return ANSWERED
-    return said
+    return next((one for one in said if one.startswith(f"{Fault.UNSUPPORTED}:")), said[0])
 
 
 def ask_all(runtime: Runtime, library: str, answers: Answers) -> Iterator[None]:

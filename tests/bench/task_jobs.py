@@ -21,7 +21,13 @@ _LAYERS = re.compile(
     r"num_(hidden_)?layers|n_layers?|(num_)?(encoder|decoder)_layers|num_blocks|depth"
     r"|num_(encoder|decoder|hidden|vision|text|prelude|coda|fusion|decoder_hidden|block)_?\w*layers"
 )
-_EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts")
+_EXPERTS = re.compile(r"(moe_)?(n|num)_((local|routed)_)?experts|zero_expert_num")
+
+#: how many experts each token is sent to
+_CHOSEN = re.compile(r"(n|num)_experts_per_tok(en)?|(moe_)?top_?k(_experts)?|moe_k")
+
+#: which layers something is taken from
+_PLACES = re.compile(r"\w*(indices|indexes|_layers?)")
 
 _MIN_EXPERTS = 4
 
@@ -31,14 +37,28 @@ _INNER = re.compile(r"(moe_)?intermediate_size(_mlp)?|(expert_)?ffn_hidden_size"
 #: parts whose vectors must be as wide as those of text
 _WIDTHS = ("out_hidden_size", "projection_dim", "proj_dim", "text_hidden_size")
 
-_STAGES = {"num_hidden_layers": 4, "out_indices": [1, 2, 3, 4], "reshape_hidden_states": False}
-_FOUR_STAGES = _STAGES | {
+_FOUR_STAGES = {
+    "num_hidden_layers": 4,
+    "out_indices": [1, 2, 3, 4],
+    "reshape_hidden_states": False,
     "model_type": "dinov2",
     "hidden_size": 384,
     "num_attention_heads": 6,
 }
 _LARGE_IMAGES = {"vision_config": {"image_size": 896, "patch_size": 14}}
-_MROPE = {
+#: whose patches can be put together, as the model does
+_EVEN_IMAGES = {"vision_config": {"image_size": 512, "patch_size": 16}}
+_INDEXER = {
+    "indexer_n_heads": 4,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 256,
+    "indexer_budget": 512,
+    "indexer_compress_ratio": 16,
+}
+_ROPE_BY_LAYER = {
+    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+}
+_MROPE: dict[str, Any] = {
     "text_config": {
         "rope_parameters": {
             "rope_type": "default",
@@ -49,45 +69,89 @@ _MROPE = {
     }
 }
 
-#: by class or configuration: what a published configuration has, and the default one lacks
+#: by class or configuration: what a published configuration has, and the default one lacks; and
+#: where masks come out of an image or a window, sizes at which they are still followed
 _LACKING: dict[str, dict[str, Any]] = {
     "AriaConfig": {"vision_config": {"image_size": 490, "patch_size": 14}},
     "BambaConfig": {"attn_layer_indices": [1]},
     "BeitForMaskedImageModeling": {"use_mask_token": True},
     "Blip2Config": {"image_token_index": 50265},
+    "Blip2ForImageTextRetrieval": {
+        "image_token_index": 50265,
+        "qformer_config": {"use_qformer_text_input": True},
+    },
     "BeitForSemanticSegmentation": {"num_hidden_layers": 12, "out_indices": [3, 5, 7, 11]},
     "BridgeTowerForContrastiveLearning": {
         "model_type": "bridgetower",
         "contrastive_hidden_size": 512,
+        "logit_scale_init_value": 2.6592,
     },
-    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711}},
-    "CHMv2Config": {"backbone_config": _FOUR_STAGES},
+    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
+    "CohereCompassConfig": {"text_config": _ROPE_BY_LAYER},
+    "CohereCompassTextConfig": _ROPE_BY_LAYER,
+    "ColModernVBertConfig": {"vlm_config": {"model_type": "modernvbert"} | _EVEN_IMAGES},
     "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
     "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
+    "DbrxConfig": {"attn_config": {"rope_theta": 500000.0}},
+    "DeepseekOcr2Config": {
+        "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]}
+    },
     "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
     "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "DiffusionGemmaConfig": {
+        "text_config": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 704}
+    },
     "Dots1Config": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "Emu3Config": {"vocabulary_map": {"<image>": 151859, "<|extra_200|>": 151846}},
+    "Emu3Config": {
+        "vocabulary_map": {
+            "<image>": 151859,
+            "<|extra_200|>": 151846,
+            "<|visual token 000000|>": 151854,
+        }
+    },
     "EsmConfig": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "Gemma3Config": _LARGE_IMAGES,
+    "Glm46VConfig": _MROPE,
     "Glm4vConfig": _MROPE,
-    "Glm4vMoeConfig": _MROPE,
+    "Glm4vMoeConfig": {"text_config": _MROPE["text_config"] | {"num_attention_heads": 32}},
     "GraniteMoeHybridConfig": {"num_hidden_layers": 2, "layer_types": ["mamba", "attention"]},
     "HieraForPreTraining": {
         "decoder_hidden_size": 512,
         "decoder_depth": 2,
         "decoder_num_heads": 8,
     },
+    "Idefics3Config": _EVEN_IMAGES,
     "InstructBlipConfig": {"image_token_index": 50265},
     "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
+    "LEDConfig": {"attention_window": 32},
     "Lfm2MoeConfig": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "Llama4Config": {"vision_config": {"hidden_size": 1408}},
+    "LongformerConfig": {"attention_window": 32},
+    "LwDetrConfig": {"projector_scale_factors": [1.0]},
+    "ModernVBertConfig": _EVEN_IMAGES,
+    "Ovis2Config": {"hidden_size": 4096},
     "PerceiverConfig": {"num_cross_attention_heads": 1},
     "PromptDepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
+    "Qwen2VLConfig": {"vision_config": {"hidden_size": 8192}},
+    "Qwen2_5OmniThinkerConfig": {"vision_start_token_id": 151652},
+    "Qwen3OmniMoeThinkerConfig": {"vision_start_token_id": 151652},
+    "Qwen4ExpConfig": {"text_config": _INDEXER},
+    "Qwen4ExpTextConfig": _INDEXER,
+    "Sapiens2Config": {
+        "head_config": {
+            "upsample_out_channels": [256, 128],
+            "conv_out_channels": [128],
+            "scale_conv_out_channels": [64],
+            "scale_final_hidden_sizes": [64],
+        }
+    },
     "ShieldGemma2Config": _LARGE_IMAGES,
+    "SmolVLMConfig": _EVEN_IMAGES,
     "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
-    "Tipsv2DptConfig": {"backbone_config": _STAGES},
-    "ViltForImagesAndTextClassification": {"num_images": 2},
-    "VitMatteConfig": {"fusion_hidden_sizes": [256, 128, 64, 32]},
+    "UltraVBertConfig": _EVEN_IMAGES,
+    "ViltConfig": {"image_size": 128},
+    "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
+    "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
 }
 
@@ -139,9 +203,9 @@ def _inputs(name: str, model_class: Any) -> list[dict[str, Any]]:
     if name in _INPUTS:
         return [_INPUTS[name]]
     takes = set(inspect.signature(model_class.forward).parameters)
-    if "input_ids" not in takes or takes & _IMAGES:
+    if "input_ids" not in takes:
         return [{}]
-    return [{}, _TEXT] if takes & _SOUND else [_TEXT]
+    return [{}, _TEXT] if takes & (_IMAGES | _SOUND) else [_TEXT]
 
 
 def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
@@ -154,7 +218,7 @@ def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
     small = _merge(_small(config), lacking)
     no_parts = _merge({k: v for k, v in _small(config).items() if not isinstance(v, dict)}, lacking)
     no_layers = _merge(_small(config, layers=False), lacking)
-    unique = {json.dumps(one): one for one in (small, no_parts, no_layers, lacking)}
+    unique = {json.dumps(one): one for one in (small, no_parts, no_layers, lacking, {})}
     return list(unique.values())
 
 
@@ -222,9 +286,17 @@ def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
         if hasattr(part, "to_dict") and hasattr(type(part), "model_type"):
             inner = _small(part, layers=layers)
             is_any = "Auto" in getattr(declared, "__name__", "")
-            if inner:
-                small[name] = inner | ({"model_type": part.model_type} if is_any else {})
+            if inner:  # a part that is given at all is not filled in with what its owner sets
+                kind = {"model_type": part.model_type} if is_any else {}
+                small[name] = _set_by_owner(config, name) | inner | kind
     return small
+
+
+def _set_by_owner(config: Any, part: str) -> dict[str, Any]:
+    declared = getattr(type(config), "sub_configs_defaults", {}).get(part)
+    known = _settings(type(getattr(config, part)))
+    given = getattr(declared, "init_kwargs", None) or {}
+    return {name: value for name, value in given.items() if name in known}
 
 
 def _settings(config_class: Any) -> set[str]:
@@ -234,19 +306,22 @@ def _settings(config_class: Any) -> set[str]:
 
 def _enough_experts(settings: dict[str, Any]) -> int:
     """Return how many experts it takes to choose from, in each group."""
-    chosen = [settings.get(name) or 1 for name in ("num_experts_per_tok", "top_k", "moe_topk")]
-    at_once = max(one for one in chosen if isinstance(one, int))
+    chosen = [value for name, value in settings.items() if _CHOSEN.fullmatch(name)]
+    at_once = max((one for one in chosen if isinstance(one, int)), default=1)
     return max(_MIN_EXPERTS, 2 * at_once) * (settings.get("n_group") or 1)
 
 
 def _enough_layers(config: Any, num_layers: int) -> int:
-    """Return how many layers it takes to have one of each kind."""
+    """Return how many layers it takes to have one of each kind, and those that are named."""
     enough = 2
-    for value in vars(config).values():
+    for name, value in vars(config).items():
         if isinstance(value, list | tuple) and len(value) == num_layers:
             firsts = [value.index(kind) for kind in value if isinstance(kind, str)]
             enough = max([enough, *(first + 1 for first in firsts)])
-    return enough
+        elif isinstance(value, list | tuple) and _PLACES.fullmatch(name):
+            named = [one + 1 for one in value if isinstance(one, int)]
+            enough = max([enough, *(one for one in named if one <= num_layers + 1)])
+    return min(enough, num_layers)
 
 
 def torchvision_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, Any]]]]:

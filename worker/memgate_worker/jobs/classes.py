@@ -9,8 +9,8 @@ from typing import Any
 from memgate.errors import InputError
 from memgate.mistakes import Mistake, show_value, suggest, unknown_name
 
-#: how classes are named, unlike modules
-_CLASS = re.compile("[A-Z][A-Za-z0-9_]*")
+#: how classes are named, unlike modules and functions; of one family, xLSTM, with a small letter
+_CLASS = re.compile("x?[A-Z][A-Za-z0-9_]*")
 
 #: these choose a class by a configuration
 _AUTO = re.compile("Auto(Model|Backbone)")

@@ -40,6 +40,8 @@ _WAY_OUT = (
     " profiler trace of it"
 )
 
+_OWN_RUNTIME = "a runtime of your own can have it, see: memgate runtimes --help"
+
 #: sent by people, supervisors and a system out of memory, never by the process itself
 _FROM_OUTSIDE = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -72,7 +74,12 @@ def explain_exception(
     if isinstance(error, ModuleNotFoundError):
         return UnsupportedJobError(
             f"{script or 'the job'} needs the module {error.name!r}, which this runtime lacks;"
-            " a runtime of your own can have it, see: memgate runtimes --help"
+            f" {_OWN_RUNTIME}"
+        )
+    if isinstance(error, ImportError) and script is None:  # a library looked, and says what for
+        said = " ".join(str(error).split()) or "an import"
+        return UnsupportedJobError(
+            f"the model needs something that this runtime lacks: {said}; {_OWN_RUNTIME}"
         )
     if script is not None:
         return JobFailedError(f"{script} failed{_where(error, script)}: {_last_line(error)}")

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memgate.errors import InputError, MemgateError
+from memgate.errors import InputError, MemgateError, UnsupportedJobError
 from memgate.jobspec import JobSpec, Loss, ModelSource, ModelSpec
 from memgate.mistakes import Mistake, show_value
 from memgate_worker.hook.memgate_hook.blank import blank
@@ -85,6 +85,7 @@ def build_model(spec: ModelSpec, *, bare: bool = False) -> nn.Module:
 
     Raises:
         InputError: if there is no such model, or it cannot be built as asked.
+        UnsupportedJobError: if it cannot be built as it is by default.
     """
     make = build_encoder if bare else _BUILDERS[spec.source]
     try:
@@ -95,7 +96,7 @@ def build_model(spec: ModelSpec, *, bare: bool = False) -> nn.Module:
     except Exception as error:
         if is_out_of_host_memory(error):
             raise
-        raise InputError.from_mistakes(_cannot_build(spec, error)) from error
+        raise _cannot_build(spec, error) from error
     return model.train()
 
 
@@ -110,18 +111,28 @@ def build_for(job: JobSpec) -> nn.Module:
     return build_model(choose_attention(job), bare=job.loss is Loss.CONTRASTIVE)
 
 
-def _cannot_build(spec: ModelSpec, error: Exception) -> Mistake:
-    """Say that a library refuses to build a model, in the library's own words."""
+def _cannot_build(spec: ModelSpec, error: Exception) -> MemgateError:
+    """Say that a library refuses to build a model, in the library's own words.
+
+    What the caller gave may be the reason; where nothing was given, the library cannot build its
+    own model as it is.
+    """
     given = spec.config if spec.source.has_configs else spec.kwargs
     said = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, SealedError):
         said = f"{said}, and nothing is read from a file or a server while a model is built"
+    if not given and spec.class_name is not None:
+        return UnsupportedJobError(
+            f"{spec.source} cannot build {spec.class_name} with the configuration that it has by"
+            f" default: {said}; give 'model.config' as it is published with the model"
+        )
     made_of = f" from {show_value(given)}" if given else ""
-    return Mistake(
+    mistake = Mistake(
         field="model",
         value=show_value(spec.name or spec.class_name),
         rule=f"{spec.source} cannot build it{made_of}: {said}",
     )
+    return InputError.from_mistakes(mistake)
 
 
 def own_input_shape(model: nn.Module) -> tuple[int, ...]:

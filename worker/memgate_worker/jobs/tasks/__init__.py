@@ -3,7 +3,9 @@
     task          one way to train: a batch, a call, a loss; the door
     images        models of torchvision and timm
     feed          what a model of transformers takes, and how large it is
+    demands       what its forward raises for, and how its docstring describes tensors
     inputs        its inputs: text, images, sound, series
+    described     inputs that only the docstring describes
     placeholders  text with images in it
     shapes        runs a part of a model for the shapes that it returns
     contrast      texts that belong together: embeddings

@@ -13,6 +13,10 @@ from torch import nn
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import JobSpec
 from memgate.mistakes import Mistake, show_value
+from memgate_worker.jobs.tasks.demands import read_demands, read_descriptions
+
+#: what follows a model's family in the name of its class
+_TASK = re.compile(r"For([A-Z]\w*)$")
 
 #: parts of a configuration that are configurations of their own, those of text first
 _PARTS = re.compile(r"_config$|^(encoder|decoder|generator|question_encoder|backbone)$")
@@ -36,11 +40,16 @@ class Feed:
         self.input = spec.input
         #: sequences are full, so that there is no padding
         self.is_packed = spec.packing
+        found = _TASK.search(type(model).__name__)
+        self.task = found.group(1) if found else ""
         parameters = inspect.signature(self.model.forward).parameters
         self.takes = frozenset(parameters)
+        self.annotations = {name: str(one.annotation) for name, one in parameters.items()}
         main = self.model.main_input_name
         self.mains = frozenset([main] if isinstance(main, str) else main)
-        self.requires = frozenset(
+        self.demands = read_demands(type(self.model).forward)
+        self.described = read_descriptions(type(self.model).forward)
+        self.requires = self.takes & self.demands.required | frozenset(
             one.name
             for one in parameters.values()
             if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD
@@ -89,7 +98,7 @@ class Feed:
             for config in self.configs()
             for name, value in vars(config).items()
             if _SPECIAL.search(name)
-            for token in (value if isinstance(value, list) else [value])
+            for token in (value if isinstance(value, list | tuple) else [value])
         }
         return next(token for token in range(len(special) + 1) if token not in special)
 
@@ -97,8 +106,9 @@ class Feed:
     def pad_token(self) -> int:
         """The token for padding, made up where there is none: models look for it."""
         pad = self._within(self.setting("pad_token_id", default=_PAD))
-        if getattr(self.config, "pad_token_id", None) is None:
-            self.config.pad_token_id = pad
+        for config in (self.config, self.config.get_text_config()):
+            if getattr(config, "pad_token_id", None) is None:
+                config.pad_token_id = pad
         return pad
 
     def _within(self, token: int) -> int:
@@ -113,8 +123,11 @@ class Feed:
             return tokens
         end = self.setting("eos_token_id")
         if end is not None and shape[-1] > 1:
-            tokens[..., -2] = self._within(end[0] if isinstance(end, list) else end)
+            tokens[..., -2] = self._within(end[0] if isinstance(end, list | tuple) else end)
         tokens[..., -1] = max(self.pad_token, 0)
+        question = self.setting("question_token_id")
+        if question is not None:  # each text has one, and the model looks for it
+            tokens[..., 0] = question
         return tokens
 
     def for_all(self, one: torch.Tensor) -> torch.Tensor:
@@ -123,6 +136,7 @@ class Feed:
 
     def settle(self) -> None:
         """Choose what a published configuration has, and a bare one lacks."""
+        _ = self.pad_token
         if self.config.is_encoder_decoder and self.setting("decoder_start_token_id") is None:
             begin = self.setting("bos_token_id")
             self.config.decoder_start_token_id = self.pad_token if begin is None else begin

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
+from torch import nn
 
 from memgate.errors import InputError
 from memgate.mistakes import Mistake, unknown_field
@@ -37,6 +36,8 @@ def make_inputs(feed: Feed) -> Batch:
         InputError: if the spec gives what the model does not take.
         UnsupportedJobError: if the model requires what we cannot make.
     """
+    if type(feed.model).forward is nn.Module.forward:
+        raise feed.refuse("it has no forward; its parts are trained one by one")
     if feed.input.tensors:
         return make_named(feed)
     _check_given(feed)
@@ -60,11 +61,7 @@ def make_inputs(feed: Feed) -> Batch:
         raise InputError.from_mistakes(
             Mistake(field="packing", value="true", rule=rule, next_step=step)
         )
-    batch = place_images(feed, batch)
-    missing = feed.requires - batch.keys() - _LATER
-    if missing:
-        raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
-    return batch
+    return place_images(feed, batch)
 
 
 def make_named(feed: Feed) -> Batch:
@@ -144,16 +141,24 @@ _BESIDE = frozenset(
 )
 
 
+_NO_SUCH = object()
+
+
 def _is_wanted(feed: Feed, name: str) -> bool:
     """Text and images are fed to all that take them; other inputs if they are required."""
     if name not in feed.takes:
         return False
+    if name.startswith("pixel_values") and getattr(feed.config, "vision_config", _NO_SUCH) is None:
+        return False  # it was built without the part that looks at images
     return name in feed.requires | feed.mains | _BESIDE
 
 
 def _text(feed: Feed) -> Batch:
-    tokens = feed.tokens(feed.num_samples, feed.length)
+    tokens = feed.tokens(_num_rows(feed), feed.length)
     batch = {"input_ids": tokens}
+    if "global_attention_mask" in feed.takes:  # the first token stands for the text
+        batch["global_attention_mask"] = torch.zeros_like(tokens)
+        batch["global_attention_mask"][:, 0] = 1
     if "attention_mask" in feed.takes:
         # transformers checks: for a full mask it makes none of its own.
         batch["attention_mask"] = torch.ones_like(tokens)
@@ -162,16 +167,28 @@ def _text(feed: Feed) -> Batch:
     return batch
 
 
+def _num_rows(feed: Feed) -> int:
+    """Return how many rows a batch of text has: of music, one for each codebook of a sample."""
+    described = feed.described.get("input_ids")
+    in_books = described is not None and "batch_size * num_codebooks" in described.shape
+    return feed.num_samples * (feed.setting("num_codebooks", default=1) if in_books else 1)
+
+
 def _images(feed: Feed) -> Batch:
+    """Return images of one colour, which is not black: some models leave out black ones."""
     shape = feed.image_shape
     if "spatial_shapes" in feed.takes:
         one = as_patches(feed, shape)
         return {name: feed.for_all(part) for name, part in one.items() if name in feed.takes}
+    if feed.task.startswith("KeypointMatching"):  # between two images
+        shape = (2, *shape)
+    if feed.task.startswith("Images"):  # several of them
+        shape = (feed.setting("num_images", default=2), *shape)
     frames = feed.setting("num_frames")
     is_video = "ForImage" not in type(feed.model).__name__
     if frames and is_video and len(shape) == 3:
         shape = (frames, *shape)
-    return {"pixel_values": torch.zeros(feed.num_samples, *shape)}
+    return {"pixel_values": torch.ones(feed.num_samples, *shape)}
 
 
 def _patches(feed: Feed) -> Batch:
@@ -193,6 +210,8 @@ def _sound(feed: Feed) -> Batch:
 def _spectrogram(feed: Feed) -> Batch:
     bins = feed.setting("num_mel_bins", "input_feat_per_channel", "feature_size", default=80)
     whole = feed.setting("max_source_positions")
+    if feed.setting("feature_projection_input_dim"):
+        whole = None
     if feed.setting("encoder_layers") and whole and not feed.setting("input_feat_per_channel"):
         return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
     bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
@@ -276,7 +295,7 @@ def _question(name: str, *lengths: str) -> Callable[[Feed], Batch]:
 
 def _video(feed: Feed) -> Batch:
     frames = feed.setting("num_frames", "frames_per_clip", default=8)
-    return {"pixel_values_videos": torch.zeros(feed.num_samples, frames, *feed.image_shape)}
+    return {"pixel_values_videos": torch.ones(feed.num_samples, frames, *feed.image_shape)}
 
 
 #: by argument, in the order in which they are looked for
@@ -296,13 +315,3 @@ _MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "task_inputs": _question("task_inputs", "task_seq_len"),
     "inputs": _anything,
 }
-
-
-def num_patches(feed: Feed) -> int:
-    """Return how many patches a model cuts an image into."""
-    _, height, width = feed.image_shape[-3:]
-    patch: Any = feed.setting("patch_size", default=_PATCH)
-    down, across = patch[-2:] if isinstance(patch, list | tuple) else (patch, patch)
-    count = (height // down) * (width // across)
-    tubelets = feed.setting("tubelet_size")
-    return count * math.ceil(feed.setting("num_frames") / tubelets) if tubelets else count

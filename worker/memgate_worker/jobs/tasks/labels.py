@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +9,9 @@ import torch
 from torch import nn
 
 from memgate.jobspec import JobSpec
+from memgate_worker.jobs.tasks.described import add_required, make_described, num_patches
 from memgate_worker.jobs.tasks.feed import Feed
-from memgate_worker.jobs.tasks.inputs import make_inputs, num_patches
+from memgate_worker.jobs.tasks.inputs import make_inputs
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor
 
 #: answers of a multiple choice
@@ -23,20 +23,18 @@ _NUM_OBJECTS = 4
 #: frames of a spectrogram that is to be made; whole groups of them, whatever a group is
 _NUM_FRAMES = 128
 
-#: what follows a model's family in the name of its class
-_TASK = re.compile(r"For([A-Z]\w*)$")
-
 
 def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
     """Return how a model of transformers is trained: most compute their loss from labels."""
     feed = Feed(spec, model)
     feed.settle()
     batch = make_inputs(feed)
-    found = _TASK.search(type(model).__name__)
-    task = found.group(1) if found else ""
-    make = next((make for name, make in _MAKERS.items() if task.startswith(name)), _like_text)
+    make = next((make for name, make in _MAKERS.items() if feed.task.startswith(name)), _like_text)
     if not any("label" in name for name in batch):
         batch = make(feed, batch)
+    batch = add_required(feed, batch)
+    for name in feed.demands.refused & batch.keys():
+        del batch[name]
     return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
 
 
@@ -56,6 +54,8 @@ def _regress(outputs: Any) -> torch.Tensor:
 def _classes(feed: Feed, batch: Batch) -> Batch:
     if "labels" not in feed.takes:
         return batch
+    if feed.task == "ImageClassification" and "input_ids" in batch:  # it writes the class
+        return _like_text(feed, batch)
     return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
 
 
@@ -63,6 +63,9 @@ def _like_text(feed: Feed, batch: Batch) -> Batch:
     """Return a label for each token; a model without text in it learns to write some."""
     if "labels" not in feed.takes:
         return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
+    described = make_described(feed, batch, "labels")
+    if described is not None and described.dim() > 1:
+        return batch | {"labels": described}
     for name in ("input_ids", "inputs"):
         if name in batch:
             return batch | {"labels": batch[name]}
@@ -109,6 +112,11 @@ def _masks(feed: Feed, batch: Batch) -> Batch:
     if "mask_labels" not in feed.takes:
         if "labels" not in feed.takes:
             return batch
+        if "list" not in feed.annotations["labels"]:  # one mask for an image, not one for an object
+            described = make_described(feed, batch, "labels")
+            is_mask = described is not None and described.dim() > 1
+            one = described if is_mask else torch.zeros(feed.num_samples, height, width)
+            return batch | {"labels": one}
         with_objects = _objects(feed, batch)
         for label in with_objects["labels"]:
             label["masks"] = torch.zeros(_NUM_OBJECTS, height, width)
@@ -122,7 +130,9 @@ def _masks(feed: Feed, batch: Batch) -> Batch:
 
 
 def _masked_patches(feed: Feed, batch: Batch) -> Batch:
-    masked = torch.ones(feed.num_samples, num_patches(feed), dtype=torch.bool)
+    """Mask half of an image: some models look at what is masked alone, others at the rest."""
+    masked = torch.zeros(feed.num_samples, num_patches(feed), dtype=torch.bool)
+    masked[:, : masked.shape[1] // 2] = True
     return batch | {"bool_masked_pos": masked}
 
 
@@ -156,7 +166,9 @@ def _speech(feed: Feed, batch: Batch) -> Batch:
 
 
 def _answers(feed: Feed, batch: Batch) -> Batch:
-    """Return a place in the text, or how good each of the known answers is."""
+    """Return a place in the text, or how good each of the known answers is, or one to write."""
+    if "decoder_input_ids" in feed.takes and "start_positions" not in feed.takes:
+        return _like_text(feed, batch)
     if "start_positions" in feed.takes or not _LOOKS.intersection(batch):
         return _span(feed, batch)
     answers = feed.setting("num_labels")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
 from memgate_worker.jobs.tasks.shapes import run_for_shapes
@@ -25,6 +26,9 @@ _MAX_TILES = 16
 #: which tokens stand for images
 _KINDS = ("mm_token_type_ids", "moe_mm_token_type_ids", "token_type_ids")
 
+#: where images go, for models without a token for them
+_MARKS = frozenset({"image_embeds_position_mask"})
+
 _COUNTS = "get_image_features"
 
 
@@ -36,7 +40,10 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
         UnsupportedJobError: if it is not known how many features an image has.
     """
     token = feed.setting("image_token_id", "image_token_index")
-    if token is None or not {"input_ids", "pixel_values"} <= batch.keys():
+    marked = feed.takes & _MARKS
+    if (token is None and not marked) or not {"input_ids", "pixel_values"} <= batch.keys():
+        return batch
+    if not any(map(_puts_images_into_text, feed.model.modules())):
         return batch
     image, num_tokens = _look_at_one(feed, batch)
     length = feed.input.length
@@ -48,14 +55,22 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
             f"give at least {num_tokens + 2}, or a smaller 'shape'",
         )
     tokens = feed.tokens(feed.num_samples, length or num_tokens + _WORDS)
-    tokens[:, :num_tokens] = token
+    is_image = torch.arange(tokens.shape[1]).expand_as(tokens) < num_tokens
+    if token is not None:
+        tokens[is_image] = token
     placed: Batch = {"input_ids": tokens}
     if "attention_mask" in feed.takes:
         placed["attention_mask"] = torch.ones_like(tokens)
         placed["attention_mask"][:, -1] = 0
-    placed |= {name: (tokens == token).long() for name in _KINDS if name in feed.takes}
+    placed |= {name: is_image.long() for name in _KINDS if name in feed.takes}
+    placed |= {name: is_image.long() for name in marked}
     images = {name: feed.for_all(one) for name, one in image.items() if name in feed.takes}
     return batch | placed | images
+
+
+def _puts_images_into_text(module: nn.Module) -> bool:
+    """Tell such a model from one that compares images with text, and has a token for them too."""
+    return hasattr(module, _COUNTS) or hasattr(module, "get_placeholder_mask")
 
 
 def _look_at_one(feed: Feed, batch: Batch) -> tuple[Batch, int]:
@@ -84,7 +99,10 @@ def _look_at_one(feed: Feed, batch: Batch) -> tuple[Batch, int]:
 
 def _count(feed: Feed, features: Any) -> int:
     """Return how many vectors of the width of a token there are."""
-    found = features.pooler_output if hasattr(features, "pooler_output") else features
+    pooled = getattr(features, "pooler_output", None)
+    found = features if pooled is None else pooled
+    if hasattr(found, "last_hidden_state"):
+        found = found.last_hidden_state
     width = feed.model.get_input_embeddings().weight.shape[-1]
     made = [one for one in each_tensor(found) if one.shape[-1] == width] or list(each_tensor(found))
     return sum(one.shape[:-1].numel() for one in made)
@@ -98,15 +116,27 @@ def _layouts(feed: Feed) -> Iterator[Batch]:
     if feed.takes & {"spatial_shapes", "image_position_ids"}:
         yield as_patches(feed, (channels, height, width))
     sizes = {"image_sizes": torch.tensor([[height, width]])}
-    whole = {"pixel_values": torch.zeros(1, channels, height, width)}
+    whole = {"pixel_values": torch.ones(1, channels, height, width)} | _second_looks(feed)
     yield whole
     yield whole | sizes | {"pixel_mask": torch.ones(1, height, width).bool()}
     for tiles in range(1, _MAX_TILES + 1):
         yield {
-            "pixel_values": torch.zeros(1, tiles, channels, height, width),
+            "pixel_values": torch.ones(1, tiles, channels, height, width),
             "pixel_attention_mask": torch.ones(1, tiles, height, width).bool(),
             **sizes,
         }
+    yield as_patches(feed, (channels, height, width))
+
+
+def _second_looks(feed: Feed) -> Batch:
+    """Return the same image as further parts of a model look at it, each in its own size."""
+    looks = {}
+    for name in feed.takes:
+        part = getattr(feed.config, f"{name.removesuffix('_pixel_values')}_vision_config", None)
+        if part is not None and name.endswith("_pixel_values"):
+            side = _side(part.image_size)
+            looks[name] = torch.ones(1, feed.image_shape[-3], side, side)
+    return looks
 
 
 def _as_grid(feed: Feed, channels: int, height: int, width: int) -> Iterator[Batch]:
@@ -121,8 +151,8 @@ def _as_grid(feed: Feed, channels: int, height: int, width: int) -> Iterator[Bat
     }
     count = down * across
     for times in (feed.setting("temporal_patch_size", default=1), 1, 2):  # frames of a patch
-        yield {"pixel_values": torch.zeros(count, channels * times * patch**2), **beside}
-    yield {"pixel_values": torch.zeros(count, channels, patch, patch), **beside}
+        yield {"pixel_values": torch.ones(count, channels * times * patch**2), **beside}
+    yield {"pixel_values": torch.ones(count, channels, patch, patch), **beside}
 
 
 def as_patches(feed: Feed, shape: tuple[int, ...]) -> Batch:
@@ -132,7 +162,7 @@ def as_patches(feed: Feed, shape: tuple[int, ...]) -> Batch:
     down, across = height // patch, width // patch
     places = torch.cartesian_prod(torch.arange(down), torch.arange(across))
     return {
-        "pixel_values": torch.zeros(1, down * across, channels * patch**2),
+        "pixel_values": torch.ones(1, down * across, channels * patch**2),
         "spatial_shapes": torch.tensor([[down, across]]),
         "pixel_attention_mask": torch.ones(1, down * across, dtype=torch.int64),
         "image_position_ids": places.unsqueeze(0),
