@@ -61,23 +61,32 @@ def read_job_bytes(data: bytes) -> JobSpec:
     Raises:
         InputError: if it is not one, with the place, or the field and the rule.
     """
+    return parse_job_spec(read_bytes(data))
+
+
+def read_bytes(data: bytes, *, what: str = "a job spec") -> object:
+    """Read the content of a file, UTF-8, as ``read_text`` does.
+
+    Raises:
+        SpecTextError: if it is neither JSON nor YAML, or longer than any spec.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise SpecTextError(
             f"neither JSON nor YAML: not UTF-8, from byte {error.start} on"
         ) from None
-    return read_job_text(text)
+    return read_text(text, what=what)
 
 
-def read_text(text: str) -> object:
-    """Read JSON, or YAML as far as JSON can express it.
+def read_text(text: str, *, what: str = "a job spec") -> object:
+    """Read JSON, or YAML as far as JSON can express it; ``what`` it is goes into errors.
 
     Raises:
         SpecTextError: if it is neither, or longer than any spec.
     """
     if len(text) > MAX_SPEC_LENGTH:
-        why = f"a job spec may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
+        why = f"{what} may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
         raise SpecTextError(why)
     try:
         return msgspec.json.decode(text)  # much faster than YAML, of which it is a subset
@@ -85,7 +94,7 @@ def read_text(text: str) -> object:
         pass
     if len(text) > _MAX_YAML:
         raise SpecTextError(
-            f"this is not JSON, and as YAML a job spec may have {_MAX_YAML} characters; it has"
+            f"this is not JSON, and as YAML {what} may have {_MAX_YAML} characters; it has"
             f" {len(text)}"
         )
     try:
@@ -98,5 +107,5 @@ def read_text(text: str) -> object:
     except yaml.YAMLError as error:
         raise SpecTextError(f"neither JSON nor YAML: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise SpecTextError(f"a job spec holds what JSON can hold: {error}") from None
+        raise SpecTextError(f"{what} holds what JSON can hold: {error}") from None
     return document
