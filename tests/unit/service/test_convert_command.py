@@ -132,7 +132,7 @@ def test_a_config_may_come_out_of_a_pipe(run: Any, monkeypatch: pytest.MonkeyPat
     [
         ("a: &a [1]\nb: *a", "aliases are not allowed"),
         ("a: !!python/object/apply:os.system [ls]", "neither JSON nor YAML"),
-        ("[" * 5000, "neither JSON nor YAML|nested|recursion"),
+        ("[" * 1200, "neither JSON nor YAML|nested|recursion"),
         ("a: " + "x" * 20_000, "as YAML a config may have 16384 characters"),
         ('{"a": "' + "x" * 300_000 + '"}', "a config may have 262144 characters"),
         ("rl: dpo\nbase_model: gpt2\n", "rl is dpo"),
