@@ -17,7 +17,7 @@ from memgate.jobspec import JobSpec, parse_job_spec
 _MAX_YAML = 1 << 14
 
 
-class _WithoutAliases(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """YAML as people write it, without aliases: a few lines of nested ones can fill the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -29,7 +29,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 # YAML 1.1 takes 1e-4 for text; JSON, and YAML 1.2, take it for a number.
-_WithoutAliases.add_implicit_resolver(
+PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
@@ -98,7 +98,7 @@ def read_text(text: str, *, what: str = "a job spec") -> object:
             f" {len(text)}"
         )
     try:
-        document = yaml.load(text, _WithoutAliases)
+        document = yaml.load(text, PlainLoader)
         json.dumps(document, allow_nan=False)  # it goes through a queue as JSON
     except yaml.MarkedYAMLError as error:
         problem, mark = f"neither JSON nor YAML: {error.problem}", error.problem_mark
