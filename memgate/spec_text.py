@@ -18,7 +18,7 @@ from memgate.jobspec import JobSpec, parse_job_spec
 _MAX_YAML = 1 << 14
 
 
-class _WithoutAliases(yaml.SafeLoader):
+class PlainLoader(yaml.SafeLoader):
     """YAML as people write it, without aliases: a few lines of nested ones can fill the memory."""
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -30,7 +30,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 # YAML 1.1 takes 1e-4 for text; JSON, and YAML 1.2, take it for a number.
-_WithoutAliases.add_implicit_resolver(
+PlainLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"),
     list("-+.0123456789"),
@@ -64,23 +64,32 @@ def read_job_bytes(
     Raises:
         InputError: if it is not one, with the place, or the field and the rule.
     """
+    return parse_job_spec(complete(read_bytes(data)))
+
+
+def read_bytes(data: bytes, *, what: str = "a job spec") -> object:
+    """Read the content of a file, UTF-8, as ``read_text`` does.
+
+    Raises:
+        SpecTextError: if it is neither JSON nor YAML, or longer than any spec.
+    """
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise SpecTextError(
             f"neither JSON nor YAML: not UTF-8, from byte {error.start} on"
         ) from None
-    return parse_job_spec(complete(read_text(text)))
+    return read_text(text, what=what)
 
 
-def read_text(text: str) -> object:
-    """Read JSON, or YAML as far as JSON can express it.
+def read_text(text: str, *, what: str = "a job spec") -> object:
+    """Read JSON, or YAML as far as JSON can express it; ``what`` it is goes into errors.
 
     Raises:
         SpecTextError: if it is neither, or longer than any spec.
     """
     if len(text) > MAX_SPEC_LENGTH:
-        why = f"a job spec may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
+        why = f"{what} may have {MAX_SPEC_LENGTH} characters, and this has {len(text)}"
         raise SpecTextError(why)
     try:
         return msgspec.json.decode(text)  # much faster than YAML, of which it is a subset
@@ -88,11 +97,11 @@ def read_text(text: str) -> object:
         pass
     if len(text) > _MAX_YAML:
         raise SpecTextError(
-            f"this is not JSON, and as YAML a job spec may have {_MAX_YAML} characters; it has"
+            f"this is not JSON, and as YAML {what} may have {_MAX_YAML} characters; it has"
             f" {len(text)}"
         )
     try:
-        document = yaml.load(text, _WithoutAliases)
+        document = yaml.load(text, PlainLoader)
         json.dumps(document, allow_nan=False)  # it goes through a queue as JSON
     except yaml.MarkedYAMLError as error:
         problem, mark = f"neither JSON nor YAML: {error.problem}", error.problem_mark
@@ -101,5 +110,5 @@ def read_text(text: str) -> object:
     except yaml.YAMLError as error:
         raise SpecTextError(f"neither JSON nor YAML: {error}") from None
     except (TypeError, ValueError, RecursionError) as error:
-        raise SpecTextError(f"a job spec holds what JSON can hold: {error}") from None
+        raise SpecTextError(f"{what} holds what JSON can hold: {error}") from None
     return document

@@ -18,6 +18,14 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes / GIB:.2f} GiB"
 
 
+def format_count(number: int | None) -> str:
+    """Write a number of parameters for people: 124 M, 6.74 B; nothing if it is not known."""
+    if number is None:
+        return ""
+    unit, size = ("B", 1_000_000_000) if number >= 1_000_000_000 else ("M", 1_000_000)
+    return f"{number / size:.3g} {unit}"
+
+
 def clip(value: object, *, limit: int = 80) -> str:
     """Write a value for a message, cut if it is long: an error is one sentence."""
     try:

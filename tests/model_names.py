@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import groupby
 from pathlib import Path
 
-from memgate_service.cli.commands.models import format_count
+from memgate.units import format_count
 from memgate_worker.jobs.public import list_public_models
 
 PAGE = Path(__file__).parents[1] / "docs" / "models.md"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.site import PATIENCE, Site, drop_file
@@ -98,8 +98,91 @@ def test_a_spec_that_failed_can_be_changed_and_asked_again(page: Page, site: Sit
 
     spec = page.get_by_label("Job spec")
     expect(spec).to_have_value(re.compile("name: resnet1}"))
-    expect(page.get_by_label("GPU")).to_have_value("a10g")
+    expect(page.get_by_label("GPU", exact=True)).to_have_value("a10g")
     spec.fill(spec.input_value().replace("resnet1", "resnet18"))
     page.get_by_role("button", name="Ask", exact=True).click()
 
     expect(page.locator(".verdict")).to_contain_text("fits on a10g", timeout=PATIENCE)
+
+
+def test_a_model_is_found_by_typing_and_goes_into_the_spec(page: Page) -> None:
+    """By keyboard alone; comments and other fields of the text stay."""
+    page.goto("/ui/try")
+    spec = page.get_by_label("Job spec")
+    spec.fill("# mine\nmodel: {source: torchvision, name: vgg16}\nbatch_size: 7 # small\n")
+    expect(page.get_by_label("Batch size")).to_have_value("7")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("torchvision:vgg16")
+
+    model = page.get_by_role("combobox", name="Model")
+    model.fill("llama 3.2 1b")
+    options = page.get_by_role("listbox", name="Models that match").get_by_role("option")
+    expect(options.first).to_contain_text("meta-llama/Llama-3.2-1B")
+    expect(model).to_have_attribute("aria-expanded", "true")
+    model.press("ArrowDown")
+    expect(options.first).to_have_attribute("aria-selected", "true")
+    model.press("Enter")
+
+    expect(spec).to_have_value(
+        "# mine\nmodel: {source: transformers, name: meta-llama/Llama-3.2-1B}\n"
+        "batch_size: 7 # small\n"
+    )
+    expect(model).to_have_attribute("aria-expanded", "false")
+
+
+def test_the_form_and_the_text_say_the_same(watched: Watched) -> None:
+    """Lists, numbers and adapters go into the text; an empty field is taken out again."""
+    watched.allows_refusals = True
+    page = watched.page
+    page.goto("/ui/try")
+    spec = page.get_by_label("Job spec")
+    expect(page.get_by_label("Input", exact=True)).to_have_value("3x224x224")
+
+    page.get_by_label("Optimizer").select_option("bitsandbytes.AdamW8bit")
+    expect(spec).to_have_value(re.compile("optimizer: {name: bitsandbytes.AdamW8bit}"))
+    page.get_by_label("Precision").select_option("bf16")
+    expect(spec).to_have_value(re.compile("precision: bf16"))
+    page.get_by_label("Input", exact=True).fill("96")
+    page.get_by_label("Input", exact=True).press("Enter")
+    expect(spec).to_have_value(re.compile(r"input: {shape: \[3, 96, 96\]}"))
+    rank = page.get_by_label("Adapter (LoRA), rank")
+    rank.fill("16")
+    rank.press("Tab")
+    expect(spec).to_have_value(re.compile("lora: {rank: 16}"))
+    rank.fill("")
+    rank.press("Tab")
+    expect(spec).not_to_have_value(re.compile("lora"))
+
+    page.get_by_label("Batch size").fill("many")
+    page.get_by_label("Batch size").press("Tab")
+    expect(page.locator("#problem")).to_contain_text("it must be a whole number")
+    spec.fill("optimizer: {name: [")
+    expect(page.locator("#problem")).to_contain_text("cannot be read yet")
+    spec.fill("optimizer: {name: Lion9}\n")
+    expect(page.get_by_label("Optimizer")).to_have_value("Lion9")
+
+
+def test_a_gpu_is_found_by_its_product(page: Page) -> None:
+    """As people call it; the mouse works, too, and Escape closes."""
+    page.goto("/ui/try")
+    gpu = page.get_by_role("combobox", name="GPU")
+    gpu.fill("geforce rtx 4090")
+    options = page.get_by_role("listbox", name="GPUs that match").get_by_role("option")
+    expect(options).to_have_count(1)
+    gpu.press("Escape")
+    expect(options.first).to_be_hidden()
+    gpu.fill("GeForce RTX 4090")
+    options.first.click()
+
+    expect(gpu).to_have_value("rtx-4090")
+
+
+def test_without_scripts_the_text_is_enough(browser: Browser, site: Site) -> None:
+    """The form, which needs them, is not shown; the GPU is a field that can be filled in."""
+    context = browser.new_context(base_url=site.url, java_script_enabled=False)
+    page = context.new_page()
+    page.goto("/ui/try")
+
+    expect(page.get_by_label("Job spec")).to_be_visible()
+    expect(page.locator("#describe")).to_be_hidden()
+    expect(page.get_by_label("GPU", exact=True)).to_have_value("rtx-3060")
+    context.close()

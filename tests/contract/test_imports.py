@@ -98,6 +98,7 @@ SERVICE_MAY_USE = {
     "memgate_worker.queue.keys": "who may ask",
     "memgate_worker.queue.settings": "where the queue is",
     "memgate_worker.runtimes.contents": "what is in them",
+    "memgate_worker.runtimes.model_names": "which models its libraries have",
     "memgate_worker.runtimes.install": "installs and removes them",
     "memgate_worker.runtimes.runtime": "which library versions there are",
 }

@@ -77,6 +77,13 @@ _ALL = (
     ),
     Command(name="gpus", summary="List the GPUs that a job can be asked to fit on."),
     Command(name="models", summary="List the public models that a job spec can name."),
+    Command(
+        name="init", summary="Write a first job spec: of a script, of a config, or by questions."
+    ),
+    Command(
+        name="init", summary="Write a first job spec: of a script or a config, or by questions."
+    ),
+    Command(name="convert", summary="Turn the config of a trainer into a job spec."),
     Command(name="schema", summary="Print the JSON Schema of a job spec, for editors."),
     Command(
         name="runtimes",

@@ -11,13 +11,17 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
 from memgate.contract import EngineName, Work
+from memgate.errors import InputError
+from memgate.first_spec import OPTIMIZERS
 from memgate.gpus import list_gpus
+from memgate.jobspec import Precision, QuantizationMethod
 from memgate.mistakes import Mistake, show_value
 from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from memgate.spec_text import SpecTextError, read_text
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu
 from memgate_service.dashboard.rendering import render, render_part
-from memgate_service.dashboard.viewers import PageViewer, Submitter
+from memgate_service.dashboard.spec_form import FIELDS, fill_form, list_models, read_form
+from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter
 from memgate_service.http.dependencies import Deps
 
 try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
@@ -43,6 +47,7 @@ _EXAMPLE_GPU = "rtx-3060"
 _REFUSED = "Not with this key"
 
 Text = Annotated[str, Form(max_length=500)]
+FormField = Annotated[str, Form(pattern=f"^({'|'.join(FIELDS)})$")]
 
 
 @try_it.get("")
@@ -63,6 +68,9 @@ def read_page(
         "try_it.html",
         viewer,
         gpus=list_gpus(),
+        optimizers=OPTIMIZERS,
+        precisions=[one.value for one in Precision],
+        quantizations=[one.value for one in QuantizationMethod],
         engines=get_args(EngineName),
         spec=_EXAMPLE if known is None else write_question(known),
         gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,
@@ -95,6 +103,37 @@ def ask_spec(
     if work is None:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     return JSONResponse({"location": f"/ui/jobs/{deps.queue.submit(work).id}"})
+
+
+@try_it.get("/models")
+def read_models(viewer: DataViewer) -> Response:
+    """Return the models that the form's search offers."""
+    return JSONResponse(list_models())
+
+
+@try_it.post("/fields")
+def read_fields(
+    viewer: Submitter, spec: Annotated[str, Form(max_length=_MAX_SPEC)] = ""
+) -> Response:
+    """Return what the form shows of a spec; one that is half typed is no mistake."""
+    try:
+        return JSONResponse(read_form(spec))
+    except InputError as error:
+        return JSONResponse({"problem": error.message})
+
+
+@try_it.post("/fill")
+def fill_spec(
+    viewer: Submitter,
+    field: FormField,
+    value: Text = "",
+    spec: Annotated[str, Form(max_length=_MAX_SPEC)] = "",
+) -> Response:
+    """Set a field of the form in the text of a spec."""
+    try:
+        return JSONResponse({"spec": fill_form(spec, field, value)})
+    except InputError as error:
+        return JSONResponse({"problem": error.message}, 422)
 
 
 @try_it.post("/trace")

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from memgate.errors import InputError
 from memgate.mistakes import suggest
+from memgate.units import format_count
 from memgate_worker.jobs.public import PublicModel, find_near_models, list_public_models
 
 
@@ -49,11 +50,3 @@ def _as_row(model: PublicModel) -> dict[str, object]:
         "parameters": model.num_parameters,
         "sources": model.sources,
     }
-
-
-def format_count(number: int | None) -> str:
-    """Write a number of parameters for people: 124 M, 6.74 B; nothing if it is not known."""
-    if number is None:
-        return ""
-    unit, size = ("B", 1_000_000_000) if number >= 1_000_000_000 else ("M", 1_000_000)
-    return f"{number / size:.3g} {unit}"

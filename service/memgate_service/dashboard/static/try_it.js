@@ -2,6 +2,7 @@
 /** Try it: a spec or a trace, pasted or dropped, is sent and becomes the page of a job. */
 
 import { ask, byId, showFailure } from "./common.js";
+import { followSpec } from "./spec_form.js";
 
 const form = /** @type {HTMLFormElement} */ (byId("try"));
 const spec = /** @type {HTMLTextAreaElement} */ (byId("spec"));
@@ -34,6 +35,7 @@ async function take(given) {
   } else {
     trace = null;
     spec.value = await given.text();
+    void followSpec();
     chosen.textContent = `Spec: ${given.name}, now above.`;
   }
   spec.disabled = trace !== null;
@@ -97,7 +99,7 @@ async function send() {
     return { status: answer.status, text: await answer.text() };
   }
   const body = new FormData();
-  body.append("gpu", /** @type {HTMLSelectElement} */ (byId("gpu")).value);
+  body.append("gpu", /** @type {HTMLInputElement} */ (byId("gpu")).value);
   body.append("allocator", /** @type {HTMLInputElement} */ (byId("allocator")).value);
   body.append("trace", trace);
   return upload(body);

@@ -1,0 +1,259 @@
+"""What all conversions share: the kind, every field accounted for, DeepSpeed, what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from memgate.convert import (
+    SCHEMA_LINE,
+    Assumption,
+    Beside,
+    Conversion,
+    Kind,
+    Use,
+    convert,
+    describe_conversion,
+    find_deepspeed,
+    write_spec,
+)
+from memgate.convert.fields import MAX_DEPTH, MAX_FIELDS
+from memgate.errors import InputError
+from memgate.spec_text import read_job_text
+from tests.unit.memgate.test_convert_tools import AXOLOTL, FACTORY, HF, TORCHTUNE, TRL
+
+
+def _convert(document: object, **beside: Any) -> Conversion:
+    return convert(document, beside=Beside(**beside))
+
+
+class TestKind:
+    """Whose config it is follows from its keys."""
+
+    @pytest.mark.parametrize(
+        ("document", "want"),
+        [
+            (HF, Kind.HF),
+            (TRL, Kind.TRL),
+            (AXOLOTL, Kind.AXOLOTL),
+            (FACTORY, Kind.LLAMA_FACTORY),
+            (TORCHTUNE, Kind.TORCHTUNE),
+        ],
+        ids=list(Kind),
+    )
+    def test_each_is_recognised(self, document: dict[str, Any], want: Kind) -> None:
+        """By keys that only one of them has."""
+        assert _convert(document).kind is want
+
+    def test_it_can_be_said(self) -> None:
+        """Where the keys would say something else."""
+        document = HF | {"max_length": 128}
+
+        assert _convert(document).kind is Kind.TRL
+        assert convert(document, kind=Kind.HF, beside=Beside()).kind is Kind.HF
+
+    @pytest.mark.parametrize(
+        ("document", "what"),
+        [
+            ({"zero_optimization": {}}, "a DeepSpeed file: .*--deepspeed"),
+            ({"distributed_type": "FSDP"}, "a config of accelerate"),
+            ({"architectures": ["GPT2LMHeadModel"]}, "config.json of a model"),
+            ({"peft_type": "LORA"}, "the config of an adapter"),
+            ({"model": {"source": "timm"}}, "a job spec already"),
+            ({"base_modle": "gpt2"}, "did you mean 'base_model'.*a key of axolotl"),
+            ({"colour": "blue"}, "--kind: hf, trl, axolotl, llama-factory, torchtune"),
+            ([], "an object with named fields"),
+            ({}, "an object with named fields"),
+        ],
+    )
+    def test_what_it_is_instead_is_said(self, document: object, what: str) -> None:
+        """With the next step, or the key that was meant."""
+        with pytest.raises(InputError, match=what):
+            _convert(document)
+
+
+class TestFields:
+    """Every field is used, cannot matter, is not supported, or is unknown."""
+
+    def test_all_are_accounted_for(self) -> None:
+        """Nothing vanishes in silence."""
+        document = HF | {
+            "learning_rate": 1e-4,
+            "neftune_noise_alpha": 5,
+            "eval_accumulation_steps": None,
+            "adam_betaa1": 0.9,
+        }
+        uses = {field.name: field.use for field in _convert(document).fields}
+
+        assert uses.keys() == document.keys()
+        assert uses["optim"] is Use.USED
+        assert uses["learning_rate"] is Use.CANNOT_MATTER
+        assert uses["neftune_noise_alpha"] is Use.NOT_SUPPORTED
+        assert uses["eval_accumulation_steps"] is Use.CANNOT_MATTER
+        assert uses["adam_betaa1"] is Use.UNKNOWN
+
+    def test_an_unknown_field_may_matter_and_a_similar_name_is_said(self) -> None:
+        """Whatever its value is."""
+        conversion = _convert(AXOLOTL | {"context_parapllel_size": None})
+        (field,) = conversion.unused
+
+        assert not conversion.is_whole
+        assert "memgate does not know it; did you mean 'context_parallel_size'" in field.sentence
+
+    def test_what_is_below_a_known_field_is_known(self) -> None:
+        """The nearest name that is known counts."""
+        document = AXOLOTL | {"special_tokens": {"pad_token": "x"}, "qat": {"weight_dtype": "int4"}}
+        uses = {field.name: field.use for field in _convert(document).fields}
+
+        assert uses["special_tokens.pad_token"] is Use.CANNOT_MATTER
+        assert uses["qat.weight_dtype"] is Use.NOT_SUPPORTED
+
+    def test_secrets_are_not_repeated(self) -> None:
+        """What is printed ends up in logs."""
+        (field,) = _convert(HF | {"my_api_key": "sesame"}).unused
+
+        assert field.value == "(not shown)"
+
+    def test_a_sentence_has_what_there_is(self) -> None:
+        """A field that is used has a name alone."""
+        field = _convert(HF).fields[0]
+
+        assert field.sentence == "model_name_or_path"
+
+    @pytest.mark.parametrize(
+        ("document", "rule"),
+        [
+            (HF | {"per_device_train_batch_size": "many"}, "it must be a whole number"),
+            (HF | {"per_device_train_batch_size": True}, "it must be a whole number"),
+            (HF | {"bf16": "sometimes"}, "bf16 is 'sometimes': it must be true or false"),
+            (HF | {"max_grad_norm": "high"}, "max_grad_norm is 'high': it must be a number"),
+            (HF | {"optim": 3}, "optim is 3: it must be the name of an optimizer"),
+            (HF | {"model_name_or_path": 3}, "it must be the name of a model"),
+            (HF | {"per_device_train_batch_size": 0}, "batch_size is 0: it must be at least 1"),
+            (AXOLOTL | {"base_model": None}, "base_model is missing: .*; add --model NAME"),
+            (
+                {"base_modl": "gpt2", "sequence_len": 8},
+                "base_model is missing: .*; write 'base_modl' so, or add --model",
+            ),
+        ],
+    )
+    def test_a_wrong_value_is_named(self, document: dict[str, Any], rule: str) -> None:
+        """With the field, its value and the rule."""
+        with pytest.raises(InputError, match=rule):
+            _convert(document)
+
+    def test_numbers_may_be_text(self) -> None:
+        """YAML takes some for it, and the tools take them."""
+        document = HF | {"per_device_train_batch_size": "2", "max_grad_norm": "1e-1"}
+        spec = _convert(document).spec
+
+        assert (spec["batch_size"], spec["clip_grad_norm"]) == (2, 0.1)
+
+    def test_a_config_is_bounded(self) -> None:
+        """In its depth and in the number of its fields."""
+        deep: dict[str, Any] = {}
+        for _ in range(MAX_DEPTH + 2):
+            deep = {"a": deep}
+        with pytest.raises(InputError, match="nested more than"):
+            _convert(HF | deep)
+        with pytest.raises(InputError, match=f"may have {MAX_FIELDS} fields"):
+            _convert(HF | {f"f{number}": 1 for number in range(MAX_FIELDS)})
+
+
+ZERO = {
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+    "bf16": {"enabled": "auto"},
+    "fp16": {"enabled": "auto"},
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_clipping": 1.0,
+}
+
+
+class TestDeepspeed:
+    """A DeepSpeed file beside a config."""
+
+    def test_its_stage_divides_the_job(self) -> None:
+        """It makes the model narrow itself, and offloads."""
+        conversion = _convert(HF | {"bf16": True}, deepspeed=ZERO, world_size=8)
+
+        assert conversion.spec["distributed"] == {"strategy": "zero2", "world_size": 8}
+        assert conversion.spec["offload"] == {"optimizer": True}
+        assert conversion.spec["precision"] == "bf16"
+        assert conversion.is_whole
+
+    def test_it_may_be_in_the_config_itself(self) -> None:
+        """Its fields bear its name."""
+        document = HF | {"deepspeed": {"zero_optimization": {"stage": 0, "overlap_comm": True}}}
+        conversion = _convert(document, world_size=2)
+
+        assert conversion.spec["distributed"]["strategy"] == "ddp"
+        assert [field.name for field in conversion.unused] == [
+            "deepspeed: zero_optimization.overlap_comm"
+        ]
+
+    def test_weights_on_the_host_are_named(self) -> None:
+        """A spec cannot say that."""
+        zero = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}
+        conversion = _convert(HF | {"fp16": True}, deepspeed=zero | {"fp16": {"enabled": True}})
+
+        assert conversion.spec["precision"] == "fp16"
+        assert [field.note for field in conversion.unused] == [
+            "weights are kept in the host's memory"
+        ]
+
+    def test_a_file_that_is_not_there_is_named(self) -> None:
+        """The job would not be divided in the spec."""
+        conversion = _convert(HF | {"deepspeed": "zero3.json"})
+
+        assert [field.name for field in conversion.unused] == ["deepspeed"]
+        assert "distributed" not in conversion.spec
+
+    def test_the_file_that_a_config_names(self) -> None:
+        """Read by others: this room opens nothing."""
+        assert find_deepspeed({"deepspeed": "zero3.json"}) == "zero3.json"
+        assert find_deepspeed({"deepspeed": {}}) is None
+        assert find_deepspeed([]) is None
+
+    @pytest.mark.parametrize(
+        ("zero", "rule"),
+        [
+            ({"zero_optimization": {"stage": 4}}, "deepspeed: zero_optimization.stage is 4"),
+            ({"train_micro_batch_size_per_gpu": 3}, "the trainer says 4, and the two must agree"),
+        ],
+    )
+    def test_what_is_wrong_in_it_is_named(self, zero: dict[str, Any], rule: str) -> None:
+        """A wrong stage, or numbers that contradict the trainer."""
+        with pytest.raises(InputError, match=rule):
+            _convert(HF, deepspeed=zero)
+
+
+class TestWriting:
+    """A spec as YAML."""
+
+    def test_it_is_read_again(self) -> None:
+        """With the line for editors first, and comments in it."""
+        conversion = _convert(AXOLOTL | {"bf16": "auto", "fsdp": ["full_shard"], "unheard": "a\nb"})
+        said = describe_conversion(conversion)
+        text = write_spec(conversion.spec, said)
+
+        assert text.startswith(f"{SCHEMA_LINE}\n# assumed: precision")
+        assert any(one.startswith("not certain: distributed: one GPU") for one in said)
+        assert "# not in this spec: unheard is" in text
+        assert yaml.safe_load(text) == dict(conversion.spec)
+        assert read_job_text(text).batch_size == 2
+
+    def test_a_comment_cannot_become_a_field(self) -> None:
+        """Whatever a config has in it: line breaks are not written."""
+        text = write_spec({"batch_size": 1}, ["evil\nbatch_size: 9\u2028x: 1"])
+
+        assert yaml.safe_load(text) == {"batch_size": 1}
+
+    def test_whole_is_what_is_certain(self) -> None:
+        """An assumption that cannot matter takes nothing away."""
+        harmless = Conversion(
+            kind=Kind.HF, spec={}, fields=(), assumptions=(Assumption(field="a", why="b"),)
+        )
+
+        assert harmless.is_whole
