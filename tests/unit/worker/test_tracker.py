@@ -31,7 +31,7 @@ def test_allocations_and_frees_become_events() -> None:
         Row(ALLOC, 4096, 50, 0),
     ]
 
-    events, blocks, num_before = to_events(rows)
+    events, blocks, num_before, _ = to_events(rows)
 
     assert events == [Alloc(0, 100, 0), Alloc(1, 200, 1), Free(0), Alloc(2, 50, 0)]
     assert blocks == [

@@ -83,6 +83,8 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     #: ids of blocks that the job can do without, see ``Timeline``
     dispensable: frozenset[int]
     phases: tuple[PhaseStart, ...]
+    #: streams that stand for private pools, see ``Timeline``
+    private_streams: frozenset[int] = frozenset()
     #: what the real allocator counted, under the keys of ``torch.cuda.memory_stats()``
     memory_stats: dict[str, int]
     #: the allocator's settings in this run

@@ -87,7 +87,7 @@ def run_command(
             process = _start(question, guard, terminal, said)
             try:
                 with _shown(said, output):
-                    unseen = wait_for(process, listening, question)
+                    unseen = wait_for(process, listening, question, lambda: _find_daemons(run_dir))
                 status = process.poll()
             finally:
                 _end(process, run_dir)
@@ -161,23 +161,55 @@ def _check_that_it_exists(question: CommandQuestion) -> None:
 def _start(
     question: CommandQuestion, guard: Guard, terminal: int, output: BinaryIO
 ) -> subprocess.Popen[bytes]:
-    return start_process(
-        lambda: subprocess.Popen(
-            guard.command(question.command),
-            cwd=question.directory,
-            env=guard.environment(
-                command_environment(
-                    question,
-                    guard.scratch,
-                    is_protected=guard.protection is not Protection.NONE,
-                )
-            ),
-            stdin=terminal,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # so that everything it starts can be ended with it
+    environment = guard.environment(
+        command_environment(
+            question, guard.scratch, is_protected=guard.protection is not Protection.NONE
         )
     )
+    with _signals_of_a_command():
+        return start_process(
+            lambda: subprocess.Popen(
+                guard.command(question.command),
+                cwd=question.directory,
+                env=environment,
+                stdin=terminal,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # so that everything it starts can be ended with it
+            )
+        )
+
+
+@contextmanager
+def _signals_of_a_command() -> Iterator[None]:
+    """Start a command with signals as it would have them in a terminal that stays open.
+
+    We may ignore signals ourselves, in the background of a script; if the command did, too, all
+    that it starts would look as if it ran in the background (``memgate_hook.descent``). And what a
+    script leaves running must not end with its terminal, which ends with the script.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = {
+        signal.SIGINT: signal.SIG_DFL,
+        signal.SIGQUIT: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_IGN,
+    }
+    # Handlers of ours stay: a new program begins without them.
+    before = {number: signal.getsignal(number) for number in wanted}
+    changed = {
+        number: how
+        for number, how in wanted.items()
+        if how is signal.SIG_IGN or before[number] is signal.SIG_IGN
+    }
+    for number, how in changed.items():
+        signal.signal(number, how)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, before[number])
 
 
 def _end(process: subprocess.Popen[bytes], run_dir: Path) -> None:

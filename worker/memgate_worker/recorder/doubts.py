@@ -147,6 +147,24 @@ def _doubt_other_memory(described: Description) -> Iterator[Reason]:
             " allocator did not ask for (a library of its own, cudaMalloc, or"
             " PYTORCH_NO_CUDA_MEMORY_CACHING); they are not in the figures",
         )
+    if has_unknown_pools(described):
+        which = (
+            "with an allocator or rules of their own"
+            if described.knows_pools
+            else f"of torch {described.versions.get('torch', '')}, which does not say what is in"
+            " them"
+        )
+        yield Reason(
+            code="MEMORY_POOLS",
+            message=f"the job uses memory pools of its own (torch.cuda.MemPool), {which}: what they"
+            " keep apart is counted as if it were in the common pool, and may be more",
+        )
+
+
+def has_unknown_pools(described: Description) -> bool:
+    """Tell whether the job has private pools that the simulator cannot follow."""
+    is_told_apart = described.knows_pools or "pools" not in described.notes
+    return not is_told_apart or "special_pools" in described.notes
 
 
 def _doubt_shapes(described: Description) -> Iterator[Reason]:
@@ -276,9 +294,9 @@ def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iter
     if unseen:
         yield Reason(
             code="COMMANDS_NOT_SEEN",
-            message=f"after a job of this command was watched and stopped, {unseen}; what later"
-            " commands take is not known: run all of it to its end with memgate run --until end, or"
-            " ask about each command alone",
+            message=f"not all of this command was seen: {unseen}, after a job of it was watched and"
+            " stopped or had ended; what later commands take is not known: run all of it to its end"
+            " with memgate run --until end, or ask about each command alone",
         )
 
 

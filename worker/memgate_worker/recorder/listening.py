@@ -9,11 +9,11 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import msgspec
 import psutil
@@ -21,6 +21,8 @@ import psutil
 from memgate.errors import MemgateError, StandInsMissingError
 from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
+
+_T = TypeVar("_T")
 
 #: how long to read what processes said that have ended; one that lives on says nothing more
 _READING_SECONDS = 5.0
@@ -34,16 +36,19 @@ class Heard:
     devices: set[int] = field(default_factory=set)
     #: those of them that did so while another one had memory of the GPU
     at_once: set[int] = field(default_factory=set)
-    #: files of recordings, by process id
+    #: files of recordings, by process id. A program whose process became another one (``exec``) has
+    #: a number of its own instead, below zero, here and everywhere
     recordings: dict[int, str] = field(default_factory=dict)
     #: when processes were ended because they were watched long enough, by process id, in seconds
     #: since this machine was started
     stops: dict[int, float] = field(default_factory=dict)
     #: devices that were first used after such an end
     later_devices: set[int] = field(default_factory=set)
+    #: processes that those which were ended early had started: they go with them
+    left_behind: set[int] = field(default_factory=set)
     #: what ended processes, by process id, in the order in which they ended
     failures: dict[int, Raised] = field(default_factory=dict)
-    #: those of them that were started after another one was stopped
+    #: those of them that failed after another one was stopped
     later_failures: dict[int, Raised] = field(default_factory=dict)
     #: torch was imported, or a GPU was used or done with, so many times
     num_signs: int = 0
@@ -75,6 +80,8 @@ class Listening:
     ) -> None:
         """``find_libraries`` is given the folder of a torch and the module search path."""
         self.heard = Heard()
+        #: what processes said when they first used CUDA, by process id
+        self._origins: dict[int, dict[str, Any]] = {}
         self._find_libraries = find_libraries
         self._on_progress = on_progress
         #: an error in this class, or in what it calls
@@ -165,36 +172,89 @@ class Listening:
         heard.num_signs += message["kind"] in ("torch", "device", "recorded")
         match message["kind"]:
             case "device":
-                self._take_device(message["pid"], message["began"])
+                self._take_device(message)
             case "progress":
                 heard.num_steps = max(heard.num_steps, message["num_steps"])
                 heard.stage = message["stage"]
             case "recorded":
                 heard.recordings[message["pid"]] = message["file"]
+                heard.left_behind |= _family_of(message["children"])
                 if message["why"] != "end":
                     heard.stops[message["pid"]] = message["at"]
             case "failed":
                 failure = msgspec.convert(message["failure"], type=Raised)
                 heard.failures[message["pid"]] = failure
-                if heard.stopped_at is not None and message["began"] > heard.stopped_at:
+                if heard.stopped_at is not None and message["at"] > heard.stopped_at:
                     heard.later_failures[message["pid"]] = failure
             case "problem":
                 heard.problems.append(message["message"])
 
-    def _take_device(self, pid: int, began: float) -> None:
-        heard = self.heard
-        # One that we ended early would still be there if this one was started before that.
-        would_run = {other for other, at in heard.stops.items() if began < at}
+    def _take_device(self, message: dict[str, Any]) -> None:
+        heard, pid = self.heard, message["pid"]
+        if self._origins.get(pid, message)["began"] != message["began"]:
+            self._set_aside(pid)
+        self._origins[pid] = message
         running = {other for other in heard.devices if is_running(other)}
-        if others := (running | would_run) - {pid}:
+        if others := (running | self._would_run_beside(message)) - {pid}:
             heard.at_once |= {pid, *others}
         heard.devices.add(pid)
         if heard.stops:
             heard.later_devices.add(pid)
 
+    def _would_run_beside(self, message: dict[str, Any]) -> set[int]:
+        """Return the processes that we ended early and that would still be there."""
+        return {
+            other
+            for other, at in self.heard.stops.items()
+            if message["began"] < at
+            or self._origins[other]["background"] not in (0, message["background"])
+            or _is_waited_for_by(other, self._origins[other]["parent"])
+        }
+
+    def _set_aside(self, pid: int) -> None:
+        """Give a program a number of its own: its process is another one now (``exec``)."""
+        heard = self.heard
+        number = -1 - sum(one < 0 for one in self._origins)
+        self._origins[number] = self._origins.pop(pid)
+        for known in (heard.devices, heard.at_once, heard.later_devices):
+            if pid in known:
+                known.remove(pid)
+                known.add(number)
+        _rename(heard.recordings, pid, number)
+        _rename(heard.stops, pid, number)
+        _rename(heard.failures, pid, number)
+        _rename(heard.later_failures, pid, number)
+
+
+def _rename(known: dict[int, _T], old: int, new: int) -> None:
+    if old in known:
+        known[new] = known.pop(old)
+
+
+def _is_waited_for_by(pid: int, parent: int) -> bool:
+    """Tell whether a process has ended, and its parent has not asked for that yet.
+
+    One that starts commands one after the other has, before it starts the next.
+    """
+    with suppress(psutil.Error, ValueError):
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE and process.ppid() == parent
+    return False
+
+
+def _family_of(pids: Iterable[int]) -> set[int]:
+    """Return processes, and all that they have started."""
+    family = set(pids)
+    for pid in pids:
+        with suppress(psutil.Error):
+            family |= {one.pid for one in psutil.Process(pid).children(recursive=True)}
+    return family
+
 
 def is_running(pid: int) -> bool:
     """Tell whether a process has what it took; one that ended may wait for its parent to know."""
+    if pid < 0:  # a program whose process is another one now
+        return False
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -10,7 +10,12 @@ from typing import BinaryIO, NamedTuple
 
 from msgspec import structs
 
-from memgate.errors import JobFailedError, NotProtectedError
+from memgate.errors import (
+    JobFailedError,
+    NotProtectedError,
+    SimulationError,
+    UnsupportedJobError,
+)
 from memgate.report import Reason
 from memgate.timeline_file.recorded import BatchShape, name_libraries
 from memgate_worker.engines.messages import RecordedRun
@@ -30,6 +35,7 @@ from memgate_worker.recorder.command import Recorded, run_command
 from memgate_worker.recorder.doubts import (
     doubt_processes,
     doubt_what_was_seen,
+    has_unknown_pools,
     note_processes,
     note_what_was_seen,
 )
@@ -140,7 +146,7 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
     run = interpret(described, rows)
     cudnn = recorded.heard.cudnn
     runtime = question.runtime or name_libraries(run.versions, cudnn)
-    traced = to_traced(run, runtime, time.perf_counter() - start)
+    traced = _check(described, run, runtime, time.perf_counter() - start)
     seen = _find_seen(found, pid, run, recorded.heard)
     # asking for the properties of a GPU, as launchers do, takes no memory of it
     peaks = {one: peak for one, (of_it, _) in found.items() if (peak := _peak_bytes(of_it))}
@@ -183,6 +189,20 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
         has_data_sizes=any(one.num_data_sized_results for one, _ in found.values()),
         is_protected=recorded.is_protected,
     )
+
+
+def _check(described: Description, run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
+    """Return the job's timeline; where the simulator cannot know better, that is not our bug."""
+    try:
+        return to_traced(run, runtime, seconds)
+    except SimulationError:
+        if not has_unknown_pools(described):
+            raise
+        raise UnsupportedJobError(
+            "the job uses memory pools of its own (torch.cuda.MemPool) in a way that memgate cannot"
+            " follow: pools with an allocator or rules of their own, or a torch that does not say"
+            " what is in them; run it without them, with as much memory left over as they keep"
+        ) from None
 
 
 def _batches(described: Description) -> Iterator[BatchShape]:

@@ -162,7 +162,11 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         SimulationError: if the simulator and the real allocator disagree.
     """
     timeline = Timeline(
-        events=run.events, labels=run.labels, dispensable=run.dispensable, phases=run.phases
+        events=run.events,
+        labels=run.labels,
+        dispensable=run.dispensable,
+        phases=run.phases,
+        private_streams=run.private_streams,
     )
     check_against_the_real_allocator(timeline, run.alloc_conf, run.memory_stats)
     return TracedJob(

@@ -88,6 +88,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     num_data_sized_results: int
     cudnn_benchmark: bool
+    #: rows tell private pools apart
+    knows_pools: bool = True
     #: of NCCL
     num_communicators: int = 0
     unmodelled: list[str]
@@ -128,7 +130,7 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
     """
     fractions = [(position, SetFraction(fraction)) for position, fraction in described.fractions]
     try:
-        events, blocks, num_before = to_events(read_rows(data), fractions)
+        events, blocks, num_before, private = to_events(read_rows(data), fractions)
     except struct.error as error:
         raise ProcessLostError(f"the job's recording is broken: {error}; run it again") from None
     workspaces = frozenset(blocks_seen_as(blocks, described.workspaces))
@@ -144,6 +146,7 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         labels=labels,
         dispensable=workspaces,
         phases=locate_phases(described.phases, num_before),
+        private_streams=private,
         memory_stats=described.memory_stats,
         alloc_conf=described.alloc_conf,
         num_parameters=described.num_parameters,

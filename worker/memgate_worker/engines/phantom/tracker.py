@@ -37,6 +37,7 @@ class Row(NamedTuple):
     action: int
     address: int
     size_bytes: int
+    #: below zero: a stream of a private pool
     stream: int
 
 
@@ -66,6 +67,8 @@ class Events(NamedTuple):
     blocks: list[Allocation]
     #: how many events there were before each row, and in the end
     num_before: list[int]
+    #: streams that stand for private pools
+    private_streams: frozenset[int] = frozenset()
 
 
 def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()) -> Events:
@@ -73,7 +76,8 @@ def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] 
 
     A free that completes later than it was requested waited for another stream; PyTorch does not
     say which, so a separate stream stands for it. Segments are left to the simulator, but on a
-    device with ample memory they are given back only if the program asked for it.
+    device with ample memory they are given back only if the program asked for it, or a private pool
+    is no longer used.
     """
     events: list[TimelineEvent] = []
     blocks: list[Allocation] = []
@@ -97,9 +101,15 @@ def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] 
             if not _completes_at_once(rows, position):
                 events.append(RecordStream(block_id, _OTHER_STREAM))
             events.append(Free(block_id))
-        elif row.action in _GIVES_BACK and not (events and isinstance(events[-1], EmptyCache)):
-            events.append(EmptyCache())
-    return Events(events, blocks, [*num_before, len(events)])
+        elif row.action in _GIVES_BACK:
+            is_private = row.stream < 0
+            emptied = EmptyCache(
+                streams.setdefault(row.stream, len(streams)) if is_private else None
+            )
+            if not events or events[-1] != emptied:
+                events.append(emptied)
+    private = frozenset(number for stream, number in streams.items() if stream < 0)
+    return Events(events, blocks, [*num_before, len(events)], private)
 
 
 def _completes_at_once(rows: Sequence[Row], position: int) -> bool:

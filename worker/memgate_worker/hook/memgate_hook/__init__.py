@@ -6,6 +6,7 @@ it changes nothing until torch is imported:
 
     failures      tells what ended a process
     connection    how memgate is told
+    descent       where a process comes from
     waiting       sees ``import torch`` coming, and has our stand-ins loaded first
     phantom       loads them, and describes the device
     session       this process's part of the run: what it tells, when it ends

@@ -107,3 +107,34 @@ def note_resets(note: Callable[[], None]) -> None:
 
         setattr(torch.cuda, name, noted_reset)
         setattr(torch.cuda.memory, name, noted_reset)
+
+
+def note_pools(note: Callable[[], None], note_special: Callable[[], None]) -> None:
+    """Have ``note`` called when the job allocates from a private pool of its own.
+
+    ``note_special`` is called for pools with an allocator of their own, or rules of their own:
+    those that lend memory to others, and those that never split a segment.
+    """
+    for module in (torch._C, torch.cuda.memory):
+        for name in ("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool"):
+            if hasattr(module, name):
+                setattr(module, name, _after(note, getattr(module, name)))
+    pool = getattr(torch.cuda, "MemPool", None)  # since 2.5
+    if pool is None:
+        return
+    make = pool.__init__
+
+    def noted_make(self: Any, *args: Any, **kwargs: Any) -> None:
+        if any((*args, *kwargs.values())):
+            note_special()
+        make(self, *args, **kwargs)
+
+    pool.__init__ = noted_make
+
+
+def _after(note: Callable[[], None], function: Any) -> Any:
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        note()
+        return function(*args, **kwargs)
+
+    return noted

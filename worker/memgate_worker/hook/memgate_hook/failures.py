@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .connection import BEGAN, Connection
+from .connection import Connection
 
 #: so many frames are told, from the last one up
 _NUM_FRAMES = 6
@@ -26,7 +27,8 @@ def tell_failures() -> None:
         except (OSError, KeyError):  # memgate has gone
             return
         failure = _describe(kind, error, trace)
-        connection.tell(kind="failed", pid=os.getpid(), failure=failure, began=BEGAN)
+        at = time.clock_gettime(time.CLOCK_BOOTTIME)
+        connection.tell(kind="failed", pid=os.getpid(), failure=failure, at=at)
 
     sys.excepthook = tell
 

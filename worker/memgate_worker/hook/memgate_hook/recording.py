@@ -88,6 +88,7 @@ class Recording:
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,
             "num_data_sized_results": counters.num_data_sized_results,
+            "knows_pools": self.tracker.knows_pools,
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "num_communicators": counters.num_communicators,
             "unmodelled": counters.unmodelled,

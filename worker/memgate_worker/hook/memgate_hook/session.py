@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .connection import BEGAN, Connection
+from .descent import BACKGROUND, find_children
 from .phantom import Phantom
 from .watch import Seen, Watch
 
@@ -98,6 +99,7 @@ class Session:
         run_recurrent_layers_without_cudnn(self._note("recurrent"))
         adjustments.show_the_memory_of_the_gpu()
         adjustments.note_fractions(self._recording.tracker.note_fraction)
+        adjustments.note_pools(self._note("pools"), self._note("special_pools"))
         adjustments.note_resets(self._recording.note_peaks)
         torch.save = self._recording.stages.saving(torch.save)
         torch.cuda._lazy_call(self._cuda_is_used)
@@ -132,7 +134,13 @@ class Session:
         if self._is_compile_worker:
             return
         self._connection.reopen_in_a_fork()
-        self._connection.tell(kind="device", pid=os.getpid(), began=BEGAN)
+        self._connection.tell(
+            kind="device",
+            pid=os.getpid(),
+            began=BEGAN,
+            parent=os.getppid(),
+            background=BACKGROUND,
+        )
         threading.Thread(target=self._listen, name="memgate", daemon=True).start()
 
     def _listen(self) -> None:
@@ -180,6 +188,22 @@ class Session:
         sys.exit = exit_noted  # type: ignore[assignment]
         # Children of multiprocessing end with it, and so do some launchers.
         os._exit = exit_seen  # type: ignore[assignment]
+        for name in ("execv", "execve"):  # which all others of their kind call
+            setattr(os, name, self._become_another(getattr(os, name)))
+
+    def _become_another(self, execute: Any) -> Any:
+        """Write the recording before another program takes the place of this one."""
+
+        def execute_seen(path: Any, *args: Any) -> Any:
+            # A search along PATH tries what is not there.
+            if isinstance(path, int) or os.access(path, os.X_OK):
+                self._write("end")
+            try:
+                return execute(path, *args)
+            finally:  # there was no such program, and the job goes on
+                self._written_by = 0
+
+        return execute_seen
 
     def _write(self, why: str) -> None:
         """Write the recording, once, if this process has used CUDA."""
@@ -198,7 +222,16 @@ class Session:
                 self._connection.tell(kind="problem", message=problem)
                 return
             at = time.clock_gettime(time.CLOCK_BOOTTIME)
-            self._connection.tell(kind="recorded", pid=pid, file=file, why=why, at=at)
+            children = [] if why == "end" else find_children(pid)
+            self._connection.tell(
+                kind="recorded",
+                pid=pid,
+                began=BEGAN,
+                file=file,
+                why=why,
+                at=at,
+                children=children,
+            )
 
     def _write_file(self, why: str, pid: int) -> str:
         from .compiling import were_kernels_timed
@@ -209,7 +242,7 @@ class Session:
         if self._longest is not None:
             described["longest"] = self._longest.describe()
         described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
-        path = self._run_dir / f"{pid}.recording"
+        path = self._run_dir / f"{pid}-{BEGAN:.6f}.recording"
         with path.open("wb") as out:
             out.write(json.dumps(described).encode() + b"\n")
             out.write(self._recording.tracker.rows())

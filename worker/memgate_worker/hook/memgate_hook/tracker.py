@@ -25,6 +25,11 @@ class Tracker:
         #: limits that the program set, each at a position; they make no row
         self.fractions: list[tuple[int, float]] = []
 
+    @property
+    def knows_pools(self) -> bool:
+        """Rows tell private pools apart; older versions of torch do not say."""
+        return bool(self._native.memgate_tracker_knows_pools())
+
     def attach(self) -> None:
         """Begin; ``torch.cuda.init()`` must have been called."""
         self._native.memgate_tracker_attach()

@@ -37,6 +37,9 @@ const char* memgate_phantom_open_cudnn(const char* directory) {
   return problem.c_str();
 }
 
+// 1: it has crashed, and was not asked again.
+int memgate_phantom_is_cudnn_lost() { return is_real_cudnn_lost() ? 1 : 0; }
+
 // The same for the real cuFFT, by the path of its library.
 const char* memgate_phantom_open_cufft(const char* path) {
   static std::string problem;

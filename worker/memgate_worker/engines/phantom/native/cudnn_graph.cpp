@@ -191,7 +191,8 @@ int cudnnBackendDestroyDescriptor(Handle descriptor) {
 int cudnnBackendSetAttribute(Handle descriptor, int name, int element_type, int64_t count, const void* elements) {
   BackendDescriptor& body = **descriptor;
   body.set(name, make_attribute(element_type, count, elements));
-  return body.counterpart() == nullptr ? kSuccess : set_in_counterpart(body, name);
+  const int status = is_passed_on(body) ? set_in_counterpart(body, name) : kSuccess;
+  return is_passed_on(body) ? status : kSuccess;
 }
 
 int cudnnBackendFinalize(Handle descriptor) {
@@ -200,7 +201,10 @@ int cudnnBackendFinalize(Handle descriptor) {
     const int status = finalize_heuristics(body);
     if (status != kSuccess) return status;
   }
-  if (body.counterpart() != nullptr) return finalize_counterpart(body);
+  if (is_passed_on(body)) {
+    const int status = finalize_counterpart(body);
+    if (is_passed_on(body)) return status;  // otherwise it was lost just now
+  }
   if (body.type() == kExecutionPlan) {
     const int64_t bytes = plan_workspace_bytes(body);
     body.set(kPlanWorkspaceBytes, make_attribute(kInt64, 1, &bytes));
@@ -211,11 +215,12 @@ int cudnnBackendFinalize(Handle descriptor) {
 int cudnnBackendGetAttribute(Handle descriptor, int name, int element_type, int64_t requested, int64_t* count,
                              void* elements) {
   const BackendDescriptor& body = **descriptor;
-  if (body.counterpart() != nullptr) {
+  if (is_passed_on(body)) {
     const bool are_descriptors = element_type == kDescriptor && elements != nullptr;
     const Attribute asked = are_descriptors ? make_attribute(element_type, requested, elements)
                                             : Attribute{element_type, 0, {}, {}};
-    return get_from_counterpart(body, name, asked, requested, count, elements);
+    const int status = get_from_counterpart(body, name, asked, requested, count, elements);
+    if (is_passed_on(body)) return status;  // otherwise it was lost just now
   }
   if (name == kHeuristicsResults) {
     return answer_descriptor(engine_config_for(body.first_descriptor(kHeuristicsGraph)), requested, count, elements);

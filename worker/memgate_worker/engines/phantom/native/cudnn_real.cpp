@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
 
 #include "device.h"
@@ -25,6 +26,7 @@ constexpr const char* kParts[] = {
 };
 
 std::optional<RealCudnn> opened;
+std::atomic<bool> is_lost{false};
 
 // Its keys are those of the real library's own serialization. Of all of them only the compute capability was seen to
 // change a choice for convolutions (cuDNN 9.27; every number below varied, on 8.0, 8.6 and 8.9).
@@ -87,7 +89,11 @@ std::string open_real_cudnn(const std::string& directory) {
   return "";
 }
 
-const RealCudnn* real_cudnn() { return opened ? &*opened : nullptr; }
+const RealCudnn* real_cudnn() { return opened && !is_lost ? &*opened : nullptr; }
+
+void lose_real_cudnn() { is_lost = true; }
+
+bool is_real_cudnn_lost() { return is_lost; }
 
 void* described_device() {
   static void* const device = opened ? describe(*opened, resolved_spec()) : nullptr;

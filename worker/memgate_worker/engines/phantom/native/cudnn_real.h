@@ -25,8 +25,12 @@ struct RealCudnn {
 // and before a fork: children then find it loaded.
 std::string open_real_cudnn(const std::string& directory);
 
-// Null if it was never opened.
+// Null if it was never opened, or is lost.
 const RealCudnn* real_cudnn();
+
+// It has crashed, and must not be called again.
+void lose_real_cudnn();
+bool is_real_cudnn_lost();
 
 // A finalized descriptor of the phantom device, made at the first call and kept; null if the library refuses it.
 void* described_device();

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace {
 
@@ -43,6 +44,54 @@ void make_room() {
   if (rows == nullptr) std::abort();  // a row that is lost would be a wrong answer
 }
 
+// Private pools (torch.cuda.MemPool) hold their memory apart, stream by stream. Each pair of a pool and a stream gets a
+// number, and rows have it below zero in the place of the stream: the simulator knows private pools as such streams.
+struct PoolStream {
+  std::uint64_t pool_first;
+  std::uint64_t pool_second;
+  void* stream;
+};
+
+PoolStream* pool_streams = nullptr;
+std::int64_t num_pool_streams = 0;
+
+std::int64_t number_pool_stream(const PoolStream& wanted) {
+  for (std::int64_t at = 0; at < num_pool_streams; ++at) {
+    const PoolStream& known = pool_streams[at];
+    if (known.pool_first == wanted.pool_first && known.pool_second == wanted.pool_second &&
+        known.stream == wanted.stream)
+      return -1 - at;
+  }
+  const auto room = static_cast<std::size_t>(num_pool_streams + 1) * sizeof(PoolStream);
+  pool_streams = static_cast<PoolStream*>(std::realloc(pool_streams, room));
+  if (pool_streams == nullptr) std::abort();
+  pool_streams[num_pool_streams] = wanted;
+  return -1 - num_pool_streams++;
+}
+
+// Entries say which pool they are of in later versions of torch only.
+template <typename E>
+auto stream_of(const E& entry, int) -> decltype(entry.mempool_, std::int64_t()) {
+  const auto& pool = entry.mempool_;
+  if (pool.first == 0 && pool.second == 0) return reinterpret_cast<std::int64_t>(entry.stream_);
+  return number_pool_stream({pool.first, pool.second, static_cast<void*>(entry.stream_)});
+}
+
+template <typename E>
+std::int64_t stream_of(const E& entry, long) {
+  return reinterpret_cast<std::int64_t>(entry.stream_);
+}
+
+template <typename E>
+constexpr auto knows_pools(int) -> decltype(std::declval<E>().mempool_, bool()) {
+  return true;
+}
+
+template <typename E>
+constexpr bool knows_pools(long) {
+  return false;
+}
+
 // What is allocated now, and the most of it since somebody last asked.
 std::int64_t allocated_bytes = 0;
 std::int64_t peak_bytes = 0;
@@ -69,9 +118,12 @@ void memgate_tracker_attach() {
     make_room();
     count(entry);
     rows[num_rows++] = {static_cast<std::int64_t>(entry.action_), static_cast<std::int64_t>(entry.addr_),
-                        static_cast<std::int64_t>(entry.size_), reinterpret_cast<std::int64_t>(entry.stream_)};
+                        static_cast<std::int64_t>(entry.size_), stream_of(entry, 0)};
   });
 }
+
+// Whether rows tell private pools apart.
+int memgate_tracker_knows_pools() { return knows_pools<c10::cuda::CUDACachingAllocator::TraceEntry>(0) ? 1 : 0; }
 
 // How many rows there are: the position that the next event will have.
 std::int64_t memgate_tracker_position() {
