@@ -114,9 +114,9 @@ def test_a_launcher_that_asks_what_the_gpu_can_do_takes_nothing(sh: Any) -> None
 @pytest.mark.parametrize(
     ("script", "want"),
     [
-        ("set -e\ntrain 8\ncat no-such-file\ntrain 16\n", "the script ended with exit status 1"),
+        ("set -e\ntrain 8\ncat no-such-file\ntrain 16\n", "the command ended with exit status 1"),
         (f"train 8\n{RUNTIME.python} -c 'open(\"model.pt\")'\n", "FileNotFoundError"),
-        ("train 8\nsleep 4243\n", "goes on with sleep 4243, which has used no GPU"),
+        ("train 8\nsleep 4243\n", "goes on with sleep 4243, and it has used no GPU"),
     ],
     ids=["a command between", "the next command", "no end"],
 )
@@ -140,9 +140,50 @@ def test_the_time_of_a_command_is_the_time_of_all_of_it(sh: Any) -> None:
     assert "goes on with sleep 4244, and the time is up" in run.traced.doubts[-1].message
 
 
-def test_a_launcher_that_only_waits_is_not_waited_for(sh: Any) -> None:
-    """It starts nothing after its job was ended."""
-    wait = "import subprocess, time; subprocess.run(['bash', 'one.sh']); time.sleep(4245)"
-    run = sh(f"echo '{RUNTIME.python} train.py 8' > one.sh\nexec {RUNTIME.python} -c \"{wait}\"\n")
+@pytest.mark.parametrize(
+    ("seconds", "want"), [(3, []), (4245, ["COMMANDS_NOT_SEEN"])], ids=["a pause", "no end"]
+)
+def test_a_launcher_that_pauses_is_waited_for(
+    sh: Any, monkeypatch: pytest.MonkeyPatch, seconds: int, want: list[str]
+) -> None:
+    """What it starts after that counts; if that takes too long, it is not known."""
+    monkeypatch.setattr(waiting, "_LATER_SECONDS", 30.0 if seconds == 3 else 1.0)
+    one, other = "subprocess.run(['bash', 'one.sh'])", "subprocess.run(['bash', 'other.sh'])"
+    text = f"import subprocess, time; {one}; time.sleep({seconds}); {other}"
+    run = sh(
+        f"echo '{RUNTIME.python} train.py 8' > one.sh\n"
+        f"echo '{RUNTIME.python} train.py 4000' > other.sh\n"
+        f'exec {RUNTIME.python} -c "{text}"\n'
+    )
+
+    assert (doubts(run), largest(run)) == (want, 8 if want else 4000)
+
+
+def test_what_a_script_leaves_in_the_background_is_waited_for(sh: Any) -> None:
+    """The script has ended long before."""
+    run = sh("train 8 &\n")
+
+    assert (doubts(run), run.why) == ([], "evaluation")
+
+
+def test_a_job_in_the_background_shares_the_gpu_with_later_ones(sh: Any) -> None:
+    """It was ended early, before the next one was started, and would still be there."""
+    run = sh("train 8 &\nwhile kill -0 $! 2> /dev/null; do sleep 0.1; done\ntrain 16\n")
+
+    assert doubts(run) == ["SEVERAL_PROCESSES"]
+
+
+def test_a_program_that_becomes_another_one_counts(sh: Any) -> None:
+    """It takes more than the one that trains in its place."""
+    text = f"import os, torch; x = torch.zeros(1 << 30, device='cuda'); os.execv('{RUNTIME.python}', ['python', 'train.py', '8'])"
+    run = sh(f'{RUNTIME.python} -c "{text}"\n')
+
+    assert (doubts(run), run.num_steps) == ([], 0)
+    assert "OTHER_PROCESSES" in notes(run)
+
+
+def test_nvidia_smi_in_a_script_answers_for_the_gpu(sh: Any) -> None:
+    """On a machine without it, the script would end here."""
+    run = sh("set -e\nnvidia-smi > /dev/null\ntest $(nvidia-smi -L | wc -l) = 1\ntrain 8\n")
 
     assert (doubts(run), run.why) == ([], "evaluation")

@@ -8,14 +8,10 @@ import msgspec
 import pytest
 
 from memgate_worker.engines.phantom.recorded import Description, Raised
-from memgate_worker.recorder.doubts import (
-    doubt_processes,
-    doubt_what_was_seen,
-    note_processes,
-    note_what_was_seen,
-)
+from memgate_worker.recorder.doubts import doubt_what_was_seen, note_what_was_seen
 from memgate_worker.recorder.failures import tell_failure
 from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.processes import doubt_processes, note_processes
 
 
 def seen(count: int, *calls: list[list[int]]) -> Any:
@@ -69,6 +65,11 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"notes": ["compile_ignored"]}, False, ["COMPILE_IGNORED"]),
         ({"notes": ["kernels_timed"]}, False, ["KERNELS_NOT_TIMED"]),
         ({"unmodelled": ["cufftCreate"]}, False, ["CALLS_REFUSED"]),
+        ({"notes": ["pools"]}, False, []),
+        ({"notes": ["pools"], "knows_pools": False}, False, ["MEMORY_POOLS"]),
+        ({"notes": ["special_pools"], "why": "end"}, False, ["MEMORY_POOLS"]),
+        ({"larger_loader": 512}, False, ["LOADER_NOT_SEEN"]),
+        ({"larger_loader": 512, "why": "end"}, False, []),
         ({"has_idle_optimizer": True}, False, ["OPTIMIZER_NOT_REACHED"]),
         ({"has_idle_optimizer": True, "why": "end"}, False, []),
         ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
@@ -274,7 +275,7 @@ def test_the_failure_of_a_later_command_is_told_in_a_line() -> None:
     """It says more than the status of the script."""
     (doubt,) = doubt_processes(Heard(later_failures=LATER), {1: 100}, "it ended")
 
-    assert "a later command of it failed (OSError: no file);" in doubt.message
+    assert "a later command of it failed (OSError: no file)," in doubt.message
 
 
 def test_a_failure_that_quotes_another_one_is_told_by_both() -> None:
@@ -304,6 +305,13 @@ def test_processes_before_and_after_the_one_that_is_answered_for_are_noted() -> 
     assert note.message.startswith("2 other processes")
     assert "7.00 MiB" in note.message
     assert [*note_processes(heard, {1: 100, 4: 9}, 1)] == []
+
+
+def test_a_cudnn_that_crashed_is_noted() -> None:
+    """Workspaces are not known from then on, as where there is none."""
+    notes = note_what_was_seen(describe(why="end", is_cudnn_lost=True))
+
+    assert [note.code for note in notes] == ["CUDNN_LOST"]
 
 
 def test_what_failed_before_it_trained_is_told() -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,25 @@ from memgate_worker.recorder.listening import Heard, Listening
 FAILURE = {"kind": "ValueError", "message": "no", "last_line": "ValueError: no"}
 
 
-def device(pid: int, began: float = 0.0) -> dict[str, Any]:
+def device(pid: int, began: float = 0.0, *, parent: int = 1, background: int = 0) -> dict[str, Any]:
     """A process uses CUDA for the first time."""
-    return {"kind": "device", "pid": pid, "began": began}
+    origin = {"parent": parent, "background": background}
+    return {"kind": "device", "pid": pid, "began": began, **origin}
 
 
-def recorded(pid: int, why: str = "evaluation", at: float = 10.0) -> dict[str, Any]:
+def recorded(
+    pid: int, why: str = "evaluation", at: float = 10.0, children: Sequence[int] = ()
+) -> dict[str, Any]:
     """A process has written its recording."""
-    return {"kind": "recorded", "pid": pid, "file": f"{pid}.recording", "why": why, "at": at}
+    file = f"{pid}.recording"
+    return {
+        "kind": "recorded",
+        "pid": pid,
+        "file": file,
+        "why": why,
+        "at": at,
+        "children": [*children],
+    }
 
 
 def hear(run_dir: Path, *messages: dict[str, Any]) -> Heard:
@@ -87,14 +98,18 @@ def test_one_that_was_ended_early_would_still_be_there(
     assert heard.stopped_at == 10.0
 
 
-@pytest.mark.parametrize(("began", "want"), [(5.0, []), (11.0, [8])])
-def test_failures_of_later_commands_are_known(
-    tmp_path: Path, began: float, want: list[int]
+@pytest.mark.parametrize(
+    ("at", "kind", "want"),
+    [(5.0, "ValueError", []), (11.0, "ValueError", [8]), (11.0, "BrokenProcessPool", [])],
+    ids=["before", "after", "one that misses a process of its own"],
+)
+def test_failures_after_a_job_was_ended_are_known(
+    tmp_path: Path, at: float, kind: str, want: list[int]
 ) -> None:
-    """A launcher that misses a process of its own was there before."""
-    failed = {"kind": "failed", "pid": 8, "failure": FAILURE, "began": began}
+    """What the job would have written is not there; that its process is gone is no failure."""
+    failed = {"kind": "failed", "pid": 8, "failure": FAILURE | {"kind": kind}, "at": at}
 
-    heard = hear(tmp_path, recorded(3), failed, device(9))
+    heard = hear(tmp_path, device(3), recorded(3), failed, device(9))
 
     assert [*heard.later_failures] == want
     assert [*heard.failures] == [8]
@@ -132,3 +147,56 @@ def test_a_crash_is_kept_for_the_caller(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         raise listening.crash or AssertionError
+
+
+def test_a_program_that_another_one_replaced_counts_beside_it(tmp_path: Path) -> None:
+    """Both have the same process, one after the other (``exec``)."""
+    pid = os.getpid()
+
+    heard = hear(tmp_path, device(pid, 1.0), recorded(pid, "end"), device(pid, 2.0))
+
+    assert (heard.devices, heard.recordings) == ({-1, pid}, {-1: f"{pid}.recording"})
+    assert heard.at_once == set()
+
+
+@pytest.mark.parametrize(
+    ("of_the_first", "of_the_second", "want"),
+    [(0, 0, set()), (7, 0, {7, 8}), (7, 7, set()), (7, 8, {7, 8}), (0, 8, set())],
+    ids=["neither", "the first", "both, after another", "both, beside another", "the second"],
+)
+def test_what_ran_in_the_background_would_still_run(
+    tmp_path: Path, of_the_first: int, of_the_second: int, want: set[int]
+) -> None:
+    """A script does not wait for it, so its end by us says nothing."""
+    first, second = 1 << 22 | 7, 1 << 22 | 8  # no processes have such numbers
+
+    heard = hear(
+        tmp_path,
+        device(first, background=of_the_first),
+        recorded(first, at=10.0),
+        device(second, 20.0, background=of_the_second),
+    )
+
+    assert heard.at_once == {1 << 22 | one for one in want}
+
+
+def test_what_nobody_has_waited_for_would_still_run(tmp_path: Path) -> None:
+    """Its parent started the next one without asking for its end."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+
+    heard = hear(
+        tmp_path,
+        device(ended.pid, parent=os.getpid()),
+        recorded(ended.pid),
+        device(os.getpid(), 20.0),
+    )
+    ended.wait()
+
+    assert heard.at_once == {ended.pid, os.getpid()}
+
+
+def test_what_a_job_had_started_goes_with_it(tmp_path: Path) -> None:
+    """Workers of its data loaders, for instance."""
+    with another() as pid:
+        assert hear(tmp_path, device(7), recorded(7, children=[pid])).left_behind == {pid}

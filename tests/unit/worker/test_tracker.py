@@ -57,6 +57,25 @@ def test_a_free_that_completes_later_waited_for_a_stream() -> None:
     assert events[2] == Free(0)
 
 
+def test_private_pools_are_streams_of_their_own() -> None:
+    """They keep what is cached there; if one ends, only its own memory is given back."""
+    rows = [
+        Row(ALLOC, 4096, 100, 0),
+        Row(ALLOC, 8192, 100, -1),
+        Row(REQUESTED, 8192, 100, -1),
+        Row(COMPLETED, 8192, 100, -1),
+        Row(SEGMENT_FREE, 8192, 2 << 20, -1),
+        Row(SEGMENT_FREE, 9216, 2 << 20, -1),
+        Row(SEGMENT_FREE, 1024, 2 << 20, 0),
+    ]
+
+    events, _, _, private = to_events(rows)
+
+    assert private == {1}
+    assert events[1] == Alloc(1, 100, 1)
+    assert events[3:] == [EmptyCache(1), EmptyCache()]
+
+
 def test_segments_given_back_mean_that_the_cache_was_emptied() -> None:
     """On a device with ample memory nothing else gives them back; many are one call."""
     rows = [

@@ -24,6 +24,7 @@ from memgate_worker.recorder.environment import command_environment
 from memgate_worker.recorder.guarding import guarded, read_reports
 from memgate_worker.recorder.libraries import find_libraries
 from memgate_worker.recorder.listening import Heard, Listening
+from memgate_worker.recorder.programs import with_programs
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.recorder.terminal import silent_terminal
 from memgate_worker.recorder.waiting import wait_for
@@ -84,7 +85,7 @@ def run_command(
         _ended_by_signals(),
     ):
         with Listening(run_dir, find_libraries, on_progress) as listening:
-            process = _start(question, guard, terminal, said)
+            process = _start(question, guard, run_dir, terminal, said)
             try:
                 with _shown(said, output):
                     unseen = wait_for(process, listening, question, lambda: _find_daemons(run_dir))
@@ -159,13 +160,12 @@ def _check_that_it_exists(question: CommandQuestion) -> None:
 
 
 def _start(
-    question: CommandQuestion, guard: Guard, terminal: int, output: BinaryIO
+    question: CommandQuestion, guard: Guard, run_dir: Path, terminal: int, output: BinaryIO
 ) -> subprocess.Popen[bytes]:
-    environment = guard.environment(
-        command_environment(
-            question, guard.scratch, is_protected=guard.protection is not Protection.NONE
-        )
+    variables = command_environment(
+        question, guard.scratch, is_protected=guard.protection is not Protection.NONE
     )
+    environment = guard.environment(with_programs(variables, run_dir))
     with _signals_of_a_command():
         return start_process(
             lambda: subprocess.Popen(

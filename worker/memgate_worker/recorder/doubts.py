@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from memgate.report import Reason
@@ -17,8 +17,7 @@ from memgate_worker.engines.phantom.recorded import (
     SeenTensor,
 )
 from memgate_worker.hook.memgate_hook.marks import StepMark
-from memgate_worker.recorder.failures import explain_ended, tell_failure
-from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.failures import tell_failure
 
 #: a step that takes so much more than all before it is growth, and not chance
 _GROWTH = 1.002
@@ -129,6 +128,14 @@ def _doubt_what_was_not_reached(
             " there was one (memgate run --until evaluation), or say that there is none"
             " (--no-evaluation)",
         )
+    if described.larger_loader:
+        yield Reason(
+            code="LOADER_NOT_SEEN",
+            message=f"a data loader of the job that shuffles has batches of"
+            f" {described.larger_loader}, which is more than any that was trained with, and was not"
+            " used so far: training may go on with it; watch more of the job (memgate run --until"
+            " end)",
+        )
     if described.has_idle_optimizer:
         yield Reason(
             code="OPTIMIZER_NOT_REACHED",
@@ -194,6 +201,13 @@ def note_what_was_seen(described: Description, *, growth_bytes: int = 0) -> Iter
             message="the job has a process group of NCCL with one process in it; what NCCL loads"
             " onto the GPU for itself is not in the figures",
         )
+    if described.is_cudnn_lost:
+        yield Reason(
+            code="CUDNN_LOST",
+            message="the job's own cuDNN crashed when it was asked for plans for this GPU, and was"
+            " not asked again; from then on, workspaces of convolutions are taken to be 0 bytes."
+            " If there is no memory for one, PyTorch takes another plan",
+        )
     longest = described.longest
     if longest is not None and _met_the_longest(described, longest):
         largest = max((calls for calls, _ in described.shapes), key=_num_elements)
@@ -256,67 +270,6 @@ def _how_to_know_the_longest(longest: SeenLongest | None) -> str:
     return (
         "Answer for the longest one (memgate run --longest N, or --longest data), or go on to the"
         " end (memgate run --until end)"
-    )
-
-
-def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iterator[Reason]:
-    """Yield why one process of a command is not all of it.
-
-    Args:
-        heard: what all of them said.
-        peaks: of those that were recorded and took memory of the GPU, how much, by process id.
-        unseen: what of the command is known to come later.
-    """
-    at_once = sorted(peak for pid, peak in peaks.items() if pid in heard.at_once)
-    if len(at_once) > 1:
-        others = format_size(sum(at_once[:-1]))
-        yield Reason(
-            code="SEVERAL_PROCESSES",
-            message=f"{len(at_once)} processes of this command use a GPU at the same time; the"
-            " answer is for the one that takes the most, on a GPU of its own. On the same one, the"
-            f" others take up to {others} and a CUDA context each",
-        )
-    if lost := heard.devices - heard.recordings.keys():
-        yield Reason(
-            code="PROCESS_NOT_RECORDED",
-            message=f"{len(lost)} processes of this command used a GPU and ended before they could"
-            " be recorded; what they took is not known",
-        )
-    for problem in heard.problems:
-        yield Reason(code="PROCESS_NOT_RECORDED", message=problem)
-    if heard.ended:
-        yield Reason(
-            code="PROGRAM_ENDED",
-            message=f"{explain_ended(heard.ended)}. What the job does after it is not known",
-        )
-    for failure in heard.later_failures.values():
-        unseen = f"a later command of it failed ({tell_failure(failure)})"
-    if unseen:
-        yield Reason(
-            code="COMMANDS_NOT_SEEN",
-            message=f"not all of this command was seen: {unseen}, after a job of it was watched and"
-            " stopped or had ended; what later commands take is not known: run all of it to its end"
-            " with memgate run --until end, or ask about each command alone",
-        )
-
-
-def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Iterator[Reason]:
-    """Yield which processes used the GPU before or after the one that is answered for.
-
-    Args:
-        heard: what all of them said.
-        peaks: what each took of the GPU, by process id.
-        decisive: the one that is answered for.
-    """
-    others = [peak for pid, peak in peaks.items() if pid != decisive and pid not in heard.at_once]
-    if not others:
-        return
-    count = "another process" if len(others) == 1 else f"{len(others)} other processes"
-    yield Reason(
-        code="OTHER_PROCESSES",
-        message=f"{count} of this command used the GPU before or after the one that is answered"
-        f" for, not at the same time, and took less: {format_size(max(others))}, without the"
-        " context",
     )
 
 

@@ -24,6 +24,12 @@ from memgate_worker.recorder.libraries import Libraries
 
 _T = TypeVar("_T")
 
+#: raised by what misses a process of its own, which we have ended: a notebook, a pool of processes
+MISSING = {
+    *("DeadKernelError", "BrokenProcessPool", "TerminatedWorkerError"),
+    *("EOFError", "ConnectionResetError", "BrokenPipeError"),
+}
+
 #: how long to read what processes said that have ended; one that lives on says nothing more
 _READING_SECONDS = 5.0
 
@@ -184,7 +190,8 @@ class Listening:
             case "failed":
                 failure = msgspec.convert(message["failure"], type=Raised)
                 heard.failures[message["pid"]] = failure
-                if heard.stopped_at is not None and message["at"] > heard.stopped_at:
+                is_later = heard.stopped_at is not None and message["at"] > heard.stopped_at
+                if is_later and failure.kind not in MISSING:
                     heard.later_failures[message["pid"]] = failure
             case "problem":
                 heard.problems.append(message["message"])

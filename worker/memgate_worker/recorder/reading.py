@@ -33,10 +33,8 @@ from memgate_worker.hook.memgate_hook.watch import MIN_STEPS
 from memgate_worker.jobs.failures import not_modelled
 from memgate_worker.recorder.command import Recorded, run_command
 from memgate_worker.recorder.doubts import (
-    doubt_processes,
     doubt_what_was_seen,
     has_unknown_pools,
-    note_processes,
     note_what_was_seen,
 )
 from memgate_worker.recorder.failures import (
@@ -48,6 +46,7 @@ from memgate_worker.recorder.failures import (
 )
 from memgate_worker.recorder.growth import find_growth, kept_at_steps
 from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.processes import doubt_processes, note_processes
 from memgate_worker.recorder.question import CommandQuestion
 
 #: what each process recorded, by its id: a description, and the tracker's rows

@@ -20,7 +20,7 @@ import psutil
 
 from memgate.errors import HostMemoryError, TimeLimitError
 from memgate_worker.family import takes_more_than
-from memgate_worker.recorder.listening import Listening, is_running
+from memgate_worker.recorder.listening import MISSING, Listening, is_running
 from memgate_worker.recorder.question import CommandQuestion
 
 #: how often limits are checked
@@ -31,9 +31,6 @@ _WRITING_SECONDS = 20.0
 
 #: how long a command may go on after a job of it was ended, until it imports torch or uses a GPU
 _LATER_SECONDS = 60.0
-
-#: raised where a notebook's process is gone, which we have ended
-_OF_NOTEBOOKS = "DeadKernelError"
 
 #: of a command that was not seen, so much is quoted
 _NUM_CHARACTERS = 80
@@ -111,8 +108,8 @@ class _Waiting:
     def _what_its_end_hides(self) -> str:
         """Return what a command may have left out, that ended after a job of it was ended."""
         status = self._process.returncode
-        is_notebook = any(one.kind == _OF_NOTEBOOKS for one in self._heard.failures.values())
-        if not self._heard.stops or not status or is_notebook:
+        misses_ours = any(one.kind in MISSING for one in self._heard.failures.values())
+        if not self._heard.stops or not status or misses_ours:
             return ""
         return f"the command ended with exit status {status}"
 

@@ -79,6 +79,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[SeenShapes]
     num_steps: int
     has_evaluated: bool
+    #: samples in a batch of a loader that shuffles and was not used; 0: none has more than seen
+    larger_loader: int = 0
     #: an optimizer has made no step
     has_idle_optimizer: bool = False
     memory_stats: dict[str, int]
@@ -88,6 +90,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     num_parameters: int
     num_data_sized_results: int
     cudnn_benchmark: bool
+    #: the real cuDNN crashed while it was asked
+    is_cudnn_lost: bool = False
     #: rows tell private pools apart
     knows_pools: bool = True
     #: of NCCL

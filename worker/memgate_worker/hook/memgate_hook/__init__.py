@@ -15,6 +15,7 @@ it changes nothing until torch is imported:
     observer      which of them belong to which phase, layer and tensor
     arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
+    loaders       data loaders, and how large the batches are of those that were not used yet
     evaluations   whether what was seen of them tells what another one takes
     values        plausible contents for tensors that nobody computes
     watch         how long to go on

@@ -110,6 +110,11 @@ class Phantom:
             for position, address in _MARK.iter_unpack(data)
         ]
 
+    @property
+    def is_cudnn_lost(self) -> bool:
+        """The real cuDNN has crashed, and was not asked again."""
+        return bool(self._function("is_cudnn_lost")())
+
     def work_areas(self) -> dict[str, int]:
         """Return the bytes of the largest work area of each kind that there was."""
         largest = {

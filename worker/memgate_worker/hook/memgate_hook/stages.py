@@ -18,7 +18,8 @@ import torch
 from torch import nn
 
 from .arguments import find_tensors, shape_of
-from .evaluations import Evaluations, SeenTensor, num_elements
+from .evaluations import Evaluations, SeenTensor, num_elements, num_samples
+from .loaders import Loaders
 from .marks import StageMark, StepMark
 from .observer import TrainingListener
 
@@ -61,7 +62,10 @@ class Stages(TrainingListener):
         #: of the busiest optimizer
         self.num_optimizer_steps = 0
         self.num_backward_passes = 0
-        self.evaluations = Evaluations()
+        self._loaders = Loaders()
+        self.evaluations = Evaluations(self._find_larger_loader, lambda: self._loaders.num_ends)
+        #: the most that a call in a training step was given
+        self._num_samples = 0
         #: forward and backward passes, whatever they are for
         self.num_passes = 0
         #: is told of the shapes of each step
@@ -88,6 +92,17 @@ class Stages(TrainingListener):
         """The current one."""
         return self.marks[-1].stage
 
+    @property
+    def larger_loader(self) -> int:
+        """Samples in a batch of a loader that shuffles and was not used; 0: none has more."""
+        size = self._loaders.largest_unused_shuffled
+        return size if size > self._num_samples > 0 else 0
+
+    def _find_larger_loader(self) -> int:
+        """Return the samples in a batch of a loader that was not used; 0: none has more."""
+        size = self._loaders.largest_unused
+        return size if size > max(self._num_samples, self.evaluations.num_samples) else 0
+
     def call_begins(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         """A forward pass begins."""
         self.num_passes += 1
@@ -98,7 +113,8 @@ class Stages(TrainingListener):
         if is_evaluating or (has_many_calls and not self._trains_by_many_calls):
             self._begin(EVALUATION)
             self._may_train_since = None
-            self.evaluations.calls(module, _tensors_of(args, kwargs), self._take_peak())
+            peak_bytes, kept_bytes = self._take_peak(), self._take_peak()
+            self.evaluations.calls(module, _tensors_of(args, kwargs), peak_bytes, kept_bytes)
             self._on_progress()
         elif torch.is_grad_enabled():
             if self.stage != EVALUATION:
@@ -168,6 +184,7 @@ class Stages(TrainingListener):
         self.steps.append(StepMark(self._position(), peak_bytes))
         shapes = tuple(self._shapes_of_step)
         largest = max((num_elements(call) for call in shapes), default=0)
+        self._num_samples = max((self._num_samples, *map(num_samples, shapes)))
         self.evaluations.step_ends(kept_bytes, peak_bytes, largest)
         if shapes:  # the first step ends twice: with its backward pass, and with its optimizer's
             self._compare_modules()
