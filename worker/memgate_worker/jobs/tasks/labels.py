@@ -32,7 +32,8 @@ def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
     make = next((make for name, make in _MAKERS.items() if feed.task.startswith(name)), _like_text)
     if not any("label" in name for name in batch):
         batch = make(feed, batch)
-    batch = add_required(feed, batch)
+    if not feed.input.tensors:  # which are all that the model is fed, but for labels
+        batch = add_required(feed, batch)
     for name in feed.demands.refused & batch.keys():
         del batch[name]
     return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
