@@ -154,12 +154,14 @@ _LACKING: dict[str, dict[str, Any]] = {
     },
     "ShieldGemma2Config": _LARGE_IMAGES,
     "SmolVLMConfig": _EVEN_IMAGES,
+    "Step3p7Config": {"text_config": {"sliding_window": 512}},
     "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
     "UltraVBertConfig": _EVEN_IMAGES,
     "ViltConfig": {"image_size": 128},
     "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
     "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
+    "xLSTMConfig": {"mode": "train", "return_last_states": False},
 }
 
 

@@ -64,13 +64,12 @@ def _like_text(feed: Feed, batch: Batch) -> Batch:
     """Return a label for each token; a model without text in it learns to write some."""
     if "labels" not in feed.takes:
         return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
+    text = next((batch[name] for name in ("input_ids", "inputs") if name in batch), None)
+    if text is None:
+        text = feed.tokens(feed.num_samples, feed.length)
     described = make_described(feed, batch, "labels")
-    if described is not None and described.dim() > 1:
-        return batch | {"labels": described}
-    for name in ("input_ids", "inputs"):
-        if name in batch:
-            return batch | {"labels": batch[name]}
-    return batch | {"labels": feed.tokens(feed.num_samples, feed.length)}
+    is_other = described is not None and described.dim() > 1 and described.shape != text.shape
+    return batch | {"labels": described if is_other else text}
 
 
 def _span(feed: Feed, batch: Batch) -> Batch:
