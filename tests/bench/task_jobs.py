@@ -127,6 +127,16 @@ _LACKING: dict[str, dict[str, Any]] = {
         "decoder_depth": 2,
         "decoder_num_heads": 8,
     },
+    "HunYuanVLConfig": {
+        "text_config": {
+            "head_dim": 128,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [16, 16, 16, 16],
+            },
+        }
+    },
     "Idefics3Config": _EVEN_IMAGES,
     "InstructBlipConfig": {"image_token_index": 50265},
     "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
@@ -174,7 +184,7 @@ _TEXT = {"sequence_length": 64}
 #: by class: where the size that follows from a configuration is too small for the model
 _INPUTS: dict[str, dict[str, Any]] = {
     "DepthProForDepthEstimation": {"shape": [3, 1536, 1536]},
-    "PPOCRV5MobileRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PPOCRV5MobileRecForTextRecognition": {"shape": [3, 96, 640]},
     "PPOCRV5ServerRecForTextRecognition": {"shape": [3, 48, 320]},
     "PPOCRV6SmallRecForTextRecognition": {"shape": [3, 48, 320]},
     "PPOCRV6TinyRecForTextRecognition": {"shape": [3, 48, 320]},

@@ -214,6 +214,7 @@ _MAKERS: dict[str, Callable[[Feed, Batch], Batch]] = {
     "MultipleChoice": _choices,
     "QuestionAnswering": _answers,
     "ImageAndTextRetrieval": _classes,
+    "ImagesAndTextClassification": _classes,
     "VisualReasoning": _classes,
     "EntitySpanClassification": _entity_spans,
     "EntityPairClassification": _classes,
