@@ -3,6 +3,9 @@
 ``make breadth-tasks`` runs it and prints, for each library, how many models are answered, how many
 are refused as not supported, and how many fail in another way. What is answered is kept in a file,
 so that a second run asks again only about the rest; ``--afresh`` forgets it.
+
+Some models cannot be trained as they come: the library cannot build them with their defaults, looks
+for another library, or gives them no forward. They are counted apart.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from memgate.errors import Fault, MemgateError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate_worker.engines.host_client import host_environment
-from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.engines.registry import AutoEngine, Engine
 from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import Runtime, find_runtime
 
@@ -32,6 +35,13 @@ ANSWERED = "answered"
 _GPU = find_gpu("h200")
 _LIMITS = RunLimits(seconds=120.0)
 _KEEP_EVERY = 20
+
+#: what is said of a model that nobody can train as it comes
+_CANNOT_BE_TRAINED = (
+    "with the configuration that it has by default",
+    "needs something that this runtime lacks",
+    "it has no forward",
+)
 
 #: model -> how it was answered: the word, or the fault and the message
 Answers = dict[str, str]
@@ -53,7 +63,7 @@ def list_jobs(
     return jobs
 
 
-def ask(engine: PhantomEngine, specs: list[dict[str, Any]]) -> str:
+def ask(engine: Engine, specs: list[dict[str, Any]]) -> str:
     """Ask about a model in one size after the other, until one is answered.
 
     If none is, the first that could be built says why: later ones differ in what does not matter.
@@ -72,7 +82,7 @@ def ask(engine: PhantomEngine, specs: list[dict[str, Any]]) -> str:
 def ask_all(runtime: Runtime, library: str, answers: Answers) -> Iterator[None]:
     """Ask about the models that are not answered yet; yields after each."""
     jobs = list_jobs(runtime, library)
-    with PhantomEngine(runtime) as engine:
+    with AutoEngine(runtime) as engine:
         for name, specs in jobs.items():
             if answers.get(name) != ANSWERED:
                 answers[name] = ask(engine, specs)
@@ -83,15 +93,24 @@ def ask_all(runtime: Runtime, library: str, answers: Answers) -> Iterator[None]:
 
 def show(answers: dict[str, Answers]) -> Table:
     """Return the table of libraries."""
-    table = Table("library", "models", "answered", "unsupported", "failed", "share answered")
+    table = Table(
+        *("library", "models", "answered", "unsupported", "failed", "share answered"),
+        *("cannot be trained", "share of the others"),
+    )
     for library, said in answers.items():
         answered = sum(one == ANSWERED for one in said.values())
         unsupported = sum(one.startswith(f"{Fault.UNSUPPORTED}:") for one in said.values())
         failed = len(said) - answered - unsupported
-        share = f"{answered / len(said):.1%}" if said else ""
-        figures = (len(said), answered, unsupported, failed)
-        table.add_row(library, *map(str, figures), share)
+        broken = sum(any(why in one for why in _CANNOT_BE_TRAINED) for one in said.values())
+        table.add_row(
+            *(library, str(len(said)), str(answered), str(unsupported), str(failed)),
+            *(_share(answered, len(said)), str(broken), _share(answered, len(said) - broken)),
+        )
     return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ""
 
 
 def main() -> None:

@@ -92,9 +92,16 @@ _LACKING: dict[str, dict[str, Any]] = {
     "ColModernVBertConfig": {"vlm_config": {"model_type": "modernvbert"} | _EVEN_IMAGES},
     "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
     "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
-    "DbrxConfig": {"attn_config": {"rope_theta": 500000.0}},
+    "DbrxConfig": {"attn_config": {"rope_theta": 500000.0, "clip_qkv": 8.0}},
     "DeepseekOcr2Config": {
-        "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]}
+        "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]},
+        "vision_config": {
+            "encoder_config": {
+                "hidden_size": 896,
+                "num_attention_heads": 14,
+                "num_key_value_heads": 2,
+            }
+        },
     },
     "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
     "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
@@ -119,6 +126,16 @@ _LACKING: dict[str, dict[str, Any]] = {
         "decoder_hidden_size": 512,
         "decoder_depth": 2,
         "decoder_num_heads": 8,
+    },
+    "HunYuanVLConfig": {
+        "text_config": {
+            "head_dim": 128,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [16, 16, 16, 16],
+            },
+        }
     },
     "Idefics3Config": _EVEN_IMAGES,
     "InstructBlipConfig": {"image_token_index": 50265},
@@ -147,12 +164,14 @@ _LACKING: dict[str, dict[str, Any]] = {
     },
     "ShieldGemma2Config": _LARGE_IMAGES,
     "SmolVLMConfig": _EVEN_IMAGES,
+    "Step3p7Config": {"text_config": {"sliding_window": 512}},
     "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
     "UltraVBertConfig": _EVEN_IMAGES,
     "ViltConfig": {"image_size": 128},
     "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
     "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
+    "xLSTMConfig": {"mode": "train", "return_last_states": False},
 }
 
 
@@ -165,7 +184,7 @@ _TEXT = {"sequence_length": 64}
 #: by class: where the size that follows from a configuration is too small for the model
 _INPUTS: dict[str, dict[str, Any]] = {
     "DepthProForDepthEstimation": {"shape": [3, 1536, 1536]},
-    "PPOCRV5MobileRecForTextRecognition": {"shape": [3, 48, 320]},
+    "PPOCRV5MobileRecForTextRecognition": {"shape": [3, 96, 640]},
     "PPOCRV5ServerRecForTextRecognition": {"shape": [3, 48, 320]},
     "PPOCRV6SmallRecForTextRecognition": {"shape": [3, 48, 320]},
     "PPOCRV6TinyRecForTextRecognition": {"shape": [3, 48, 320]},
@@ -192,20 +211,31 @@ def transformers_jobs(chosen: list[str]) -> Iterator[tuple[str, list[dict[str, A
                 name,
                 [
                     _spec("transformers", {"class": name, "config": config}, given)
-                    for given in _inputs(name, model_class)
+                    for given in _inputs(name, model_class, configs[0])
                     for config in configs
                 ],
             )
 
 
-def _inputs(name: str, model_class: Any) -> list[dict[str, Any]]:
+def _inputs(name: str, model_class: Any, config: dict[str, Any]) -> list[dict[str, Any]]:
     """Return how long text is for a model of text alone; the others have a size of their own."""
     if name in _INPUTS:
         return [_INPUTS[name]]
     takes = set(inspect.signature(model_class.forward).parameters)
     if "input_ids" not in takes:
         return [{}]
-    return [{}, _TEXT] if takes & (_IMAGES | _SOUND) else [_TEXT]
+    if takes & _IMAGES and not _is_blind(model_class.config_class, config):
+        return [{}]
+    return [{}, _TEXT] if takes & _SOUND else [_TEXT]
+
+
+def _is_blind(config_class: Any, config: dict[str, Any]) -> bool:
+    """Say whether a model that may take images is by default one without the part for them."""
+    try:
+        made = config_class(**config)
+    except Exception:  # a library's own code: it may raise anything
+        return False
+    return getattr(made, "vision_config", config) is None
 
 
 def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:

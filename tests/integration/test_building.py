@@ -190,12 +190,16 @@ def test_a_right_configuration_is_built(builder: Builder, config: dict[str, Any]
         ("GPT2LMHeadModel", {"gradient_checkpointing": True}, "caller", "beside 'model'"),
         ("GPT2LMHeadModel", {"n_layer": "12"}, "caller", "cannot build it from {'n_layer': '12'}"),
         ("GPT2LMHeadModel", {"n_head": 7}, "caller", "must be divisible"),
+        ("DbrxForCausalLM", {}, "unsupported", "with the configuration that it has by default"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_refused(
     builder: Builder, name: str, config: dict[str, Any], fault: str, want: str
 ) -> None:
-    """Of another model, of quantized weights, or with values that the library refuses."""
+    """Of another model, of quantized weights, or with values that the library refuses.
+
+    A default that the library refuses is not the caller's.
+    """
     built = builder.build("transformers", name, config)
 
     assert built.fault == fault

@@ -143,6 +143,7 @@ def test_an_input_that_a_model_does_not_take_is_refused(
 def test_a_model_that_cannot_be_fed_is_not_blamed_on_the_job(engine: PhantomEngine) -> None:
     """The answer says what is missing, and how it can be described."""
     with pytest.raises(UnsupportedJobError) as raised:
-        _ask(engine, "SegGptForImageSegmentation", {})
+        _ask(engine, "OmDetTurboForObjectDetection", {})
 
+    assert "it requires classes_attention_mask, classes_input_ids" in raised.value.message
     assert "describe it in 'input.tensors'" in raised.value.message

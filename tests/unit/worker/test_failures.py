@@ -61,6 +61,16 @@ def test_our_loop_is_not_a_script(
     assert type(_explain(error, SCRIPT)) is of_a_script
 
 
+def test_a_library_that_a_model_looks_for_is_named() -> None:
+    """In the words of the library that looked, which begin with an empty line."""
+    missing = ImportError("\nDinatModel requires the natten library\nbut it was not found.\n")
+
+    error = _explain(missing)
+
+    assert error.fault is Fault.UNSUPPORTED
+    assert "lacks: DinatModel requires the natten library but it was not found." in error.message
+
+
 def test_no_source_of_torch_is_quoted() -> None:
     """Only what it asked for."""
     said = _explain(NO_HOST_MEMORY).message

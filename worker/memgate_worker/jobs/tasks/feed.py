@@ -106,7 +106,8 @@ class Feed:
     def pad_token(self) -> int:
         """The token for padding, made up where there is none: models look for it."""
         pad = self._within(self.setting("pad_token_id", default=_PAD))
-        for config in (self.config, self.config.get_text_config()):
+        of_text = [config for config in self.configs() if hasattr(config, "vocab_size")]
+        for config in (self.config, *of_text):
             if getattr(config, "pad_token_id", None) is None:
                 config.pad_token_id = pad
         return pad

@@ -214,12 +214,24 @@ def _spectrogram(feed: Feed) -> Batch:
         whole = None
     if feed.setting("encoder_layers") and whole and not feed.setting("input_feat_per_channel"):
         return {"input_features": torch.zeros(feed.num_samples, bins, 2 * whole)}
-    bins = feed.setting("feature_projection_input_dim", "input_dim", default=bins)
+    bins = _width_of_first_layer(feed, feed.setting(*_WIDTHS_OF_FRAMES, default=bins))
     frames = feed.input.length or _FRAMES
     batch = {"input_features": torch.zeros(feed.num_samples, frames, bins)}
     if "attention_mask" in feed.takes:
         batch["attention_mask"] = torch.ones(feed.num_samples, frames, dtype=torch.int64)
     return batch
+
+
+_WIDTHS_OF_FRAMES = ("feature_projection_input_dim", "input_dim")
+
+
+def _width_of_first_layer(feed: Feed, bins: int) -> int:
+    """Return how wide frames are for a model that takes several of a spectrogram as one."""
+    layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.Embedding)
+    first = next((one for one in feed.model.modules() if isinstance(one, layers)), None)
+    if isinstance(first, nn.Linear) and first.in_features % bins == 0:
+        return first.in_features
+    return bins
 
 
 def _series(feed: Feed) -> Batch:

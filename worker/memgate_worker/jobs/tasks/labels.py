@@ -32,7 +32,8 @@ def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
     make = next((make for name, make in _MAKERS.items() if feed.task.startswith(name)), _like_text)
     if not any("label" in name for name in batch):
         batch = make(feed, batch)
-    batch = add_required(feed, batch)
+    if not feed.input.tensors:  # which are all that the model is fed, but for labels
+        batch = add_required(feed, batch)
     for name in feed.demands.refused & batch.keys():
         del batch[name]
     return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
@@ -63,13 +64,12 @@ def _like_text(feed: Feed, batch: Batch) -> Batch:
     """Return a label for each token; a model without text in it learns to write some."""
     if "labels" not in feed.takes:
         return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
+    text = next((batch[name] for name in ("input_ids", "inputs") if name in batch), None)
+    if text is None:
+        text = feed.tokens(feed.num_samples, feed.length)
     described = make_described(feed, batch, "labels")
-    if described is not None and described.dim() > 1:
-        return batch | {"labels": described}
-    for name in ("input_ids", "inputs"):
-        if name in batch:
-            return batch | {"labels": batch[name]}
-    return batch | {"labels": feed.tokens(feed.num_samples, feed.length)}
+    is_other = described is not None and described.dim() > 1 and described.shape != text.shape
+    return batch | {"labels": described if is_other else text}
 
 
 def _span(feed: Feed, batch: Batch) -> Batch:
@@ -214,6 +214,7 @@ _MAKERS: dict[str, Callable[[Feed, Batch], Batch]] = {
     "MultipleChoice": _choices,
     "QuestionAnswering": _answers,
     "ImageAndTextRetrieval": _classes,
+    "ImagesAndTextClassification": _classes,
     "VisualReasoning": _classes,
     "EntitySpanClassification": _entity_spans,
     "EntityPairClassification": _classes,

@@ -43,9 +43,12 @@ def place_images(feed: Feed, batch: Batch) -> Batch:
     marked = feed.takes & _MARKS
     if (token is None and not marked) or not {"input_ids", "pixel_values"} <= batch.keys():
         return batch
-    if not any(map(_puts_images_into_text, feed.model.modules())):
+    if any(map(_puts_images_into_text, feed.model.modules())):
+        image, num_tokens = _look_at_one(feed, batch)
+    elif marked and (queries := feed.setting("latent_query_num")) is not None:
+        image, num_tokens = {}, queries  # it asks for as many features, whatever the image
+    else:
         return batch
-    image, num_tokens = _look_at_one(feed, batch)
     length = feed.input.length
     if length is not None and length < num_tokens + 2:
         raise refuse_input(
