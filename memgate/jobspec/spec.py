@@ -59,7 +59,7 @@ class JobSpec(Part):
     loss: Literal["cross_entropy"] = "cross_entropy"
     """Of the outputs and labels; transformers' models compute it themselves from the labels."""
     optimizer: OptimizerSpec = OptimizerSpec()
-    """SGD keeps nothing, Adam and AdamW twice the trained weights. AdamW with ``hf``, ``trl-sft``."""
+    """SGD keeps nothing, Adam and AdamW twice the trained weights. AdamW with ``hf``."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
     """Where in an iteration gradients are dropped; it decides what lives at the peak."""
     iterations: Annotated[int, Field(strict=True, ge=1, le=64)] = 4

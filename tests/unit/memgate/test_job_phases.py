@@ -5,7 +5,7 @@ from __future__ import annotations
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
 from memgate.timeline import Alloc, Free, Timeline
-from memgate.timeline_file.job_phases import find_phase_peaks, job_phase_spans
+from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.timeline_file.recorded import JobMark, JobPhase
 from memgate.units import MIB
 from memgate.verdict import USUAL_CONTEXT_BYTES
@@ -18,18 +18,6 @@ MARKS = (
 )
 
 
-def test_phases_of_the_job_are_spans_of_events() -> None:
-    """Steps that follow each other are one; phases without events are left out."""
-    late = (*MARKS, JobMark(4, JobPhase.SAVE))
-
-    assert list(job_phase_spans(late, 4)) == [
-        (JobPhase.LOAD, 0, 1),
-        (JobPhase.TRAIN, 1, 3),
-        (JobPhase.EVALUATE, 3, 4),
-    ]
-    assert list(job_phase_spans((), 4)) == []
-
-
 def test_each_phase_has_the_most_that_is_held_in_it() -> None:
     """What was allocated before counts, as long as it is; not what is only cached."""
     events = (Alloc(0, 20 * MIB, 0), Alloc(1, 60 * MIB, 0), Free(1), Alloc(2, 40 * MIB, 0))
@@ -40,3 +28,20 @@ def test_each_phase_has_the_most_that_is_held_in_it() -> None:
     allocated = {name: (size - USUAL_CONTEXT_BYTES) // MIB for name, size in peaks.items()}
     assert allocated == {"load": 20, "train": 80, "evaluate": 60}
     assert find_phase_peaks((), ample) == {}
+
+
+def test_a_phase_without_events_holds_what_was_there() -> None:
+    """To save takes no memory of a GPU; a job that loads nothing has not loaded."""
+    events = (Alloc(0, 20 * MIB, 0), Alloc(1, 60 * MIB, 0))
+    ample = MemoryNeeds(Timeline(events=events), parse_alloc_conf("")).ample
+    marks = (
+        JobMark(0, JobPhase.LOAD),
+        JobMark(0, JobPhase.TRAIN, 0),
+        JobMark(1, JobPhase.SAVE),
+        JobMark(1, JobPhase.TRAIN, 1),
+    )
+
+    peaks = find_phase_peaks(marks, ample)
+
+    allocated = {name: (size - USUAL_CONTEXT_BYTES) // MIB for name, size in peaks.items()}
+    assert allocated == {"train": 80, "save": 20}
