@@ -17,7 +17,7 @@ def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
     """
     series = ample.allocated_series
     peaks: dict[JobPhase, int] = {}
-    ends = [mark.event_index for mark in marks[1:]] + [ample.num_events]
+    ends = [*(mark.event_index for mark in marks), ample.num_events][1:]
     for mark, end in zip(marks, ends, strict=True):
         # what was allocated when it began, and after each event in it; a phase without any (to save
         # takes no memory of a GPU) holds what was there

@@ -1,10 +1,11 @@
 """Holds answers about fine-tuning jobs against what others measured on real GPUs.
 
-``make public-rows PUBLIC=DIR`` reads ``fms_acceleration.csv`` of a folder: one run per row, with its
-model, batch, method, versions and peak of allocated memory. Used are runs on one GPU that trained
-with nothing but trl, peft and bitsandbytes. Each becomes a job spec, and is run with an installed
-runtime of the versions that it was measured with; without one the row is skipped, and what to
-install is printed. Rows whose lengths of text vary are skipped: nothing says what they were.
+``make public-rows PUBLIC=DIR`` reads ``fms_acceleration.csv`` of a folder: one run per row, with
+its model, batch, method, versions and peak of allocated memory. Used are runs on one GPU that
+trained with nothing but trl, peft and bitsandbytes. Each becomes a job spec, and is run with an
+installed runtime of the versions that it was measured with; without one the row is skipped, and
+what to install is printed. Rows whose lengths of text vary are skipped: nothing says what they
+were.
 """
 
 from __future__ import annotations
@@ -190,13 +191,15 @@ def _ask(rows: Sequence[Row], forced: str | None, console: Console) -> Iterator[
                 needs = find_needs(traced)
                 said = estimate_run(traced, GpuTarget(gpu=gpu), needs)
                 peak = needs.ample.stats.memory_stats()["allocated_bytes.all.peak"]
-                yield Answer(
+                answer = Answer(
                     row=row,
                     runtime=name,
                     allocated_gib=peak / GIB,
                     decision=said.decision,
                     seconds=time.perf_counter() - start,
                 )
+                console.print(f"{row.title}: {answer.allocated_gib:.3f} GiB, {row.measured_gib}")
+                yield answer
 
 
 def _table(answers: Sequence[Answer]) -> Table:

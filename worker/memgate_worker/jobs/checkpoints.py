@@ -7,11 +7,12 @@ fill this machine's disk.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import torch
 
@@ -19,21 +20,31 @@ import torch
 @contextmanager
 def without_bytes() -> Iterator[None]:
     """Have torch and safetensors make empty files."""
-    with patch.object(torch, "save", _save), _safetensors():
+    with _replaced(torch, {"save": _save}), _safetensors():
         yield
 
 
 @contextmanager
 def _safetensors() -> Iterator[None]:
     try:
-        import safetensors.torch as library
+        library = importlib.import_module("safetensors.torch")
     except ModuleNotFoundError:
         yield
         return
     # Libraries import save_file by its name; what it calls is looked up here.
-    flattening = [name for name in vars(library) if name.startswith("_flatten")]
-    with patch.multiple(library, serialize_file=_touch, **dict.fromkeys(flattening, _nothing)):
+    instead: dict[str, Any] = {name: _nothing for name in vars(library) if "_flatten" in name}
+    with _replaced(library, {"serialize_file": _touch, **instead}):
         yield
+
+
+@contextmanager
+def _replaced(module: ModuleType, instead: dict[str, Any]) -> Iterator[None]:
+    kept = {name: getattr(module, name) for name in instead}
+    vars(module).update(instead)
+    try:
+        yield
+    finally:
+        vars(module).update(kept)
 
 
 def _save(obj: object, f: Any, *_: Any, **__: Any) -> None:

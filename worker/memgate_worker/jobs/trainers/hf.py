@@ -128,7 +128,7 @@ def make_callbacks(spec: JobSpec, batch: Batch) -> list[Any]:
     num_tokens = spec.eval.generate
     callback: Any = need_library("transformers.trainer", "trainer").TrainerCallback
 
-    class Generating(callback):  # type: ignore[misc]
+    class Generating(callback):
         def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
             model = given["model"]
             was_training = model.training

@@ -113,7 +113,7 @@ class LightningJob:
 
 
 def _make_module(library: Any, spec: JobSpec, model: nn.Module, task: Task) -> Any:
-    class Module(library.LightningModule):  # type: ignore[misc]
+    class Module(library.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.model = model
@@ -145,7 +145,7 @@ def _make_module(library: Any, spec: JobSpec, model: nn.Module, task: Task) -> A
 
 
 def _make_checkpoint(library: Any, folder: str, every: int, saving: Saving) -> Any:
-    class Checkpoint(library.callbacks.ModelCheckpoint):  # type: ignore[misc]
+    class Checkpoint(library.callbacks.ModelCheckpoint):
         def _save_checkpoint(self, *args: Any, **kwargs: Any) -> Any:
             return saving(super()._save_checkpoint)(*args, **kwargs)
 
@@ -157,7 +157,7 @@ def _make_average(library: Any) -> Any:
     if hasattr(library.callbacks, "EMAWeightAveraging"):
         return library.callbacks.EMAWeightAveraging()
 
-    class Averaging(library.Callback):  # type: ignore[misc]
+    class Averaging(library.Callback):
         def on_fit_start(self, trainer: Any, module: Any) -> None:
             self._average = average_weights(module)
 
