@@ -20,7 +20,7 @@ sys.path.append(sys.argv[1])
 import flash_attn  # noqa: E402
 import torch  # noqa: E402
 from flash_attn.bert_padding import pad_input, unpad_input  # noqa: E402
-from flash_attn.layers.rotary import apply_rotary_emb  # noqa: E402
+from flash_attn.layers.rotary import RotaryEmbedding, apply_rotary_emb  # noqa: E402
 
 from memgate_worker.hook.memgate_hook.values import follow_values  # noqa: E402
 
@@ -107,6 +107,9 @@ def main() -> None:
     mask = torch.tensor([[1, 1, 0], [1, 0, 0]], device="cuda")
     rows, indices, cumulative, longest, used = unpad_input(_make(2, 3, 8), mask)
     found["unpadded"] = [list(rows.shape), cumulative.tolist(), longest, used.tolist()]
+    rotary = RotaryEmbedding(32, device="cuda")
+    rotary._update_cos_sin_cache(length, device=rows.device, dtype=rows.dtype)
+    found["table"] = [list(rotary._cos_cached.shape), str(rotary._cos_cached.dtype)]
     found["padded again"] = list(pad_input(rows, indices, 2, 3).shape)
     print(json.dumps(found))  # noqa: T201  it is read from here
 

@@ -181,8 +181,8 @@ def test_the_state_of_an_optimizer_waits_in_the_hosts_memory(engine: PhantomEngi
 @needs("liger")
 def test_liger_fuses_the_output_layer_with_its_loss(engine: PhantomEngine) -> None:
     """No block is as large as all logits."""
-    job = LLAMA | {"batch_size": 64}
-    logits = 64 * LENGTH * VOCABULARY * 2
+    job = LLAMA | {"batch_size": 128}
+    logits = 128 * LENGTH * VOCABULARY * 2
     largest = {
         liger: max(
             event.size_bytes

@@ -136,6 +136,11 @@ def test_padding_is_taken_out_and_put_back(measured: dict[str, Any]) -> None:
     assert measured["padded again"] == [2, 3, 8]
 
 
+def test_rotary_positions_have_tables(measured: dict[str, Any]) -> None:
+    """A row for each position, half a head wide."""
+    assert measured["table"] == [[300, 16], "torch.bfloat16"]
+
+
 def _activations(engine: PhantomEngine, job: dict[str, Any]) -> int:
     """Return the bytes of all activations that a job ever allocates."""
     timeline = engine.trace(parse_job_spec(job), GPU).timeline

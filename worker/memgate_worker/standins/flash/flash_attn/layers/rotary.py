@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from flash_attn.ops.triton.rotary import apply_rotary
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class ApplyRotaryEmb(torch.autograd.Function):
@@ -61,3 +61,39 @@ def apply_rotary_emb(
 
 
 apply_rotary_emb_func = apply_rotary_emb
+
+
+class RotaryEmbedding(nn.Module):
+    """Tables of rotations, made when a longer sequence comes; models derive theirs from it."""
+
+    def __init__(
+        self,
+        dim: int,
+        base: float = 10000.0,
+        interleaved: bool = False,
+        scale_base: float | None = None,
+        pos_idx_in_fp32: bool = True,
+        device: Any = None,
+    ) -> None:
+        """Make the frequencies."""
+        super().__init__()
+        if scale_base is not None:
+            raise NotImplementedError("memgate's stand-in for flash-attn has no xPos scaling")
+        self.dim, self.base, self.interleaved = dim, base, interleaved
+        self.scale_base, self.pos_idx_in_fp32 = scale_base, pos_idx_in_fp32
+        powers = torch.arange(0, dim, 2, device=device, dtype=torch.float32) / dim
+        self.register_buffer("inv_freq", 1.0 / base**powers, persistent=False)
+        self.register_buffer("scale", None, persistent=False)
+        self._seq_len_cached = 0
+        self._cos_cached: Tensor | None = None
+        self._sin_cached: Tensor | None = None
+
+    def _update_cos_sin_cache(self, seqlen: int, device: Any = None, dtype: Any = None) -> None:
+        table = self._cos_cached
+        is_there = table is not None and (table.device, table.dtype) == (device, dtype)
+        if is_there and seqlen <= self._seq_len_cached:
+            return
+        self._seq_len_cached = seqlen
+        positions = torch.arange(seqlen, device=device, dtype=torch.float32)
+        angles = torch.outer(positions, self.inv_freq.to(device))
+        self._cos_cached, self._sin_cached = angles.cos().to(dtype), angles.sin().to(dtype)
