@@ -28,6 +28,7 @@ _PATTERNS = (
     *(f"memgate/{stage}.py" for stage in ("trace", "blocks", "links", "residents", "rules")),
     *(f"memgate/{stage}.py" for stage in ("orchestration", "extrapolation", "timeline")),
     *(f"memgate/{part}.py" for part in ("optimizers", "phases", "plan", "spans", "weights")),
+    *(f"memgate/{part}.py" for part in ("batch_choice", "jobspec/draws", "jobspec/varying")),
 )
 #: whose fault an error is, and how it is put: no event depends on it
 _IGNORED = {"failures.py"}

@@ -19,6 +19,9 @@ before any row was compared, and are not changed afterwards:
   9th, ... longest of 80. Ten batches lie between two calls of ``empty_cache``;
 * the longest comes again at the end, when the optimizer has its state.
 
+That the cache is emptied was put into the replay after the first two rows had been seen; no length
+was changed. ``docs/accuracy.md`` has the result.
+
 ``python -m tests.bench.peft_rows ROWS.csv PEFT``: the measured rows, and a checkout of peft, which
 has each adapter's configuration. Nothing of either is kept here.
 """
