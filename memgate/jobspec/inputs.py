@@ -16,6 +16,7 @@ class TensorSpec(Part):
     shape: Annotated[tuple[Size, ...], Field(max_length=MAX_DIMENSIONS)]
     """Of one sample, without the batch; empty for a number."""
     dtype: Literal["float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"] = "float32"
+    """Of its numbers."""
 
 
 class InputSpec(Part):
@@ -28,6 +29,7 @@ class InputSpec(Part):
     shape: Annotated[tuple[Size, ...], Field(max_length=MAX_DIMENSIONS)] | None = None
     """Of one sample, without the batch."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of images, as the data loader makes them."""
     sequence_length: Size | None = None
     """Tokens; of sound and series, samples or frames."""
     tensors: dict[str, TensorSpec] = Field(default_factory=dict, max_length=MAX_TENSORS)
