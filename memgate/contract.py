@@ -78,7 +78,7 @@ class JobState(StrEnum):
 class Work(BaseModel):
     """A question: a job or a trace, and a GPU unless it is about all of them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     kind: WorkKind
     job: JobSpec | None = None
@@ -120,7 +120,7 @@ INTERNAL = "INTERNAL"
 class Failure(BaseModel):
     """Why there is no answer."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     code: str
     message: str
@@ -150,7 +150,7 @@ _RESULTS: dict[WorkKind, type[Result]] = {
 class JobRecord(BaseModel):
     """A job in its current state."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     id: str
     kind: WorkKind

@@ -59,7 +59,7 @@ class Sizes(NamedTuple):
 class Explanation(BaseModel):
     """A verdict in words."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     headline: str
     """``does not fit on t4: needs 15.12 GiB, t4 has 14.56 GiB``."""

@@ -14,7 +14,7 @@ from memgate.timeline import Timeline
 class Layer(BaseModel):
     """A layer and those in it, the largest first; sizes include them."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     name: str
     size_bytes: int

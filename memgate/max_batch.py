@@ -35,7 +35,7 @@ _MAX_GUESSES = 8
 class TriedBatch(BaseModel):
     """A batch size that was asked about."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     batch_size: int
     decision: Decision
@@ -47,7 +47,7 @@ class TriedBatch(BaseModel):
 class MaxBatch(BaseModel):
     """The largest batch that is admitted, and how it was found."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     batch_size: int | None
     """None: not even one sample is admitted."""

@@ -23,7 +23,7 @@ ESTIMATE_CODES = frozenset({*_IN_THE_HEADLINE, SMALLER_BATCH_FITS, RECORDED_FOR_
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 class Reason(_Part):

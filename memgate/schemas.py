@@ -36,7 +36,7 @@ JOB_ID = "^[0-9a-f]{32}$"
 
 
 class _Create(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def _named(gpu: object) -> object:
@@ -154,6 +154,8 @@ class TimelineFitCreate(_Create):
 class JobList(BaseModel):
     """A page of jobs, the newest first."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     jobs: list[JobRecord]
     next_offset: int | None
     """Where the next page begins; null if there is none."""
@@ -161,6 +163,8 @@ class JobList(BaseModel):
 
 class GpuRead(BaseModel):
     """A GPU of the catalogue."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     name: str
     product: str
@@ -196,12 +200,16 @@ class GpuRead(BaseModel):
 class Accepted(BaseModel):
     """A question that is not answered yet."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     id: str
     state: JobState
 
 
 class Problem(BaseModel):
     """Why there is no answer: RFC 9457."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
     """Where the code is explained, relative to this service."""
@@ -249,6 +257,8 @@ class OutcomeCreate(_Create):
 class AccuracyGroup(BaseModel):
     """How accurate we were about some jobs."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     num_outcomes: int
     median_relative_error: float | None
     share_beyond_10_percent: float | None
@@ -258,6 +268,8 @@ class AccuracyGroup(BaseModel):
 
 class AccuracyRead(BaseModel):
     """Predicted against measured."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     all: AccuracyGroup
     by_gpu: dict[str, AccuracyGroup]

@@ -19,7 +19,7 @@ MAX_POINTS = 6000
 class PhaseSpan(BaseModel):
     """A part of an iteration, by its first event and the one after its last."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     phase: str
     begin: int
@@ -29,7 +29,7 @@ class PhaseSpan(BaseModel):
 class TimelineView(BaseModel):
     """A memory curve: after each of some events, what was held. Sizes are bytes."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     num_events: int
     peak_event: int

@@ -1,6 +1,7 @@
 """The fields of a job spec as tables for docs/job-spec.md; ``python -m tests.spec_page`` writes.
 
-A contract test fails where the page is not fresh.
+It writes the JSON Schema that deploy/examples name, too. A contract test fails where either is not
+fresh.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from memgate.jobspec import JobSpec
+from memgate_service.cli.commands.schema import write_schema
 
-PAGE = Path(__file__).parents[1] / "docs" / "job-spec.md"
+_ROOT = Path(__file__).parents[1]
+PAGE = _ROOT / "docs" / "job-spec.md"
+SCHEMA = _ROOT / "deploy" / "examples" / "job.schema.json"
 
 #: what is below is generated
 START = "## All fields\n"
@@ -77,3 +81,4 @@ def _default(field: str, one: dict[str, Any], required: list[str]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(write_page(PAGE.read_text()))
+    SCHEMA.write_text(write_schema())

@@ -10,7 +10,7 @@ from typing import Any
 from memgate.convert.fields import FieldUse
 
 
-class Kind(StrEnum):
+class ConfigKind(StrEnum):
     """Whose config it is."""
 
     HF = "hf"
@@ -48,7 +48,7 @@ class Assumption:
 class Conversion:
     """A config as a job spec."""
 
-    kind: Kind
+    kind: ConfigKind
     #: as ``parse_job_spec`` takes it, without what is default
     spec: Mapping[str, Any]
     fields: tuple[FieldUse, ...]

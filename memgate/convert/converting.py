@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import Any
 
 from memgate.convert import axolotl, axolotl_fields, deepspeed, hf, llama_factory, torchtune
-from memgate.convert.conversion import Beside, Conversion, Kind
+from memgate.convert.conversion import Beside, ConfigKind, Conversion
 from memgate.convert.draft import Draft
 from memgate.convert.fields import Config, FieldUse, Knowledge
 from memgate.convert.kinds import find_kind
 from memgate.errors import InputError
 from memgate.jobspec import parse_job_spec
 
-_TOOLS: dict[Kind, tuple[Callable[[Draft], None], Knowledge]] = {
-    Kind.HF: (hf.convert_hf, hf.KNOWN),
-    Kind.TRL: (hf.convert_trl, hf.KNOWN),
-    Kind.AXOLOTL: (axolotl.convert_axolotl, axolotl_fields.KNOWN),
-    Kind.LLAMA_FACTORY: (llama_factory.convert_llama_factory, llama_factory.KNOWN),
-    Kind.TORCHTUNE: (torchtune.convert_torchtune, torchtune.KNOWN),
+_TOOLS: dict[ConfigKind, tuple[Callable[[Draft], None], Knowledge]] = {
+    ConfigKind.HF: (hf.convert_hf, hf.KNOWN),
+    ConfigKind.TRL: (hf.convert_trl, hf.KNOWN),
+    ConfigKind.AXOLOTL: (axolotl.convert_axolotl, axolotl_fields.KNOWN),
+    ConfigKind.LLAMA_FACTORY: (llama_factory.convert_llama_factory, llama_factory.KNOWN),
+    ConfigKind.TORCHTUNE: (torchtune.convert_torchtune, torchtune.KNOWN),
 }
 
 #: where transformers' Trainer, and what is built on it, says which DeepSpeed file it takes
@@ -31,7 +31,7 @@ _DEEPSPEED = "deepspeed"
 _ORDER = ("model", "input", "batch_size", "trainer", "precision", "optimizer")
 
 
-def convert(document: object, *, kind: Kind | None = None, beside: Beside) -> Conversion:
+def convert(document: object, *, kind: ConfigKind | None = None, beside: Beside) -> Conversion:
     """Convert a config that was read from JSON or YAML.
 
     Raises:
@@ -42,7 +42,7 @@ def convert(document: object, *, kind: Kind | None = None, beside: Beside) -> Co
         raise InputError("a config is an object with named fields")
     found = kind or find_kind(document)
     make, known = _TOOLS[found]
-    is_torchtune = found is Kind.TORCHTUNE
+    is_torchtune = found is ConfigKind.TORCHTUNE
     draft = (
         torchtune.read_torchtune(document, beside)
         if is_torchtune

@@ -27,7 +27,7 @@ _OFF = (None, False, 0, "", "no", "none", "false", "auto")
 _SECRET = re.compile(r"(token|key|secret|password)s?$", re.IGNORECASE)
 
 
-class Use(StrEnum):
+class Usage(StrEnum):
     """What became of a field of a config."""
 
     USED = "used"
@@ -41,7 +41,7 @@ class Use(StrEnum):
     @property
     def can_matter(self) -> bool:
         """Say whether the answer may be for another job because of it."""
-        return self in (Use.NOT_SUPPORTED, Use.UNKNOWN)
+        return self in (Usage.NOT_SUPPORTED, Usage.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class FieldUse:
     """One field of a config, and what became of it."""
 
     name: str
-    use: Use
+    use: Usage
     #: as given, where it can matter and is not a secret
     value: str = ""
     note: str = ""
@@ -172,18 +172,18 @@ class Config:
         value, shown = self._values[name], f"{self._inside}{name}"
         above = _with_those_above(name)
         if why := next((self._refused[one] for one in above if one in self._refused), ""):
-            use, note = Use.NOT_SUPPORTED, why
+            use, note = Usage.NOT_SUPPORTED, why
         elif name in self._used:
-            use, note = Use.USED, ""
+            use, note = Usage.USED, ""
         elif (found := next((one for one in above if one in names - self._used), None)) is None:
             hint = suggest(find_near(name, names - {name}))
-            use, note = Use.UNKNOWN, "; ".join(filter(None, ("memgate does not know it", hint)))
+            use, note = Usage.UNKNOWN, "; ".join(filter(None, ("memgate does not know it", hint)))
         elif found in known.harmless:
-            use, note = Use.CANNOT_MATTER, ""
+            use, note = Usage.CANNOT_MATTER, ""
         elif value in _OFF or value in ([], {}):
-            use, note = Use.CANNOT_MATTER, "off"
+            use, note = Usage.CANNOT_MATTER, "off"
         else:
-            use, note = Use.NOT_SUPPORTED, known.matters[found]
+            use, note = Usage.NOT_SUPPORTED, known.matters[found]
         said = _show(name, value) if use.can_matter else ""
         return FieldUse(name=shown, use=use, value=said, note=note)
 

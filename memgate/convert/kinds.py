@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memgate.convert.conversion import Kind
+from memgate.convert.conversion import ConfigKind
 from memgate.errors import InputError
 from memgate.mistakes import suggest
 from memgate.near_names import find_near
 
 #: keys that only one of them has; the last has what others have, too
 _OWN_KEYS = {
-    Kind.AXOLOTL: ("base_model", "micro_batch_size", "sequence_len"),
-    Kind.LLAMA_FACTORY: ("finetuning_type", "cutoff_len", "stage"),
-    Kind.TRL: (
+    ConfigKind.AXOLOTL: ("base_model", "micro_batch_size", "sequence_len"),
+    ConfigKind.LLAMA_FACTORY: ("finetuning_type", "cutoff_len", "stage"),
+    ConfigKind.TRL: (
         *("packing", "max_length", "dataset_text_field", "assistant_only_loss", "padding_free"),
         *("completion_only_loss", "use_peft", "packing_strategy", "eval_packing"),
         *("max_prompt_length", "max_completion_length", "num_generations", "reward_funcs"),
     ),
-    Kind.HF: ("per_device_train_batch_size", "num_train_epochs", "output_dir", "learning_rate"),
+    ConfigKind.HF: (
+        "per_device_train_batch_size",
+        "num_train_epochs",
+        "output_dir",
+        "learning_rate",
+    ),
 }
 
 #: what else people have at hand, by a key of it
@@ -39,14 +44,14 @@ _OTHERS = {
 _COMPONENT = "_component_"
 
 
-def find_kind(document: Mapping[str, Any]) -> Kind:
+def find_kind(document: Mapping[str, Any]) -> ConfigKind:
     """Return whose config it is.
 
     Raises:
         InputError: if it is none, saying what it is instead, or which key was meant.
     """
     if _is_torchtune(document):
-        return Kind.TORCHTUNE
+        return ConfigKind.TORCHTUNE
     for key, what in _OTHERS.items():
         if key in document:
             raise InputError(f"{key}: this is {what}")
@@ -67,5 +72,5 @@ def _say_near(document: Mapping[str, Any]) -> str:
     for key in document:
         if near := find_near(key, known, limit=1):
             return f"{key}: no tool has this; {suggest(near)} That is a key of {known[near[0]]}"
-    kinds = ", ".join(Kind)
+    kinds = ", ".join(ConfigKind)
     return f"no tool's config has these keys; say whose it is with --kind: {kinds}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import Any
 
-from memgate.convert import Beside, Kind, convert, describe_conversion
+from memgate.convert import Beside, ConfigKind, convert, describe_conversion
 from memgate.convert.hf import KNOWN
 from memgate.errors import MemgateError
 from memgate.first_spec.finding import Findings
-from memgate.first_spec.source import Call, Option, Source, read_source
+from memgate.first_spec.source import Option, Source, SourceCall, read_source
 from memgate.jobspec import JobSpec
 
 _BATCH = (
@@ -27,9 +27,9 @@ _RESIZING = ("RandomResizedCrop", "CenterCrop", "RandomCrop", "Resize")
 
 #: a Trainer of a library, which says most of it in one call
 _ARGUMENTS = {
-    "TrainingArguments": Kind.HF,
-    "Seq2SeqTrainingArguments": Kind.HF,
-    "SFTConfig": Kind.TRL,
+    "TrainingArguments": ConfigKind.HF,
+    "Seq2SeqTrainingArguments": ConfigKind.HF,
+    "SFTConfig": ConfigKind.TRL,
 }
 
 _HALF = {"torch.float16": "fp16", "torch.half": "fp16", "torch.bfloat16": "bf16"}
@@ -74,7 +74,7 @@ def read_script(text: str) -> Findings:
     return findings
 
 
-def _from_call(call: Call) -> str:
+def _from_call(call: SourceCall) -> str:
     return f"{call.last}(...) in line {call.line}"
 
 
@@ -105,7 +105,7 @@ def _put_model(findings: Findings, source: Source) -> None:
         findings.put("model", model, _from_option(option))
 
 
-def _model_of(call: Call) -> dict[str, Any] | None:
+def _model_of(call: SourceCall) -> dict[str, Any] | None:
     library, last = call.name.partition(".")[0], call.last
     first = call.arguments[0] if call.arguments else call.keywords.get("name")
     if call.name == "timm.create_model" or call.name == "torchvision.models.get_model":
@@ -121,7 +121,7 @@ def _model_of(call: Call) -> dict[str, Any] | None:
     return None
 
 
-def _classes(call: Call) -> dict[str, Any]:
+def _classes(call: SourceCall) -> dict[str, Any]:
     number = call.keywords.get("num_classes")
     return {"kwargs": {"num_classes": number}} if isinstance(number, int) else {}
 
@@ -159,7 +159,7 @@ def _put_trainer(findings: Findings, source: Source) -> bool:
     return True
 
 
-def _doubt_computed(findings: Findings, call: Call, *, harmless: Container[str] = ()) -> None:
+def _doubt_computed(findings: Findings, call: SourceCall, *, harmless: Container[str] = ()) -> None:
     unknown = [name for name in sorted(call.given - call.keywords.keys()) if name not in harmless]
     findings.doubts += [
         f"not certain: {name} of {_from_call(call)} is computed" for name in unknown

@@ -32,7 +32,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class SourceCall:
     """A call of something whose full name is known, such as ``torch.optim.AdamW``."""
 
     name: str
@@ -54,7 +54,7 @@ class Source:
     """What a script says."""
 
     options: Mapping[str, Option]
-    calls: Sequence[Call]
+    calls: Sequence[SourceCall]
     #: full names of what is set, such as ``torch.backends.cudnn.benchmark``, to what
     assigned: Mapping[str, Any]
 
@@ -63,7 +63,7 @@ class Source:
         known = (self.options.get(name) for name in names)
         return next((one for one in known if one is not None and one.value is not None), None)
 
-    def called(self, *names: str) -> Call | None:
+    def called(self, *names: str) -> SourceCall | None:
         """Return the first call of something with one of these last names."""
         return next((call for call in self.calls if call.last in names), None)
 
@@ -172,7 +172,7 @@ class _Reader:
         found = [one.value for one in node.keywords if one.arg == name]
         return self.value(found[0]) if found else _UNKNOWN
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[SourceCall]:
         """Yield the calls, in the order of the script."""
         for node in sorted(self._calls(), key=lambda one: (one.lineno, one.col_offset)):
             name = self.name(node.func)
@@ -180,7 +180,7 @@ class _Reader:
                 continue
             keywords = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
             arguments = [self.value(one) for one in node.args]
-            yield Call(
+            yield SourceCall(
                 name=name,
                 line=node.lineno,
                 arguments=tuple(None if isinstance(one, Unknown) else one for one in arguments),

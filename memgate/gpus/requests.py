@@ -41,7 +41,7 @@ def check_capability(value: str) -> str:
 class GpuRequest(BaseModel):
     """A GPU as a caller asks for it: from the catalogue, or described."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     name: str | None = None
     """Its name in the catalogue, an unambiguous variant of it, or a cloud's machine type."""

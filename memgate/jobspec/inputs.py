@@ -17,6 +17,7 @@ class TensorSpec(Part):
     shape: Annotated[tuple[Size, ...], Field(max_length=MAX_DIMENSIONS)]
     """Of one sample, without the batch; empty for a number."""
     dtype: Literal["float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"] = "float32"
+    """Of its numbers."""
 
 
 class InputSpec(Part):
@@ -30,6 +31,7 @@ class InputSpec(Part):
     """Of one sample, without the batch; or the shapes of successive batches, or their
     distribution."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
+    """Of images, as the data loader makes them."""
     sequence_length: Lengths | None = None
     """Tokens; of sound and series, samples or frames. One length, or those of successive batches,
     or their distribution."""

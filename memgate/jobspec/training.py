@@ -56,12 +56,12 @@ class Trainer(StrEnum):
         return self in (Trainer.HF, Trainer.TRL_SFT)
 
     @property
-    def title(self) -> str:
+    def own_name(self) -> str:
         """What its library calls it."""
-        return _TITLES[self]
+        return _OWN_NAMES[self]
 
 
-_TITLES = {
+_OWN_NAMES = {
     Trainer.PLAIN: "memgate's own loop",
     Trainer.HF: "transformers' Trainer",
     Trainer.TRL_SFT: "trl's SFTTrainer",

@@ -13,12 +13,15 @@ from memgate import errors
 from memgate.allocator import alloc_conf, allocators
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
+from memgate.convert import SCHEMA_LINE, ConfigKind, Usage
 from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate.glossary import GLOSSARY, write_glossary
+from memgate.jobspec import JobSpec
 from memgate.report import Estimate
 from memgate.timeline import Alloc, Category, Free, Timeline
 from memgate_service.cli import main as cli
+from memgate_service.cli.commands.schema import write_schema
 from memgate_service.http.app import create_app
 from memgate_service.http.errors import CODE_OF_STATUS
 from memgate_service.settings import ServiceSettings
@@ -201,6 +204,67 @@ def test_every_route_is_in_the_page_on_the_api() -> None:
     """And in none but the words of the document that the service itself gives."""
     for path in create_app(ServiceSettings()).openapi()["paths"]:
         assert path.replace("{job_id}", "{id}") in _text("docs/api.md")
+
+
+def test_every_kind_and_use_of_a_conversion_is_documented() -> None:
+    """Programs read them in the output of ``memgate convert --json``."""
+    page = _text("docs/convert.md")
+
+    assert all(f"| `{word}` |" in page for word in (*ConfigKind, *Usage))
+
+
+def test_every_field_of_the_api_is_described() -> None:
+    """By its docstring, the glossary, or http/descriptions.py; parameters, too."""
+    document = create_app(ServiceSettings()).openapi()
+    fields = {
+        f"{name}.{field}": one
+        for name, schema in document["components"]["schemas"].items()
+        for field, one in schema.get("properties", {}).items()
+    }
+    parameters = {
+        f"{method} {path} {one['name']}": one
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        for one in operation.get("parameters", [])
+    }
+
+    assert len(fields) > 200
+    assert not [name for name, one in (fields | parameters).items() if not one.get("description")]
+
+
+def test_every_field_of_a_job_spec_is_described_for_editors() -> None:
+    """``memgate schema`` has a sentence for each, of all parts."""
+    schema = JobSpec.model_json_schema()
+    parts = {"JobSpec": schema} | schema["$defs"]
+    bare = [
+        f"{name}.{field}"
+        for name, part in parts.items()
+        for field, one in part.get("properties", {}).items()
+        if not one.get("description")
+    ]
+
+    assert not bare
+
+
+@pytest.mark.parametrize("name", ["gpt2.yaml"])
+def test_an_example_names_the_schema_that_is_beside_it(name: str) -> None:
+    """So that editors complete its fields; otherwise: ``python -m tests.spec_page``."""
+    schema = ROOT / "deploy" / "examples" / "job.schema.json"
+
+    assert _text(f"deploy/examples/{name}").startswith(f"{SCHEMA_LINE}\n")
+    assert SCHEMA_LINE.endswith(f"={schema.name}")
+    assert schema.read_text() == write_schema()
+
+
+def test_every_specification_among_the_examples_is_checked() -> None:
+    """What begins like one is in the list above."""
+    found = [
+        path.name
+        for path in (ROOT / "deploy" / "examples").glob("*.yaml")
+        if re.search("^model:", path.read_text(), re.MULTILINE)
+    ]
+
+    assert found == ["gpt2.yaml"]
 
 
 def test_every_reason_code_is_documented() -> None:

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from memgate.convert import Assumption, Beside, Conversion, Kind, convert, find_deepspeed
+from memgate.convert import Assumption, Beside, ConfigKind, Conversion, convert, find_deepspeed
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES
 from memgate.given_files import naming, open_given_file
@@ -31,7 +31,7 @@ def read_config(path: Path) -> object:
 
 
 def convert_file(
-    path: Path, *, kind: Kind | None, beside: Beside, deepspeed: Path | None = None
+    path: Path, *, kind: ConfigKind | None, beside: Beside, deepspeed: Path | None = None
 ) -> Conversion:
     """Convert a config; a model that has no public name is said.
 

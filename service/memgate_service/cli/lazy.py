@@ -81,7 +81,8 @@ _ALL = (
         name="init", summary="Write a first job spec: of a script, of a config, or by questions."
     ),
     Command(
-        name="init", summary="Write a first job spec: of a script or a config, or by questions."
+        name="init",
+        summary="Write a first job spec: of a script or a config, or by five questions.",
     ),
     Command(name="convert", summary="Turn the config of a trainer into a job spec."),
     Command(name="schema", summary="Print the JSON Schema of a job spec, for editors."),

@@ -1,7 +1,8 @@
 """The command line door: ``memgate``. Finds the command, runs it, sets the exit status.
 
 Exit status: 0 done, or admitted (replay: all matched); 1 failed (replay: a mismatch); 2 bad usage
-or bad input; 3 rejected (fit, max-batch: nothing is admitted); 4 uncertain.
+or bad input; 3 rejected (fit, max-batch: nothing is admitted); 4 uncertain (convert, init: not all
+that can matter is in the spec).
 
 ``lazy`` has the list of commands; each is imported when it is run.
 """

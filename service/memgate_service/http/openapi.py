@@ -22,6 +22,7 @@ from memgate.schemas import (
 )
 from memgate_service.admission.kubernetes.review import ReviewRequest, ReviewResponse
 from memgate_service.http.bodies import JSON, MULTIPART
+from memgate_service.http.descriptions import describe_fields
 from memgate_service.settings import ServiceSettings
 
 Responses = dict[int | str, dict[str, Any]]
@@ -189,6 +190,7 @@ def _add_bodies(document: dict[str, Any]) -> None:
     known.update(reviews)
     for name, schema in schemas["$defs"].items():
         known.setdefault(name, schema)
+    describe_fields(known)
 
 
 def _complete(operation: dict[str, Any], *, needs_keys: bool) -> None:

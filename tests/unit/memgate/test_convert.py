@@ -11,9 +11,9 @@ from memgate.convert import (
     SCHEMA_LINE,
     Assumption,
     Beside,
+    ConfigKind,
     Conversion,
-    Kind,
-    Use,
+    Usage,
     convert,
     describe_conversion,
     find_deepspeed,
@@ -35,15 +35,15 @@ class TestKind:
     @pytest.mark.parametrize(
         ("document", "want"),
         [
-            (HF, Kind.HF),
-            (TRL, Kind.TRL),
-            (AXOLOTL, Kind.AXOLOTL),
-            (FACTORY, Kind.LLAMA_FACTORY),
-            (TORCHTUNE, Kind.TORCHTUNE),
+            (HF, ConfigKind.HF),
+            (TRL, ConfigKind.TRL),
+            (AXOLOTL, ConfigKind.AXOLOTL),
+            (FACTORY, ConfigKind.LLAMA_FACTORY),
+            (TORCHTUNE, ConfigKind.TORCHTUNE),
         ],
-        ids=list(Kind),
+        ids=list(ConfigKind),
     )
-    def test_each_is_recognised(self, document: dict[str, Any], want: Kind) -> None:
+    def test_each_is_recognised(self, document: dict[str, Any], want: ConfigKind) -> None:
         """By keys that only one of them has."""
         assert _convert(document).kind is want
 
@@ -51,8 +51,8 @@ class TestKind:
         """Where the keys would say something else."""
         document = HF | {"max_length": 128}
 
-        assert _convert(document).kind is Kind.TRL
-        assert convert(document, kind=Kind.HF, beside=Beside()).kind is Kind.HF
+        assert _convert(document).kind is ConfigKind.TRL
+        assert convert(document, kind=ConfigKind.HF, beside=Beside()).kind is ConfigKind.HF
 
     @pytest.mark.parametrize(
         ("document", "what"),
@@ -88,11 +88,11 @@ class TestFields:
         uses = {field.name: field.use for field in _convert(document).fields}
 
         assert uses.keys() == document.keys()
-        assert uses["optim"] is Use.USED
-        assert uses["learning_rate"] is Use.CANNOT_MATTER
-        assert uses["neftune_noise_alpha"] is Use.NOT_SUPPORTED
-        assert uses["eval_accumulation_steps"] is Use.CANNOT_MATTER
-        assert uses["adam_betaa1"] is Use.UNKNOWN
+        assert uses["optim"] is Usage.USED
+        assert uses["learning_rate"] is Usage.CANNOT_MATTER
+        assert uses["neftune_noise_alpha"] is Usage.NOT_SUPPORTED
+        assert uses["eval_accumulation_steps"] is Usage.CANNOT_MATTER
+        assert uses["adam_betaa1"] is Usage.UNKNOWN
 
     def test_an_unknown_field_may_matter_and_a_similar_name_is_said(self) -> None:
         """Whatever its value is."""
@@ -107,8 +107,8 @@ class TestFields:
         document = AXOLOTL | {"special_tokens": {"pad_token": "x"}, "qat": {"weight_dtype": "int4"}}
         uses = {field.name: field.use for field in _convert(document).fields}
 
-        assert uses["special_tokens.pad_token"] is Use.CANNOT_MATTER
-        assert uses["qat.weight_dtype"] is Use.NOT_SUPPORTED
+        assert uses["special_tokens.pad_token"] is Usage.CANNOT_MATTER
+        assert uses["qat.weight_dtype"] is Usage.NOT_SUPPORTED
 
     def test_secrets_are_not_repeated(self) -> None:
         """What is printed ends up in logs."""
@@ -253,7 +253,7 @@ class TestWriting:
     def test_whole_is_what_is_certain(self) -> None:
         """An assumption that cannot matter takes nothing away."""
         harmless = Conversion(
-            kind=Kind.HF, spec={}, fields=(), assumptions=(Assumption(field="a", why="b"),)
+            kind=ConfigKind.HF, spec={}, fields=(), assumptions=(Assumption(field="a", why="b"),)
         )
 
         assert harmless.is_whole

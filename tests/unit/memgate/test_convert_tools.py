@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memgate.convert import Beside, Conversion, Kind, Use, convert
+from memgate.convert import Beside, ConfigKind, Conversion, Usage, convert
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import parse_job_spec
 
@@ -55,7 +55,7 @@ def _unused(conversion: Conversion) -> set[str]:
 
 def _why(conversion: Conversion, name: str) -> str:
     (field,) = [one for one in conversion.fields if one.name == name]
-    assert field.use is Use.NOT_SUPPORTED
+    assert field.use is Usage.NOT_SUPPORTED
     return field.note
 
 
@@ -66,7 +66,7 @@ class TestTransformers:
         """Batch of a device, length, optimizer and the Trainer's own clipping."""
         conversion = _convert(HF)
 
-        assert conversion.kind is Kind.HF
+        assert conversion.kind is ConfigKind.HF
         assert conversion.spec == {
             "model": {"source": "transformers", "name": "gpt2"},
             "input": {"sequence_length": 512},
@@ -245,7 +245,7 @@ class TestTrl:
         """bf16 with weights in fp32, checkpointing, 1,024 tokens."""
         conversion = _convert({"model_name_or_path": LLAMA, "packing": True, "optim": "sgd"})
 
-        assert conversion.kind is Kind.TRL
+        assert conversion.kind is ConfigKind.TRL
         assert conversion.spec["trainer"] == "trl-sft"
         assert conversion.spec["precision"] == "amp-bf16"
         assert conversion.spec["gradient_checkpointing"] is True
@@ -499,7 +499,7 @@ class TestLlamaFactory:
         """All linear layers, checkpointing on, the frozen model in bf16."""
         conversion = _convert(FACTORY | {"bf16": True, "lora_target": "all", "lora_rank": 16})
 
-        assert conversion.kind is Kind.LLAMA_FACTORY
+        assert conversion.kind is ConfigKind.LLAMA_FACTORY
         assert conversion.spec["lora"] == {"rank": 16, "target_modules": "all-linear"}
         assert conversion.spec["gradient_checkpointing"] is True
         assert conversion.spec["precision"] == "bf16"
@@ -603,7 +603,7 @@ class TestTorchtune:
         }
         conversion = _convert(TORCHTUNE | given)
 
-        assert conversion.kind is Kind.TORCHTUNE
+        assert conversion.kind is ConfigKind.TORCHTUNE
         assert conversion.spec == {
             "model": {"source": "transformers", "name": LLAMA},
             "input": {"sequence_length": 1024},

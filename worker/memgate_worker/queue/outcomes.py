@@ -10,7 +10,7 @@ from memgate.decision import Decision
 class MeasuredOutcome(BaseModel):
     """What a finished job really took, next to what was predicted."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     job: str
     model: str

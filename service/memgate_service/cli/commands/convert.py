@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memgate.convert import Beside, Conversion, Kind, describe_conversion, write_spec
+from memgate.convert import Beside, ConfigKind, Conversion, describe_conversion, write_spec
 from memgate_service.cli.configs import convert_file
 from memgate_service.cli.exit_status import UNCERTAIN
 from memgate_service.cli.spec_files import check_new_file, write_new_file
@@ -20,7 +20,7 @@ def convert_command(
         Path, typer.Argument(metavar="FILE", help="A config, JSON or YAML ('-': from stdin).")
     ],
     kind: Annotated[
-        Kind | None, typer.Option(help="Whose config it is, where its keys do not say it.")
+        ConfigKind | None, typer.Option(help="Whose config it is, where its keys do not say it.")
     ] = None,
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="The model, instead of the config's.")

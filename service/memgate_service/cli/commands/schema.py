@@ -17,5 +17,10 @@ def schema_command() -> None:
 
     Example: memgate schema > job.schema.json
     """
+    typer.echo(write_schema(), nl=False)
+
+
+def write_schema() -> str:
+    """Return it as text."""
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    typer.echo(json.dumps(schema | JobSpec.model_json_schema(), indent=2))
+    return f"{json.dumps(schema | JobSpec.model_json_schema(), indent=2)}\n"

@@ -20,16 +20,16 @@ from memgate_worker.queue.keys import Role
 
 jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS)
 
-JobId = Annotated[str, Path(pattern=JOB_ID)]
+JobId = Annotated[str, Path(pattern=JOB_ID, description="As `Location` has it.")]
 
 
 @jobs.get("", dependencies=[Depends(needs(Role.READ))])
 def list_jobs(
     deps: Deps,
-    state: JobState | None = None,
-    kind: WorkKind | None = None,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    state: Annotated[JobState | None, Query(description="Only these.")] = None,
+    kind: Annotated[WorkKind | None, Query(description="Only these.")] = None,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="How many to skip.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=200, description="At most so many.")] = 50,
 ) -> JobList:
     """Return jobs, the newest first."""
     found = deps.queue.list(offset=offset, count=limit, state=state, kind=kind)

@@ -89,7 +89,7 @@ class SftJob:
                 **{tokenizer: _make_tokenizer()},
             )
         except (TypeError, ValueError) as error:
-            rule = f"{spec.trainer.title} refuses the job: {' '.join(str(error).split())}"
+            rule = f"{spec.trainer.own_name} refuses the job: {' '.join(str(error).split())}"
             mistake = Mistake(field="trainer", value=show_value(spec.trainer.value), rule=rule)
             raise InputError.from_mistakes(mistake) from error
 
@@ -123,7 +123,7 @@ def _check(spec: JobSpec, model: nn.Module, batch: Batch) -> None:
         mistake = Mistake(
             field="trainer",
             value=show_value(spec.trainer.value),
-            rule=f"{spec.trainer.title} trains causal language models, and {name} is not one",
+            rule=f"{spec.trainer.own_name} trains causal language models, and {name} is not one",
             next_step="use the trainer 'hf'",
         )
         raise InputError.from_mistakes(mistake)
