@@ -21,7 +21,7 @@ from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize
 from memgate_worker.jobs.tasks.task import Batch, move
-from memgate_worker.jobs.varying import make_tasks, num_iterations
+from memgate_worker.jobs.tasks.varying import make_tasks, num_iterations
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,
