@@ -40,7 +40,7 @@ JOB: dict[str, Any] = {
         ({"lora": {"rnk": 8}}, "lora.rnk is 8: there is no such field; did you mean 'rank'?"),
         ({"input": {"shape": [[3, 8, 8], [3, 8, "9"]]}}, "input.shape.1.2 is '9': it must be a"),
         (
-            {"input": {"shape": {"distribution": "normall", "longest": 9, "dimensions": [3]}}},
+            {"input": {"shape": {"distribution": "norrmal", "longest": 9, "dimensions": [3]}}},
             "did you mean 'normal' or 'lognormal'?",
         ),
     ],

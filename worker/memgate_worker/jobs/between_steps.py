@@ -18,7 +18,7 @@ from memgate.errors import UnsupportedJobError
 from memgate.jobspec import JobSpec
 from memgate_worker.jobs.checkpoints import without_bytes
 from memgate_worker.jobs.tasks.task import Batch, move
-from memgate_worker.jobs.varying import num_iterations
+from memgate_worker.jobs.tasks.varying import num_iterations
 
 #: batches of an evaluation; from the second on, it takes what the others take
 NUM_EVALUATION_BATCHES = 2

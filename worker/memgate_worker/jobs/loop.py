@@ -32,8 +32,8 @@ from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize, tell_trainers
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor, move
+from memgate_worker.jobs.tasks.varying import make_tasks, num_iterations
 from memgate_worker.jobs.torchao_weights import quantize_by_torchao
-from memgate_worker.jobs.varying import make_tasks, num_iterations
 
 _LOW_PRECISION = {
     Precision.AMP_FP16: torch.float16,

@@ -21,10 +21,10 @@ from memgate_worker.jobs.checkpoints import without_bytes
 from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.loop import evaluation_task, place, ready
 from memgate_worker.jobs.tasks.task import Batch
+from memgate_worker.jobs.tasks.varying import num_iterations
 from memgate_worker.jobs.trainers.hf_optimizer import make_optimizer_factory
 from memgate_worker.jobs.trainers.samples import Samples, is_plain, put_together
 from memgate_worker.jobs.trainers.settings import make_arguments
-from memgate_worker.jobs.varying import num_iterations
 
 
 class HfJob:

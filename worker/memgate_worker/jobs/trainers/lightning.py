@@ -30,9 +30,9 @@ from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.loop import evaluation_task, place, ready
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.tasks.task import Batch, Task
+from memgate_worker.jobs.tasks.varying import num_iterations
 from memgate_worker.jobs.trainers.hf import count_batches
 from memgate_worker.jobs.trainers.samples import Samples, put_together
-from memgate_worker.jobs.varying import num_iterations
 
 #: weights of the low precision are converted by us, as "true" precisions of Lightning are
 _PRECISIONS = {

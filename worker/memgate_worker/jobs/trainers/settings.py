@@ -10,7 +10,7 @@ from memgate.errors import InputError
 from memgate.jobspec import JobSpec, Precision
 from memgate.mistakes import Mistake, show_value
 from memgate_worker.jobs.between_steps import steps_between
-from memgate_worker.jobs.varying import num_iterations
+from memgate_worker.jobs.tasks.varying import num_iterations
 
 #: what versions of transformers before 4.41 call it
 _OLDER_NAMES = {"eval_strategy": "evaluation_strategy"}
