@@ -175,7 +175,8 @@ def test_a_job_in_the_background_shares_the_gpu_with_later_ones(sh: Any) -> None
 
 def test_a_program_that_becomes_another_one_counts(sh: Any) -> None:
     """It takes more than the one that trains in its place."""
-    text = f"import os, torch; x = torch.zeros(1 << 30, device='cuda'); os.execv('{RUNTIME.python}', ['python', 'train.py', '8'])"
+    become = f"os.execv('{RUNTIME.python}', ['python', 'train.py', '8'])"
+    text = f"import os, torch; x = torch.zeros(1 << 30, device='cuda'); {become}"
     run = sh(f'{RUNTIME.python} -c "{text}"\n')
 
     assert (doubts(run), run.num_steps) == ([], 0)

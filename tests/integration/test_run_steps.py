@@ -147,6 +147,42 @@ def test_a_call_that_tries_the_model_out_is_no_evaluation(record: Any) -> None:
     assert (run.why, doubts(run)) == ("end", [])
 
 
+def test_small_evaluations_do_not_hide_a_larger_one(record: Any) -> None:
+    """Four calls with a quarter of what a step gets, which by proportion take more than training.
+
+    The linear layer keeps its input for the backward pass, and nothing more.
+    """
+    run = record(EVALUATION + "train(6); evaluate(*[2] * 4); train(50); evaluate(5000, 5000)")
+
+    assert largest_evaluation(run) == 5000
+    assert doubts(run) == []
+
+
+def test_a_data_loader_that_was_not_used_is_doubted(record: Any) -> None:
+    """It shuffles, and has larger batches than any so far: a second stage of the training."""
+    text = (
+        "from torch.utils.data import DataLoader\n"
+        "later = DataLoader(range(4096), batch_size=1024, shuffle=True)\n"
+        "while True: train(6); evaluate(*[8] * 4)"
+    )
+    run = record(EVALUATION + text, watch=Watch(seconds=2.0))
+
+    assert "LOADER_NOT_SEEN" in doubts(run)
+
+
+def test_memory_pools_are_told_apart(record: Any) -> None:
+    """What one has cached is not there for the rest of the job; the replay proves it."""
+    text = (
+        "pool = torch.cuda.MemPool()\n"
+        "with torch.cuda.use_mem_pool(pool): x = torch.zeros(1 << 26, device='cuda'); del x\n"
+        "y = torch.zeros(1 << 26, device='cuda'); train(6); del pool; train(6)\n"
+    )
+    run = record(EVALUATION + text)
+
+    assert len(run.traced.timeline.private_streams) == 1
+    assert doubts(run) == []
+
+
 @pytest.mark.parametrize(("size", "want"), [(1, ["EVALUATION_NOT_REACHED"]), (8, [])])
 def test_a_single_call_counts_if_it_gets_as_much_as_a_step(
     record: Any, size: int, want: list[str]
