@@ -86,6 +86,8 @@ class Feed:
             return self.input.shape
         size = self.setting(*_IMAGE_SIZES, default=224)
         height, width = size[-2:] if isinstance(size, list | tuple) else (size, size)
+        if "prompt_pixel_values" in self.takes:  # put above the image: the size is that of both
+            height //= 2
         return (self.setting("num_channels", "in_channels", "in_chans", default=3), height, width)
 
     @property
