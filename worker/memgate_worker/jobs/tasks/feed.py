@@ -88,6 +88,8 @@ class Feed:
             return self.input.sample_shape
         size = self.setting(*_IMAGE_SIZES, default=224)
         height, width = size[-2:] if isinstance(size, list | tuple) else (size, size)
+        if "prompt_pixel_values" in self.takes:  # put above the image: the size is that of both
+            height //= 2
         return (self.setting("num_channels", "in_channels", "in_chans", default=3), height, width)
 
     @property
@@ -138,9 +140,14 @@ class Feed:
     def settle(self) -> None:
         """Choose what a published configuration has, and a bare one lacks."""
         _ = self.pad_token
-        if self.config.is_encoder_decoder and self.setting("decoder_start_token_id") is None:
-            begin = self.setting("bos_token_id")
-            self.config.decoder_start_token_id = self.pad_token if begin is None else begin
+        if not self.config.is_encoder_decoder:
+            return
+        begin = self.setting("decoder_start_token_id")
+        if begin is None:
+            begin = self.setting("bos_token_id", default=self.pad_token)
+        for config in (self.config, getattr(self.config, "decoder", None)):
+            if config is not None and getattr(config, "decoder_start_token_id", None) is None:
+                config.decoder_start_token_id = begin
 
     def refuse(self, missing: str) -> UnsupportedJobError:
         """Say what the model takes that we cannot make."""

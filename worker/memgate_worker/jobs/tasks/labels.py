@@ -190,6 +190,14 @@ def _few_words(feed: Feed, batch: Batch) -> Batch:
     return batch | {"labels": torch.full((feed.num_samples, 16), feed.token, dtype=torch.int64)}
 
 
+def _transducer(feed: Feed, batch: Batch) -> Batch:
+    """Return what is said, and what was said before each word of it, from the silence on."""
+    labelled = _few_words(feed, batch)
+    words = labelled["labels"]
+    silence = torch.full_like(words[:, :1], feed.setting("blank_token_id", default=feed.token))
+    return labelled | {"decoder_input_ids": torch.cat((silence, words), dim=1)}
+
+
 def _future(feed: Feed, batch: Batch) -> Batch:
     ahead = feed.setting("prediction_length")
     if "future_values" not in feed.takes or "future_values" in batch or ahead is None:
@@ -231,6 +239,8 @@ _MAKERS: dict[str, Callable[[Feed, Batch], Batch]] = {
     "MaskedImageModeling": _masked_patches,
     "PreTraining": _pretraining,
     "CTC": _few_words,
+    "RNNT": _transducer,
+    "TDT": _transducer,
     "Prediction": _future,
     "Regression": _nothing,
     "TimeSeriesClassification": _classes,
