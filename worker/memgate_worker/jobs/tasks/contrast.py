@@ -2,8 +2,7 @@
 
 As sentence-transformers trains them with its ``MultipleNegativesRankingLoss``: each column of texts
 goes through the model by itself, the vectors of its tokens are averaged, and every first text is
-compared with all second texts of the batch. What the library keeps until the step is over, the
-vectors of the tokens among it, is kept here.
+compared with all second texts of the batch.
 """
 
 from __future__ import annotations
@@ -46,15 +45,14 @@ def _texts(feed: Feed) -> Batch:
 
 def _embed(model: nn.Module, batch: Batch) -> list[torch.Tensor]:
     """Return the vectors of both columns."""
-    return [_add_vector(model, batch[one]) for one in ("first", "second")]
+    return [_average(model, batch[one]) for one in ("first", "second")]
 
 
-def _add_vector(model: nn.Module, text: Batch) -> torch.Tensor:
-    """Add to texts the vectors of their tokens, which live as long as they do; return theirs."""
+def _average(model: nn.Module, text: Batch) -> torch.Tensor:
+    """Return for each text the average of the vectors of its tokens."""
     vectors = model(**text, return_dict=True)[0]
     mask = text.get("attention_mask", torch.ones_like(text["input_ids"]))
     counts = mask.unsqueeze(-1).to(vectors.dtype)
-    text["token_embeddings"] = vectors
     # in fp32, whatever the type of the vectors, as the library adds up
     total = (vectors * counts).sum(dim=1, dtype=torch.float32)
     number = torch.clamp(counts.sum(dim=1, dtype=torch.float32), min=1e-9)
