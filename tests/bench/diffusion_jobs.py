@@ -93,13 +93,16 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Flux2Transformer2DModel": (_FLUX, {"shape": [32, 32, 32], "sequence_length": 64}),
     "FluxControlNetModel": (_FLUX, _LATENT_16),
     "FluxTransformer2DModel": (_FLUX | {"guidance_embeds": True}, _LATENT_16),
-    "HunyuanDiT2DModel": (_TWO | {"in_channels": 4, "patch_size": 2}, {}),
+    "HunyuanDiT2DModel": (
+        _TWO | {"in_channels": 4, "patch_size": 2, "attention_head_dim": 72},
+        {},
+    ),
     "HunyuanVideoTransformer3DModel": (_FLUX | {"num_refiner_layers": 1}, _VIDEO),
     "I2VGenXLUNet": (
         _SMALL_UNET | _DOWN_UP_3D | {"attention_head_dim": 8},
         {"shape": [4, 4, 32, 32]},
     ),
-    "Kandinsky3UNet": ({"block_out_channels": [384, 768], "layers_per_block": 1}, _LATENT),
+    "Kandinsky3UNet": ({}, _LATENT),
     "Kandinsky5Transformer3DModel": (
         {"num_text_blocks": 1, "num_visual_blocks": 1},
         {"shape": [5, 32, 32, 4], "sequence_length": 64},
@@ -118,7 +121,10 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"sequence_length": 64},
     ),
-    "LuminaNextDiT2DModel": (_TWO, {"shape": [4, 32, 32], "sequence_length": 64}),
+    "LuminaNextDiT2DModel": (
+        _TWO | {"num_kv_heads": 8},
+        {"shape": [4, 32, 32], "sequence_length": 64},
+    ),
     "Lumina2Transformer2DModel": (_TWO | {"num_refiner_layers": 1}, _LATENT_16),
     "MochiTransformer3DModel": (_TWO, {"shape": [12, 5, 32, 32]}),
     "PRXTransformer2DModel": ({"depth": 2, "axes_dim": [32, 32]}, _LATENT_16),
@@ -139,7 +145,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"in_channels": 32, "cross_attention_dim": 64, "sample_size": 32},
         {"sequence_length": 64},
     ),
-    "UNet1DModel": ({"sample_size": 4096}, {}),
+    "UNet1DModel": ({"sample_size": 4096, "extra_in_channels": 64}, {}),
     "UNet2DConditionModel": (_SMALL_UNET | _DOWN_UP | _SDXL, _LATENT),
     "UNet2DModel": (
         _SMALL_UNET
@@ -164,7 +170,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
         {"shape": [4, 8, 32, 32]},
     ),
-    "UVit2DModel": ({"num_hidden_layers": 2, "sample_size": 16}, {}),
+    "UVit2DModel": ({"num_hidden_layers": 2, "sample_size": 16}, {"sequence_length": 77}),
     "VQModel": (_CODER, _IMAGE),
     "WanTransformer3DModel": (_TWO, _VIDEO),
     "ZImageTransformer2DModel": ({"n_layers": 2, "n_refiner_layers": 1}, _LATENT_16),

@@ -80,12 +80,13 @@ def find_model_class(name: str) -> Any:
 
 
 def _import_diffusers() -> Any:
-    """Import the library, but not what it loads quantised weights with, which it never does here.
+    """Import the library, but not what it loads adapters and quantised weights with.
 
-    Those libraries use CUDA while they are imported, and a host that has cannot be forked.
+    It never does that here, those libraries use CUDA while they are imported, and a host that has
+    used CUDA cannot be forked. A job with an adapter imports peft itself.
     """
     available = need_library("diffusers.utils.import_utils", "model.source: diffusers")
-    for flag in ("_bitsandbytes_available", "_torchao_available"):
+    for flag in ("_bitsandbytes_available", "_peft_available", "_torchao_available"):
         setattr(available, flag, False)
     return need_library("diffusers", "model.source: diffusers")
 

@@ -26,6 +26,10 @@ _T5_LENGTH = 256
 _META_SIZE = 6
 
 
+#: take a mask, and are trained without it
+_WITHOUT_MASK = frozenset({"LatteTransformer3DModel", "StableAudioDiTModel"})
+
+
 def make_conditions(feed: LatentFeed) -> Batch:
     """Make everything but the latent.
 
@@ -60,12 +64,15 @@ def _text(feed: LatentFeed) -> torch.Tensor | None:
         return None
     if "added_time_ids" in feed.takes:  # an image that CLIP has looked at, not a text
         return _per_sample(feed, 1, feed.width)
+    if feed.name == "UNetMotionModel":  # whose pipeline repeats it for each frame
+        return torch.zeros(feed.num_samples * feed.shape[1], feed.length, feed.width)
     return _per_sample(feed, feed.length, feed.width)
 
 
 def _text_mask(feed: LatentFeed) -> torch.Tensor | None:
-    """Return which tokens count; U-Nets are trained without, their text has one length."""
-    if feed.main == "sample" or feed.width is None:
+    """Return which tokens count; most U-Nets are trained without, their text has one length."""
+    is_left_out = feed.main == "sample" and feed.name != "Kandinsky3UNet"
+    if is_left_out or feed.width is None or feed.name in _WITHOUT_MASK:
         return None
     return torch.ones(feed.num_samples, feed.length, dtype=torch.int64)
 
@@ -124,7 +131,8 @@ def _added(feed: LatentFeed) -> Batch | None:
         raise feed.refuse(f"what {kind or feed.setting('encoder_hid_dim_type')!r} adds")
     if feed.setting("norm_type") != "ada_norm_single":
         return None
-    if not feed.setting("use_additional_conditions"):
+    # the model itself decides where its configuration does not say it
+    if not getattr(feed.model, "use_additional_conditions", False):
         return {"resolution": None, "aspect_ratio": None}
     return {"resolution": _per_sample(feed, 2), "aspect_ratio": _per_sample(feed, 1)}
 
@@ -241,6 +249,10 @@ _MAKERS: dict[str, Callable[[LatentFeed], Any]] = {
     "added_cond_kwargs": _added,
     "added_time_ids": _video_ids,
     "image_rotary_emb": _rotary,
+    "cross_attention_kwargs": lambda feed: {} if feed.name == "LuminaNextDiT2DModel" else None,
+    "rotary_embedding": lambda feed: [
+        torch.zeros(feed.shape[-1] + 1, feed.setting("attention_head_dim") // 2) for _ in range(2)
+    ],
     "original_size": _sizes,
     "target_size": _sizes,
     "crop_coords": _sizes,

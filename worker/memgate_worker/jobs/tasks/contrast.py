@@ -2,8 +2,7 @@
 
 As sentence-transformers trains them with its ``MultipleNegativesRankingLoss``: each column of texts
 goes through the model by itself, the vectors of its tokens are averaged, and every first text is
-compared with all second texts of the batch. What the library keeps until the step is over, the
-vectors of the tokens among it, is kept here.
+compared with all second texts of the batch.
 """
 
 from __future__ import annotations
@@ -44,25 +43,24 @@ def _texts(feed: Feed) -> Batch:
     return {name: one for name, one in made.items() if name in feed.takes}
 
 
-def _embed(model: nn.Module, batch: Batch) -> list[Batch]:
-    """Return the texts of both columns with their vectors, which live as long as they do."""
-    return [_add_vectors(model, dict(batch[one])) for one in ("first", "second")]
+def _embed(model: nn.Module, batch: Batch) -> list[torch.Tensor]:
+    """Return the vectors of both columns."""
+    return [_average(model, batch[one]) for one in ("first", "second")]
 
 
-def _add_vectors(model: nn.Module, text: Batch) -> Batch:
+def _average(model: nn.Module, text: Batch) -> torch.Tensor:
+    """Return for each text the average of the vectors of its tokens."""
     vectors = model(**text, return_dict=True)[0]
-    if "attention_mask" in text:
-        counts = text["attention_mask"].unsqueeze(-1).expand(vectors.size()).to(vectors.dtype)
-    else:
-        counts = torch.ones_like(vectors)
-    text["token_embeddings"] = vectors
-    total = torch.clamp(counts.sum(1), min=1e-9)
-    text["sentence_embedding"] = torch.sum(vectors * counts, 1) / total
-    return text
+    mask = text.get("attention_mask", torch.ones_like(text["input_ids"]))
+    counts = mask.unsqueeze(-1).to(vectors.dtype)
+    # in fp32, whatever the type of the vectors, as the library adds up
+    total = (vectors * counts).sum(dim=1, dtype=torch.float32)
+    number = torch.clamp(counts.sum(dim=1, dtype=torch.float32), min=1e-9)
+    return (total / number).to(vectors.dtype)
 
 
-def _compare(outputs: list[Batch], batch: Batch) -> torch.Tensor:
-    first, second = (nn.functional.normalize(one["sentence_embedding"]) for one in outputs)
+def _compare(outputs: list[torch.Tensor], batch: Batch) -> torch.Tensor:
+    first, second = map(nn.functional.normalize, outputs)
     scores = torch.mm(first, second.transpose(0, 1)) * _SCALE
     places = torch.arange(len(scores), device=scores.device)
     error: torch.Tensor = -(scores[places, places] - torch.logsumexp(scores, dim=1)).mean()

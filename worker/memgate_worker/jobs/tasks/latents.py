@@ -22,7 +22,7 @@ _VIDEO = re.compile(
 _SOUND = re.compile("1D|StableAudio|Oobleck|Audio")
 
 #: frames come before channels, or channels last
-_FRAMES_FIRST = re.compile("CogVideoX|ConsisID|SpatioTemporal")
+_FRAMES_FIRST = re.compile("CogVideoXT|ConsisIDT|SpatioTemporal")
 _CHANNELS_LAST = re.compile("Kandinsky5")
 
 #: arguments that say that a latent is laid out in one row of patches
@@ -64,7 +64,7 @@ class LatentFeed(Feed):
     @property
     def is_autoencoder(self) -> bool:
         """It makes again what it is given, instead of taking noise out of it."""
-        return self.main == "sample" and "timestep" not in self.takes
+        return self.main == "sample" and not self.takes & {"timestep", "timestep_ratio"}
 
     @property
     def is_row(self) -> bool:
@@ -90,6 +90,8 @@ class LatentFeed(Feed):
     @property
     def channels(self) -> int | None:
         """Of a sample, as the model takes it."""
+        if self.is_autoencoder:  # some cut images into patches, which have more
+            return None
         found: int | None = self.setting("in_channels", "in_visual_dim")
         return found
 
