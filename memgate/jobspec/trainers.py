@@ -58,21 +58,21 @@ def check_trainer(spec: JobSpec) -> None:
         return
     own = _ZERO_GRAD[trainer]
     if spec.zero_grad is not own:
-        rule = f"zero_grad is {spec.zero_grad}: {trainer.title} drops gradients itself, {own}"
+        rule = f"zero_grad is {spec.zero_grad}: {trainer.full_name} drops gradients itself, {own}"
         raise RuleError(rule, "leave it out")
     if trainer.is_of_transformers:
         _check_transformers(spec)
     if spec.channels_last:
-        rule = f"channels_last: {trainer.title} does not change the memory format"
+        rule = f"channels_last: {trainer.full_name} does not change the memory format"
         raise RuleError(rule, "leave it out, or use the trainer 'plain'")
 
 
 def _check_transformers(spec: JobSpec) -> None:
     if spec.model.source is not ModelSource.TRANSFORMERS:
-        rule = f"trainer is {spec.trainer}: {spec.trainer.title} trains models of transformers"
+        rule = f"trainer is {spec.trainer}: {spec.trainer.full_name} trains models of transformers"
         raise RuleError(rule, f"use 'plain' or 'lightning' for one of {spec.model.source}")
     if spec.ema:
-        rule = f"ema: {spec.trainer.title} keeps no average of the weights"
+        rule = f"ema: {spec.trainer.full_name} keeps no average of the weights"
         raise RuleError(rule, "leave it out, or use the trainer 'plain' or 'lightning'")
     quantized = spec.quantization
     if spec.trainer is Trainer.TRL_SFT and quantized is not None and not quantized.prepare:

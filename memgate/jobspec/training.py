@@ -40,12 +40,12 @@ class Trainer(StrEnum):
         return self in (Trainer.HF, Trainer.TRL_SFT)
 
     @property
-    def title(self) -> str:
+    def full_name(self) -> str:
         """What its library calls it."""
-        return _TITLES[self]
+        return _FULL_NAMES[self]
 
 
-_TITLES = {
+_FULL_NAMES = {
     Trainer.PLAIN: "memgate's own loop",
     Trainer.HF: "transformers' Trainer",
     Trainer.TRL_SFT: "trl's SFTTrainer",
