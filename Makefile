@@ -27,8 +27,11 @@ MODELS  ?= tests/data/models.json
 # a trace for `make bench-traces`; if empty, some are made
 TRACE   ?=
 
+# a folder with measured runs for `make public-rows`
+PUBLIC  ?=
+
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth breadth-tasks compare extrapolation rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -151,6 +154,9 @@ compare: install runtime ## measure the phantom against PyTorch's own MemTracker
 
 extrapolation: install runtime ## compare what small batches predict with real runs (MODELS=models.json)
 	$(BIN)/python -m tests.bench.extrapolation '$(MODELS)'
+
+public-rows: install ## hold answers against fine-tuning jobs that others measured (PUBLIC=DIR, their runtimes installed)
+	$(BIN)/python -m tests.bench.public_rows '$(PUBLIC)'
 
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
 	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')

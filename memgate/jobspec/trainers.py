@@ -59,13 +59,13 @@ def check_trainer(spec: JobSpec) -> None:
         return
     own = _ZERO_GRAD[trainer]
     if spec.zero_grad is not own:
-        rule = f"zero_grad is {spec.zero_grad}: {trainer.own_name} drops gradients itself, {own}"
+        rule = f"zero_grad is {spec.zero_grad}: {trainer.full_name} drops gradients itself, {own}"
         raise RuleError(rule, "leave it out")
     if trainer.is_of_transformers:
         _check_transformers(spec)
     _check_plain_only(spec)
     if spec.channels_last:
-        rule = f"channels_last: {trainer.own_name} does not change the memory format"
+        rule = f"channels_last: {trainer.full_name} does not change the memory format"
         raise RuleError(rule, "leave it out, or use the trainer 'plain'")
 
 
@@ -73,23 +73,23 @@ def _check_plain_only(spec: JobSpec) -> None:
     """Refuse what memgate knows in its own loop alone."""
     given = {"compile": spec.compile is not False, "offload": spec.offload.is_given}
     for field in (name for name, is_given in given.items() if is_given):
-        rule = f"{field}: memgate cannot do this with {spec.trainer.own_name} yet"
+        rule = f"{field}: memgate cannot do this with {spec.trainer.full_name} yet"
         raise RuleError(rule, "use the trainer 'plain', or ask about your script: memgate run")
 
 
 def _check_transformers(spec: JobSpec) -> None:
     if spec.model.source is not ModelSource.TRANSFORMERS:
-        rule = f"trainer is {spec.trainer}: {spec.trainer.own_name} trains models of transformers"
+        rule = f"trainer is {spec.trainer}: {spec.trainer.full_name} trains models of transformers"
         raise RuleError(rule, f"use 'plain' or 'lightning' for one of {spec.model.source}")
     if spec.loss is Loss.CONTRASTIVE:
-        rule = f"loss: {spec.trainer.own_name} uses the loss that a model computes itself"
+        rule = f"loss: {spec.trainer.full_name} uses the loss that a model computes itself"
         raise RuleError(rule, "use the trainer 'plain' or 'lightning' for a contrastive one")
     if spec.ema:
-        rule = f"ema: {spec.trainer.own_name} keeps no average of the weights"
+        rule = f"ema: {spec.trainer.full_name} keeps no average of the weights"
         raise RuleError(rule, "leave it out, or use the trainer 'plain' or 'lightning'")
     quantized = spec.quantization
     if quantized is not None and quantized.library is not QuantizationLibrary.BITSANDBYTES:
-        rule = f"quantization: {spec.trainer.own_name} trains what bitsandbytes quantised"
+        rule = f"quantization: {spec.trainer.full_name} trains what bitsandbytes quantised"
         raise RuleError(rule, "use one of its methods, or the trainer 'plain'")
     if spec.trainer is Trainer.TRL_SFT and quantized is not None and not quantized.prepare:
         rule = "quantization.prepare is false: trl's SFTTrainer prepares quantised models itself"

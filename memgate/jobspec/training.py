@@ -56,12 +56,12 @@ class Trainer(StrEnum):
         return self in (Trainer.HF, Trainer.TRL_SFT)
 
     @property
-    def own_name(self) -> str:
+    def full_name(self) -> str:
         """What its library calls it."""
-        return _OWN_NAMES[self]
+        return _FULL_NAMES[self]
 
 
-_OWN_NAMES = {
+_FULL_NAMES = {
     Trainer.PLAIN: "memgate's own loop",
     Trainer.HF: "transformers' Trainer",
     Trainer.TRL_SFT: "trl's SFTTrainer",

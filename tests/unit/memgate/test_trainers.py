@@ -50,9 +50,9 @@ def test_what_is_said_goes_before_what_a_trainer_does() -> None:
     assert (spec.optimizer.name, spec.clip_grad_norm) == ("SGD", 0.5)
 
 
-def test_every_trainer_has_a_title() -> None:
+def test_every_trainer_has_a_name() -> None:
     """Messages name it as its library does."""
-    assert [one.title for one in Trainer if one.is_of_transformers] == [
+    assert [one.full_name for one in Trainer if one.is_of_transformers] == [
         "transformers' Trainer",
         "trl's SFTTrainer",
     ]

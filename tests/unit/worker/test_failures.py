@@ -83,7 +83,7 @@ def test_our_loop_says_whose_limit_it_is_and_the_way_out() -> None:
     """With the original error; never that it would fail like this on a GPU."""
     said = _explain(TypeError("LBFGS.step() missing 'closure'\nand more")).message
 
-    assert "memgate's own training loop does not know how to train this job" in said
+    assert "memgate does not know how to train this job by a spec" in said
     assert "TypeError: LBFGS.step() missing 'closure'" in said
     assert "and more" not in said
     assert "memgate estimate train.py" in said

@@ -168,7 +168,7 @@ def is_out_of_host_memory(error: Exception) -> bool:
 
 def _our_loop_failed(said: str) -> UnsupportedJobError:
     return UnsupportedJobError(
-        f"memgate's own training loop does not know how to train this job: {said}. That is a limit"
+        f"memgate does not know how to train this job by a spec: {said}. That is a limit"
         f" of memgate's, and says nothing about the job: {_WAY_OUT}"
     )
 

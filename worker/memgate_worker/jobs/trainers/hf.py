@@ -80,7 +80,7 @@ def train(trainer: Any, spec: JobSpec) -> None:
             raise
         raise UnsupportedJobError(
             f"trainer: {type(trainer.model).__name__} does not compute a loss, and"
-            f" {spec.trainer.own_name} has none of its own; use the trainer 'plain'"
+            f" {spec.trainer.full_name} has none of its own; use the trainer 'plain'"
         ) from error
 
 

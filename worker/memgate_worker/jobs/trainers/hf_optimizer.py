@@ -48,7 +48,7 @@ def make_optimizer_factory(spec: JobSpec, trainer_class: type[Any]) -> type[Any]
     chosen = find_optimizer(wanted.name)
     if needs_closure(chosen) or wanted.companion is not None or wanted.name == "Muon":
         raise UnsupportedJobError(
-            f"optimizer: {spec.trainer.own_name} has one optimizer that makes steps by itself, and"
+            f"optimizer: {spec.trainer.full_name} has one optimizer that makes steps by itself, and"
             f" {wanted.name} needs more than that; use the trainer 'plain'"
         )
 

@@ -99,7 +99,7 @@ class LightningJob:
                 enable_model_summary=False,
             )
         except (ValueError, RuntimeError) as error:
-            rule = f"{spec.trainer.own_name} refuses the job: {' '.join(str(error).split())}"
+            rule = f"{spec.trainer.full_name} refuses the job: {' '.join(str(error).split())}"
             mistake = Mistake(field="trainer", value=show_value(spec.trainer.value), rule=rule)
             raise InputError.from_mistakes(mistake) from error
 
@@ -135,7 +135,7 @@ def _make_module(library: Any, spec: JobSpec, model: nn.Module, task: Task) -> A
             optimizers = make_optimizers(spec.optimizer, self.model)
             if len(optimizers) > 1 or needs_closure(type(optimizers[0])):
                 raise UnsupportedJobError(
-                    f"optimizer: with {spec.trainer.own_name} memgate knows jobs with one optimizer"
+                    f"optimizer: with {spec.trainer.full_name} memgate knows jobs with one optimizer"
                     f" whose state is complete after a step, and {spec.optimizer.name} needs more"
                     " than that; use the trainer 'plain'"
                 )

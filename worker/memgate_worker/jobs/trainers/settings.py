@@ -37,7 +37,7 @@ def make_arguments(kind: type[Any], spec: JobSpec, folder: Path, **more: Any) ->
     try:
         return kind(**wanted, **given)
     except ValueError as error:  # such as of bfloat16 on a GPU that does not have it
-        rule = f"{spec.trainer.own_name} refuses the job: {' '.join(str(error).split())}"
+        rule = f"{spec.trainer.full_name} refuses the job: {' '.join(str(error).split())}"
         mistake = Mistake(field="trainer", value=show_value(spec.trainer.value), rule=rule)
         raise InputError.from_mistakes(mistake) from error
 

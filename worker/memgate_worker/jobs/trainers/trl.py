@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Sequence
+from importlib.metadata import version
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ class SftJob:
                 **{tokenizer: _make_tokenizer()},
             )
         except (TypeError, ValueError) as error:
-            rule = f"{spec.trainer.own_name} refuses the job: {' '.join(str(error).split())}"
+            rule = f"{spec.trainer.full_name} refuses the job: {' '.join(str(error).split())}"
             mistake = Mistake(field="trainer", value=show_value(spec.trainer.value), rule=rule)
             raise InputError.from_mistakes(mistake) from error
 
@@ -102,6 +103,9 @@ class SftJob:
 
     def _texts(self, batches: Sequence[int], batch_size: int, num_batches: int) -> Any:
         """Return texts as tokens: short ones to be packed, or batches with some padding."""
+        if self._spec.packing and not _packs_tokens():
+            rows = [[self._token] * batches[0]] * (batch_size * num_batches)
+            return self._datasets.Dataset.from_dict({"input_ids": rows, "labels": rows})
         if self._spec.packing:
             short = max(1, batches[0] // _TEXTS_IN_A_SEQUENCE)
             num_texts = -(-batches[0] // short) * batch_size * num_batches
@@ -117,13 +121,19 @@ class SftJob:
         return self._datasets.Dataset.from_dict({"input_ids": [texts[one] for one in lengths]})
 
 
+def _packs_tokens() -> bool:
+    """Say whether trl packs texts that are tokens; before 0.13 it took them as they are."""
+    major, minor = (int(part) for part in version("trl").split(".")[:2])
+    return (major, minor) >= (0, 13)
+
+
 def _check(spec: JobSpec, model: nn.Module, batch: Batch) -> None:
     name = type(model).__name__
     if not name.endswith(_CAUSAL) or not batch.keys() <= {"input_ids", "attention_mask", "labels"}:
         mistake = Mistake(
             field="trainer",
             value=show_value(spec.trainer.value),
-            rule=f"{spec.trainer.own_name} trains causal language models, and {name} is not one",
+            rule=f"{spec.trainer.full_name} trains causal language models, and {name} is not one",
             next_step="use the trainer 'hf'",
         )
         raise InputError.from_mistakes(mistake)
