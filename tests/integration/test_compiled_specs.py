@@ -180,9 +180,11 @@ def test_the_state_of_an_optimizer_waits_in_the_hosts_memory(engine: PhantomEngi
 
 @needs("liger")
 def test_liger_fuses_the_output_layer_with_its_loss(engine: PhantomEngine) -> None:
-    """No block is as large as all logits."""
-    job = LLAMA | {"batch_size": 128}
-    logits = 128 * LENGTH * VOCABULARY * 2
+    """With a large vocabulary, no block is as large as all logits."""
+    model = LLAMA["model"]
+    config = model["config"] | {"vocab_size": 32 * VOCABULARY}
+    job = LLAMA | {"model": model | {"config": config}, "batch_size": 16}
+    logits = 16 * LENGTH * 32 * VOCABULARY * 2
     largest = {
         liger: max(
             event.size_bytes

@@ -163,7 +163,8 @@ def test_a_model_attends_by_flash(engine: PhantomEngine) -> None:
     assert torchs - flash == iterations * LAYERS * 8
     notes = [
         [note.code for note in engine.trace(parse_job_spec(job), GPU).notes]
-        for job in (LLAMA, LLAMA | {"attention": "flash", "iterations": iterations})
+        for attention in ("sdpa", "flash")
+        for job in (LLAMA | {"attention": attention, "iterations": iterations},)
     ]
     assert notes == [[], ["FLASH_ATTN_STAND_IN"]]
     # what eager attention keeps is as large as all pairs of tokens

@@ -78,7 +78,10 @@ class _Job:
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115
         #: what is compiled goes there, and the next job does not find it: it might skip the
         #: allocations of a compilation
-        self._compiled = tempfile.TemporaryDirectory(prefix="memgate-")
+        self._compiled = tempfile.TemporaryDirectory(
+            prefix="memgate-",
+            ignore_cleanup_errors=True,  # a process that compiles may be about to end
+        )
         self._told, self._tell = os.pipe()
         self._num_steps = 0
 
@@ -211,7 +214,7 @@ def _preload(request: Request) -> None:
             diffusion.find_model_class(diffusion.find_settings(spec.model)[0])
         for module in _OF_TRAINERS[spec.trainer]:
             importlib.import_module(module)
-        if spec.lora is not None or "." in spec.optimizer.name:
+        if spec.lora is not None or spec.compile or "." in spec.optimizer.name:
             # Most of what bitsandbytes takes long to import; it uses CUDA itself, so a job does it.
             importlib.import_module("torch._inductor.compile_fx")
 
