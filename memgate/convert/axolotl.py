@@ -1,8 +1,7 @@
 """axolotl's YAML -> a spec. Its ``AxolotlTrainer`` is transformers' ``Trainer`` with more data.
 
 Weights are loaded in the type of the training (``bf16``: bf16), unlike with a plain ``Trainer``.
-Embeddings and norms are widened to fp32 for quantised models, and made narrow again for
-flash-attention.
+Embeddings and norms are widened to fp32, and made narrow again for adapters and flash-attention.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ def convert_axolotl(draft: Draft) -> None:
     _put_precision(draft)
     _put_checkpointing(draft)
     _put_adapter(draft)
+    _doubt_widened(draft)
     _put_liger(draft)
     _put_evaluation(draft)
     draft.put_compile("torch_compile", backend="torch_compile_backend", mode="torch_compile_mode")
@@ -146,15 +146,22 @@ def _put_adapter(draft: Draft) -> None:
     if adapter:
         draft.put("lora", clean(made))
     kept = config.below("bnb_config_kwargs")
-    is_flash = draft.spec.get("attention") == Attention.FLASH
     put_quantization(
         draft,
         four="load_in_4bit",
         eight="load_in_8bit",
         method=kept.get("bnb_4bit_quant_type", "nf4"),
         double=kept.get("bnb_4bit_use_double_quant", True),
-        prepare=not is_flash,
+        prepare=False,
     )
+
+
+def _doubt_widened(draft: Draft) -> None:
+    """Of a full fine-tuning, embeddings and norms stay in fp32 unless flash-attention is used."""
+    is_narrow = draft.spec.get("precision") in ("bf16", "fp16")
+    if is_narrow and "lora" not in draft.spec and draft.spec.get("attention") != Attention.FLASH:
+        why = "all weights in 16 bits; axolotl keeps embeddings and norms in fp32 here"
+        draft.assume("precision", why, can_matter=True)
 
 
 def _put_liger(draft: Draft) -> None:

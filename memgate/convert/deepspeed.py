@@ -12,6 +12,7 @@ _ZERO = "zero_optimization"
 _BUFFERS = "the size of a buffer that DeepSpeed keeps"
 
 KNOWN = Knowledge(
+    open_value="auto",
     harmless=names(
         """
         wall_clock_breakdown steps_per_print dump_state memory_breakdown tensorboard wandb

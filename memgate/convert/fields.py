@@ -21,7 +21,10 @@ MAX_FIELDS = 1000
 MAX_DEPTH = 12
 
 #: values with which a field does nothing
-_OFF = (None, False, 0, "", "no", "none", "false", "auto")
+_OFF = (None, False, 0, "", "no", "none", "false")
+
+#: over how many something is divided: over one is not at all
+_DIVIDES = re.compile(r"parallel\w*_(size|dim|degree)$|^dp_\w+_size$")
 
 #: whose values are not repeated: output ends up in logs
 _SECRET = re.compile(r"(token|key|secret|password)s?$", re.IGNORECASE)
@@ -69,6 +72,8 @@ class Knowledge:
     harmless: frozenset[str]
     #: name -> what it changes
     matters: Mapping[str, str]
+    #: a value that leaves something to others, which then say it
+    open_value: str | None = None
 
     def __or__(self, other: Knowledge) -> Knowledge:
         """Return both."""
@@ -180,12 +185,16 @@ class Config:
             use, note = Usage.UNKNOWN, "; ".join(filter(None, ("memgate does not know it", hint)))
         elif found in known.harmless:
             use, note = Usage.CANNOT_MATTER, ""
-        elif value in _OFF or value in ([], {}):
+        elif _is_off(name, value) or (value is not None and value == known.open_value):
             use, note = Usage.CANNOT_MATTER, "off"
         else:
             use, note = Usage.NOT_SUPPORTED, known.matters[found]
         said = _show(name, value) if use.can_matter else ""
         return FieldUse(name=shown, use=use, value=said, note=note)
+
+
+def _is_off(name: str, value: object) -> bool:
+    return value in _OFF or value in ([], {}) or (value == 1 and bool(_DIVIDES.search(name)))
 
 
 def _show(name: str, value: object) -> str:

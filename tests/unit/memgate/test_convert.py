@@ -110,6 +110,21 @@ class TestFields:
         assert uses["special_tokens.pad_token"] is Usage.CANNOT_MATTER
         assert uses["qat.weight_dtype"] is Usage.NOT_SUPPORTED
 
+    @pytest.mark.parametrize(
+        ("given", "matters"),
+        [
+            ({"context_parallel_size": 1}, False),
+            ({"context_parallel_size": 2}, True),
+            ({"dp_shard_size": 1}, False),
+            ({"device_map": "auto"}, True),
+            ({"tiled_mlp": False}, False),
+            ({"plugins": []}, False),
+        ],
+    )
+    def test_what_is_off_cannot_matter(self, given: dict[str, Any], matters: bool) -> None:
+        """Nor what is divided over one; what is left open can."""
+        assert bool(_convert(AXOLOTL | given).unused) is matters
+
     def test_secrets_are_not_repeated(self) -> None:
         """What is printed ends up in logs."""
         (field,) = _convert(HF | {"my_api_key": "sesame"}).unused
@@ -162,7 +177,7 @@ class TestFields:
             _convert(HF | {f"f{number}": 1 for number in range(MAX_FIELDS)})
 
 
-ZERO = {
+ZERO: dict[str, Any] = {
     "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
     "bf16": {"enabled": "auto"},
     "fp16": {"enabled": "auto"},
@@ -176,7 +191,8 @@ class TestDeepspeed:
 
     def test_its_stage_divides_the_job(self) -> None:
         """It makes the model narrow itself, and offloads."""
-        conversion = _convert(HF | {"bf16": True}, deepspeed=ZERO, world_size=8)
+        buffers = {"zero_optimization": ZERO["zero_optimization"] | {"reduce_bucket_size": "auto"}}
+        conversion = _convert(HF | {"bf16": True}, deepspeed=ZERO | buffers, world_size=8)
 
         assert conversion.spec["distributed"] == {"strategy": "zero2", "world_size": 8}
         assert conversion.spec["offload"] == {"optimizer": True}

@@ -344,7 +344,7 @@ class TestAxolotl:
         assert spec["trainer"] == "hf"
 
     def test_qlora(self) -> None:
-        """Double quantisation is axolotl's own choice; flash-attention undoes the widening."""
+        """Double quantisation is axolotl's own choice; what it widens is made narrow again."""
         given = {
             "adapter": "qlora",
             "load_in_4bit": True,
@@ -369,8 +369,8 @@ class TestAxolotl:
         assert assumed.field == "precision"
         assert conversion.is_whole
 
-    def test_other_attention_keeps_what_is_widened(self) -> None:
-        """And settings of the quantisation are used."""
+    def test_settings_of_the_quantisation_are_used(self) -> None:
+        """And the older switches of attention."""
         given = {
             "adapter": "lora",
             "load_in_4bit": True,
@@ -383,8 +383,21 @@ class TestAxolotl:
         spec = _spec(AXOLOTL | given)
 
         assert spec["lora"] == {"method": "rslora"}
-        assert spec["quantization"] == {"method": "nf4"}
+        assert spec["quantization"] == {"method": "nf4", "prepare": False}
         assert (spec["attention"], spec["precision"]) == ("sdpa", "fp16")
+
+    @pytest.mark.parametrize(
+        ("given", "is_certain"),
+        [
+            ({"bf16": True}, False),
+            ({"bf16": True, "flash_attention": True}, True),
+            ({"bf16": True, "adapter": "lora"}, True),
+            ({}, True),
+        ],
+    )
+    def test_what_stays_wide_is_said(self, given: dict[str, Any], is_certain: bool) -> None:
+        """Embeddings and norms of a full fine-tuning without flash-attention."""
+        assert _convert(AXOLOTL | given).is_whole is is_certain
 
     @pytest.mark.parametrize(
         ("given", "want"),

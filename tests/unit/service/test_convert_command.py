@@ -16,6 +16,7 @@ base_model: meta-llama/Llama-3.2-1B
 sequence_len: 2048
 micro_batch_size: 2
 bf16: true
+flash_attention: true
 optimizer: adamw_torch
 learning_rate: 2e-4
 """
@@ -36,7 +37,7 @@ def test_a_config_becomes_a_spec(run: Any, config: Path) -> None:
     assert ran.status == 0
     assert yaml.safe_load(ran.out)["precision"] == "bf16"
     assert ran.err.strip().endswith(
-        "6 fields: 5 used, 1 cannot matter, 0 can matter and are not used"
+        "7 fields: 6 used, 1 cannot matter, 0 can matter and are not used"
     )
 
 
