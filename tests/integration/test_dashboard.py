@@ -314,7 +314,7 @@ def test_a_job_is_edited_as_it_was_asked(client: TestClient, gpu: Any) -> None:
 
     page = client.get(f"/ui/try?job={work.id()}").text
     spec = unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
-    chosen = re.search(r'<option value="([^"]+)" selected', page)
+    chosen = re.search(r'<input id="gpu"[^>]* value="([^"]+)"', page)
     assert chosen is not None
     form = {"spec": spec, "gpu": chosen[1], "engine": "auto"}
     asked = client.post("/ui/try/spec", data=form, headers=OURS)
