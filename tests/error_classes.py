@@ -15,14 +15,15 @@ from memgate.errors import MemgateError
 #: run inside a runtime: they import torch, and define no errors
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
-    *("memgate_worker.hook.", "memgate_worker.jobs.tasks."),
+    *("memgate_worker.hook.", "memgate_worker.jobs.tasks.", "memgate_worker.jobs.trainers."),
     "memgate_worker.standins.flash.flash_attn",
 )
 _NEED_TORCH_TOO = tuple(
     f"memgate_worker.jobs.{name}"
     for name in (
-        *("adapters", "attention", "compiling", "configs", "constructors", "liger", "loop"),
-        *("models", "offloading", "optimizers", "quantization", "tasks", "torchao_weights"),
+        *("adapters", "attention", "between_steps", "checkpoints", "compiling", "configs"),
+        *("constructors", "diffusion", "encoders", "liger", "loop", "models", "offloading"),
+        *("optimizers", "quantization", "tasks", "torchao_weights", "trainers"),
     )
 )
 

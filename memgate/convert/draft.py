@@ -102,7 +102,7 @@ class Draft:
 
     def put_clipping(self, name: str, *, default: float | None) -> None:
         """Set the norm of gradients; 0 is none."""
-        self.put("clip_grad_norm", self.config.number(name, default) or None)
+        self.put("clip_grad_norm", self.config.number(name, default))
 
     def put_optimizer(self, name: str, *, default: str) -> None:
         """Set the optimizer by the tool's name for it; an unknown one keeps its name."""

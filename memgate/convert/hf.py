@@ -157,7 +157,8 @@ def _put_adapter(draft: Draft, *, usual: str) -> None:
         method=config.get("bnb_4bit_quant_type", usual),
         double=config.flag("use_bnb_nested_quant") or config.flag("bnb_4bit_use_double_quant"),
         compute=draft.find_dtype("bnb_4bit_compute_dtype"),
-        prepare=False,
+        # TRL's trainer prepares such models as its version does
+        prepare=draft.spec.get("trainer") == "trl-sft",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
@@ -26,7 +26,7 @@ from memgate.jobspec.parts import (
     Truth,
 )
 from memgate.jobspec.together import check_together
-from memgate.jobspec.trainers import fill_in_defaults
+from memgate.jobspec.trainers import find_plain_only, own_defaults
 from memgate.jobspec.training import (
     USUAL_ITERATIONS,
     CompileSpec,
@@ -79,8 +79,9 @@ class JobSpec(Part):
         int, Field(strict=True, ge=1, le=MAX_ACCUMULATION_STEPS)
     ] = 1
     """Batches for each step of the optimizer."""
-    clip_grad_norm: Annotated[float, Field(strict=True, gt=0)] | None = None
-    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; ``hf`` uses 1."""
+    clip_grad_norm: Annotated[float, Field(strict=True, ge=0)] | None = None
+    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; 0 does not clip. 1 unless
+    given with ``hf`` and ``trl-sft``."""
     channels_last: Truth = False
     """Model and images in the memory format of that name."""
     cudnn_benchmark: Truth = False
@@ -114,15 +115,11 @@ class JobSpec(Part):
     liger: Truth = False
     """The layers of a model of transformers are replaced by liger-kernel's."""
     offload: OffloadSpec = OffloadSpec()
-    """What is kept in the host's memory, and copied to the GPU when it is needed."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_its_trainer_does(cls, document: Any) -> Any:
-        return fill_in_defaults(document)
+    """State of the optimizer, or activations, that wait in the host's memory."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that its fields go together."""
+        """Write down what its trainer does by itself, and check that its fields go together."""
+        self.__dict__.update(own_defaults(self))  # it is frozen from here on
         check_together(self)
 
     @property
@@ -174,20 +171,24 @@ def check_supported(spec: JobSpec) -> None:
         for field, without in _NOT_YET.items()
         if (given := getattr(spec, field)) and given != JobSpec.model_fields[field].default
     )
-    mistakes += tuple(_refuse_varying(spec))
+    mistakes += tuple(_refuse_combinations(spec))
     if mistakes:
         raise UnsupportedJobError.from_mistakes(*mistakes, what="job spec")
 
 
-def _refuse_varying(spec: JobSpec) -> Iterator[Mistake]:
-    """Refuse what makes batches of its own where the sizes of batches are given."""
-    given = {"trainer": spec.trainer is not Trainer.PLAIN, "packing": spec.packing}
-    for field in (name for name, is_given in given.items() if is_given and spec.input.varies):
+def _refuse_combinations(spec: JobSpec) -> Iterator[Mistake]:
+    """Refuse fields that each can be run, and not yet with one another."""
+    together = [(field, f"the trainer {spec.trainer}") for field in find_plain_only(spec)]
+    if spec.packing and spec.input.varies:
+        together.append(("packing", "an input that varies from batch to batch"))
+    if spec.compile and spec.offload.activations:
+        together.append(("compile", "activations that are offloaded"))
+    for field, other in together:
         yield Mistake(
             field=field,
             value=show_value(getattr(spec, field)),
-            rule="memgate cannot run this with an input that varies from batch to batch",
-            next_step="give the longest as the one length, or use your own training script",
+            rule=f"memgate cannot run this yet with {other}",
+            next_step="use your own training script instead of a spec: memgate run",
         )
 
 

@@ -29,20 +29,8 @@ def check_together(spec: JobSpec) -> None:
     if spec.quantization is not None and spec.lora is None:
         rule = "quantization: quantised weights cannot be trained"
         raise RuleError(rule, "add 'lora', an adapter beside them")
-    _check_batches(spec)
-    check_offload(spec.offload, spec.optimizer.name, spec.precision)
-    if spec.compile and spec.offload.activations:
-        rule = "compile: torch.compile keeps activations where it likes"
-        raise RuleError(rule, "leave out 'offload.activations' or 'compile'")
-    check_trainer(spec)
-
-
-def _check_batches(spec: JobSpec) -> None:
-    if not spec.input.varies:
-        return
-    if spec.iterations != USUAL_ITERATIONS:
+    if spec.input.varies and spec.iterations != USUAL_ITERATIONS:
         rule = "iterations: the batches of 'input' are run, so they say how many there are"
         raise RuleError(rule, "leave it out, or list as many batches as should be run")
-    if spec.packing:
-        rule = "packing: packed sequences are full, so all of them have one length"
-        raise RuleError(rule, "give that length, or leave 'packing' out")
+    check_offload(spec.offload, spec.optimizer.name, spec.precision)
+    check_trainer(spec)

@@ -6,11 +6,12 @@ into a spec when it is read, so that a spec always says what is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from memgate.jobspec.adapters import QuantizationLibrary
 from memgate.jobspec.model import ModelSource
+from memgate.jobspec.optimizer import OptimizerSpec
 from memgate.jobspec.training import Loss, Trainer, ZeroGrad
 from memgate.mistakes import RuleError
 
@@ -25,22 +26,21 @@ _ZERO_GRAD = {
 }
 
 #: of transformers' ``TrainingArguments``
-_OPTIMIZER = {"name": "AdamW"}
+_OPTIMIZER = OptimizerSpec(name="AdamW")
 _MAX_GRAD_NORM = 1.0
 
 
-def fill_in_defaults(document: Any) -> Any:
-    """Write what the trainer of a job spec does, if nothing else is said, into the document."""
-    named = document.get("trainer") if isinstance(document, Mapping) else None
-    if not isinstance(named, str) or named not in _ZERO_GRAD:
-        return document
-    trainer = Trainer(named)
-    defaults: dict[str, Any] = {"zero_grad": _ZERO_GRAD[trainer]}
-    if trainer.is_of_transformers:
-        defaults |= {"optimizer": _OPTIMIZER}
-        if document.get("clip_grad_norm") is None:
-            return {**defaults, **document, "clip_grad_norm": _MAX_GRAD_NORM}
-    return {**defaults, **document}
+def own_defaults(spec: JobSpec) -> dict[str, Any]:
+    """Return what the trainer of a job does where its spec says nothing, by field."""
+    if spec.trainer is Trainer.PLAIN:
+        return {}
+    defaults: dict[str, Any] = {"zero_grad": _ZERO_GRAD[spec.trainer]}
+    if spec.trainer.is_of_transformers:
+        defaults["optimizer"] = _OPTIMIZER
+    missing = {name: value for name, value in defaults.items() if name not in spec.model_fields_set}
+    if spec.trainer.is_of_transformers and spec.clip_grad_norm is None:
+        missing["clip_grad_norm"] = _MAX_GRAD_NORM
+    return missing
 
 
 def check_trainer(spec: JobSpec) -> None:
@@ -63,18 +63,16 @@ def check_trainer(spec: JobSpec) -> None:
         raise RuleError(rule, "leave it out")
     if trainer.is_of_transformers:
         _check_transformers(spec)
-    _check_plain_only(spec)
     if spec.channels_last:
         rule = f"channels_last: {trainer.full_name} does not change the memory format"
         raise RuleError(rule, "leave it out, or use the trainer 'plain'")
 
 
-def _check_plain_only(spec: JobSpec) -> None:
-    """Refuse what memgate knows in its own loop alone."""
+def find_plain_only(spec: JobSpec) -> Iterator[str]:
+    """Yield the fields of a job that memgate knows in its own loop alone, and another runs it."""
     given = {"compile": spec.compile is not False, "offload": spec.offload.is_given}
-    for field in (name for name, is_given in given.items() if is_given):
-        rule = f"{field}: memgate cannot do this with {spec.trainer.full_name} yet"
-        raise RuleError(rule, "use the trainer 'plain', or ask about your script: memgate run")
+    if spec.trainer is not Trainer.PLAIN:
+        yield from (field for field, is_given in given.items() if is_given)
 
 
 def _check_transformers(spec: JobSpec) -> None:

@@ -168,10 +168,13 @@ class LengthsFile(Part):
     batches: Annotated[int, Field(strict=True, ge=1, le=MAX_BATCHES)] = 64
     """As of a distribution; so are the others."""
     bucket: Annotated[int, Field(strict=True, ge=1, le=MAX_BATCHES)] = 1
+    """As of a distribution: samples of so many batches are sorted by length."""
     multiple_of: Annotated[int, Field(strict=True, ge=1, le=MAX_SIZE)] = 1
+    """Batches are padded to a multiple of this."""
     longest: Size | None = None
     """Longer samples are cut to it; the longest of the file unless given."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)] = 0
+    """Another one draws other lengths."""
 
 
 def _refuse(given: LengthsFile) -> LengthsFile:

@@ -128,6 +128,7 @@ class TestTransformers:
                 "gradient_checkpointing": True,
                 "gradient_checkpointing_kwargs": {"use_reentrant": False},
                 "attn_implementation": "flash_attention_2",
+                "bf16": True,
                 "use_liger_kernel": True,
                 "torch_compile": True,
                 "torch_compile_mode": "max-autotune",
@@ -143,7 +144,7 @@ class TestTransformers:
         assert spec["liger"] is True
         assert spec["compile"] == {"mode": "max-autotune"}
         assert spec["eval"] == {"batch_size": 2}
-        assert "clip_grad_norm" not in spec
+        assert spec["clip_grad_norm"] == 0
 
     @pytest.mark.parametrize(
         ("given", "has_evaluation"),
@@ -284,7 +285,6 @@ class TestTrl:
             "method": "nf4",
             "double": True,
             "compute": "bf16",
-            "prepare": False,
         }
         assert spec["precision"] == "bf16"
         assert spec["offload"] == {"activations": True}
@@ -293,7 +293,7 @@ class TestTrl:
         """``load_in_8bit`` is int8."""
         spec = _spec(TRL | {"lora_r": 8, "load_in_8bit": True})
 
-        assert spec["quantization"] == {"method": "int8", "prepare": False}
+        assert spec["quantization"] == {"method": "int8"}
 
     def test_quantised_weights_without_an_adapter_are_named(self) -> None:
         """They cannot be trained; the spec would be refused."""
@@ -544,6 +544,7 @@ class TestLlamaFactory:
                 "use_dora": True,
                 "neat_packing": True,
                 "flash_attn": "fa2",
+                "bf16": True,
                 "enable_liger_kernel": True,
                 "disable_gradient_checkpointing": True,
             }

@@ -167,12 +167,12 @@ def test_a_mistake_that_a_worker_found_is_listed_too() -> None:
 def test_what_cannot_be_run_yet_is_said_by_its_field(run: Any, tmp_path: Path) -> None:
     """And the command line does not call it bad input."""
     spec = tmp_path / "job.json"
-    spec.write_text(json.dumps(JOB | {"compile": True}))
+    spec.write_text(json.dumps(JOB | {"distributed": {"strategy": "ddp"}}))
 
     ran = run("estimate", spec, "--gpu", "t4")
     with pytest.raises(UnsupportedJobError) as raised:
-        check_supported(parse_job_spec(JOB | {"compile": True}))
+        check_supported(parse_job_spec(JOB | {"distributed": {"strategy": "ddp"}}))
 
     assert ran.status == 1
-    assert raised.value.mistakes[0].field == "compile"
+    assert raised.value.mistakes[0].field == "distributed"
     assert raised.value.mistakes[0].sentence in ran.err

@@ -159,7 +159,7 @@ class TrainingLoop:
         return self._spec.gradient_accumulation_steps > 1
 
     def _step(self) -> None:
-        if self._spec.clip_grad_norm is not None:
+        if self._spec.clip_grad_norm:
             if self._scaler is not None:
                 for optimizer in self.optimizers:
                     self._scaler.unscale_(optimizer)
