@@ -20,8 +20,8 @@ _NEED_TORCH = (
 _NEED_TORCH_TOO = tuple(
     f"memgate_worker.jobs.{name}"
     for name in (
-        *("adapters", "configs", "constructors", "loop", "models", "optimizers"),
-        *("quantization", "tasks"),
+        *("adapters", "configs", "constructors", "diffusion", "encoders", "loop", "models"),
+        *("optimizers", "quantization", "tasks"),
     )
 )
 
