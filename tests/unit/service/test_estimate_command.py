@@ -30,7 +30,7 @@ def test_public_models_are_listed(run: Any) -> None:
     assert "meta-llama/Llama-2-7b-hf" in shown
     assert "6.74 B" in shown
     assert "gpt2" not in shown
-    assert {"name", "class", "config", "parameters", "sources"} == first.keys()
+    assert {"name", "source", "class", "config", "parameters", "sources"} == first.keys()
     assert "'meta-llama/Llama-2-7b-hf'" in run("models", "llama2-7b").err
     assert json.loads(run("models", "llama2-7b", "--json").out) == []
 
