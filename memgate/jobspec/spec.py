@@ -80,8 +80,8 @@ class JobSpec(Part):
     ] = 1
     """Batches for each step of the optimizer."""
     clip_grad_norm: Annotated[float, Field(strict=True, ge=0)] | None = None
-    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; 0 does not clip. 1 unless
-    given with ``hf`` and ``trl-sft``."""
+    """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; 0 does not clip. 1 with
+    ``hf`` and ``trl-sft`` unless given."""
     channels_last: Truth = False
     """Model and images in the memory format of that name."""
     cudnn_benchmark: Truth = False

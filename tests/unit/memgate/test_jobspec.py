@@ -158,7 +158,7 @@ def test_an_input_of_an_unreadable_model_is_not_held_against_it() -> None:
         ),
         (
             {"model": {"source": "hub"}},
-            "model.source is 'hub': it must be 'torchvision', 'timm', 'tr",
+            "model.source is 'hub': it must be 'torchvision', 'timm', 'transformers' or",
         ),
         (
             {"allocator": "max_split_size_mb:1"},
