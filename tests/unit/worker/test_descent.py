@@ -12,6 +12,7 @@ import pytest
 from memgate_worker.hook.memgate_hook.descent import find_background, find_children
 
 BOTH, NEITHER, OTHERS = "0000000000000006", "0000000000000000", "0000000000001003"
+WAITING = "0000000000000004"
 
 
 def processes(proc: Path, *known: tuple[int, int, str]) -> Path:
@@ -30,7 +31,7 @@ def processes(proc: Path, *known: tuple[int, int, str]) -> Path:
         ([(9, 8, OTHERS), (8, 1, NEITHER)], 0),
         ([(9, 8, BOTH), (8, 1, NEITHER)], 9),
         ([(9, 8, BOTH), (8, 7, BOTH), (7, 1, NEITHER)], 8),
-        ([(9, 8, NEITHER), (8, 7, BOTH), (7, 1, NEITHER)], 8),
+        ([(9, 8, NEITHER), (8, 7, WAITING), (7, 1, NEITHER)], 8),
         ([(9, 8, BOTH)], 9),
         ([(9, 5, NEITHER), (5, 1, BOTH)], 0),
     ],
@@ -52,7 +53,9 @@ def test_a_real_shell_does_what_posix_says() -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); from descent import BACKGROUND as b; print(b)"
     )
     hook = Path(sys.modules[find_background.__module__].__file__ or "").parent
-    script = '"$0" -c "$1" "$2"; "$0" -c "$1" "$2" & wait; ("$0" -c "$1" "$2"; true) & wait'
+    script = (
+        'f() { "$@"; }; f "$0" -c "$1" "$2"; "$0" -c "$1" "$2" & wait; f "$0" -c "$1" "$2" & wait'
+    )
 
     said = subprocess.run(
         ["bash", "-c", script, sys.executable, ask, str(hook)],

@@ -2,7 +2,7 @@
 
 A shell without job control (that of every script) has the commands that it starts with ``&`` ignore
 SIGINT and SIGQUIT, as POSIX says. If that is a part of the script, bash has only its own process
-ignore them, and not what that starts.
+ignore them, and not what that starts; and while it waits for that, it ignores SIGQUIT alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import signal
 from pathlib import Path
 
-_OF_THE_BACKGROUND = 1 << (signal.SIGINT - 1) | 1 << (signal.SIGQUIT - 1)
+_OF_THE_BACKGROUND = 1 << (signal.SIGQUIT - 1)
 
 #: where Linux tells of processes
 _PROC = Path("/proc")
@@ -39,7 +39,7 @@ def find_children(pid: int, proc: Path = _PROC) -> list[int]:
 
 def _is_in_background(place: Path) -> bool:
     ignored = int(_read_field(place, "SigIgn:") or "0", 16)
-    return ignored & _OF_THE_BACKGROUND == _OF_THE_BACKGROUND
+    return bool(ignored & _OF_THE_BACKGROUND)
 
 
 def _leads_its_session(place: Path) -> bool:
