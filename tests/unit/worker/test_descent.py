@@ -12,13 +12,14 @@ import pytest
 from memgate_worker.hook.memgate_hook.descent import find_background, find_children
 
 BOTH, NEITHER, OTHERS = "0000000000000006", "0000000000000000", "0000000000001003"
+WAITING = "0000000000000004"
 
 
 def processes(proc: Path, *known: tuple[int, int, str]) -> Path:
     """Have processes, each with its parent and the signals that it ignores."""
     for pid, parent, ignored in known:
         (proc / str(pid)).mkdir()
-        text = f"Name:\tsh\nPPid:\t{parent}\nSigIgn:\t{ignored}\n"
+        text = f"Name:\tsh\nPPid:\t{parent}\nSigIgn:\t{ignored}\nNSsid:\t5\n"
         (proc / str(pid) / "status").write_text(text)
     return proc
 
@@ -30,9 +31,14 @@ def processes(proc: Path, *known: tuple[int, int, str]) -> Path:
         ([(9, 8, OTHERS), (8, 1, NEITHER)], 0),
         ([(9, 8, BOTH), (8, 1, NEITHER)], 9),
         ([(9, 8, BOTH), (8, 7, BOTH), (7, 1, NEITHER)], 8),
+        ([(9, 8, NEITHER), (8, 7, WAITING), (7, 1, NEITHER)], 8),
         ([(9, 8, BOTH)], 9),
+        ([(9, 5, NEITHER), (5, 1, BOTH)], 0),
     ],
-    ids=["none", "other signals", "itself", "a shell above it", "its parent has ended"],
+    ids=[
+        *("none", "other signals", "itself", "a shell above it", "only the shell above it"),
+        *("its parent has ended", "the command itself"),
+    ],
 )
 def test_a_command_in_the_background_is_known_by_what_it_ignores(
     tmp_path: Path, known: list[tuple[int, int, str]], want: int
@@ -47,18 +53,21 @@ def test_a_real_shell_does_what_posix_says() -> None:
         "import sys; sys.path.insert(0, sys.argv[1]); from descent import BACKGROUND as b; print(b)"
     )
     hook = Path(sys.modules[find_background.__module__].__file__ or "").parent
-    script = '"$0" -c "$1" "$2"; "$0" -c "$1" "$2" & wait'
+    script = (
+        'f() { "$@"; }; f "$0" -c "$1" "$2"; "$0" -c "$1" "$2" & wait; f "$0" -c "$1" "$2" & wait'
+    )
 
     said = subprocess.run(
-        ["sh", "-c", script, sys.executable, ask, str(hook)],
+        ["bash", "-c", script, sys.executable, ask, str(hook)],
         capture_output=True,
         text=True,
         check=True,
-        restore_signals=True,
+        start_new_session=True,
     ).stdout.split()
 
     assert said[0] == "0"
     assert int(said[1]) > 0
+    assert int(said[2]) > 0
 
 
 def test_children_are_those_that_are_there() -> None:

@@ -1,7 +1,8 @@
 """Where this process comes from: its parent, and whether a shell started it in the background.
 
 A shell without job control (that of every script) has the commands that it starts with ``&`` ignore
-SIGINT and SIGQUIT, as POSIX says, and they pass that on to all that they start.
+SIGINT and SIGQUIT, as POSIX says. If that is a part of the script, bash has only its own process
+ignore them, and not what that starts; and while it waits for that, it ignores SIGQUIT alone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import signal
 from pathlib import Path
 
-_OF_THE_BACKGROUND = 1 << (signal.SIGINT - 1) | 1 << (signal.SIGQUIT - 1)
+_OF_THE_BACKGROUND = 1 << (signal.SIGQUIT - 1)
 
 #: where Linux tells of processes
 _PROC = Path("/proc")
@@ -19,11 +20,14 @@ _PROC = Path("/proc")
 def find_background(pid: int, proc: Path = _PROC) -> int:
     """Return the process that a shell started in the background, this one or one above it.
 
-    0: there is none. Commands with the same one run one after the other, like any others.
+    0: there is none. Commands with the same one run one after the other, like any others. The
+    command that memgate has started leads its session; above it is nothing of the job.
     """
-    found = 0
-    while pid and _is_in_background(proc / str(pid)):
-        found, pid = pid, _parent_of(proc / str(pid))
+    found = pid if _is_in_background(proc / str(pid)) else 0
+    while pid and not _leads_its_session(proc / str(pid)):
+        if _is_in_background(proc / str(pid)):
+            found = pid
+        pid = _parent_of(proc / str(pid))
     return found
 
 
@@ -35,7 +39,11 @@ def find_children(pid: int, proc: Path = _PROC) -> list[int]:
 
 def _is_in_background(place: Path) -> bool:
     ignored = int(_read_field(place, "SigIgn:") or "0", 16)
-    return ignored & _OF_THE_BACKGROUND == _OF_THE_BACKGROUND
+    return bool(ignored & _OF_THE_BACKGROUND)
+
+
+def _leads_its_session(place: Path) -> bool:
+    return _read_field(place, "NSsid:") == place.name
 
 
 def _parent_of(place: Path) -> int:
