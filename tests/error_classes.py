@@ -15,13 +15,13 @@ from memgate.errors import MemgateError
 #: run inside a runtime: they import torch, and define no errors
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
-    *("memgate_worker.hook.", "memgate_worker.jobs.tasks."),
+    *("memgate_worker.hook.", "memgate_worker.jobs.tasks.", "memgate_worker.jobs.trainers"),
 )
 _NEED_TORCH_TOO = tuple(
     f"memgate_worker.jobs.{name}"
     for name in (
-        *("adapters", "configs", "constructors", "loop", "models", "optimizers"),
-        *("quantization", "tasks"),
+        *("adapters", "between_steps", "checkpoints", "configs", "constructors", "loop"),
+        *("models", "optimizers", "quantization", "tasks"),
     )
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
@@ -107,13 +107,9 @@ class JobSpec(Part):
     offload: OffloadSpec = OffloadSpec()
     """Not supported yet, and refused: what is kept in the host's memory."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_its_trainer_does(cls, document: Any) -> Any:
-        return fill_in_defaults(document)
-
     def model_post_init(self, _: Any) -> None:
         """Check that something is left to train, and that the trainer can do it."""
+        fill_in_defaults(self)
         check_trainer(self)
         if self.quantization is not None and self.lora is None:
             rule = "quantization: quantised weights cannot be trained"

@@ -6,10 +6,10 @@ into a spec when it is read, so that a spec always says what is run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from memgate.jobspec.model import ModelSource
+from memgate.jobspec.optimizer import OptimizerSpec
 from memgate.jobspec.training import Trainer, ZeroGrad
 from memgate.mistakes import RuleError
 
@@ -24,22 +24,23 @@ _ZERO_GRAD = {
 }
 
 #: of transformers' ``TrainingArguments``
-_OPTIMIZER = {"name": "AdamW"}
+_OPTIMIZER = OptimizerSpec(name="AdamW")
 _MAX_GRAD_NORM = 1.0
 
 
-def fill_in_defaults(document: Any) -> Any:
-    """Write what the trainer of a job spec does, if nothing else is said, into the document."""
-    named = document.get("trainer") if isinstance(document, Mapping) else None
-    if not isinstance(named, str) or named not in _ZERO_GRAD:
-        return document
-    trainer = Trainer(named)
-    defaults: dict[str, Any] = {"zero_grad": _ZERO_GRAD[trainer]}
-    if trainer.is_of_transformers:
-        defaults |= {"optimizer": _OPTIMIZER}
-        if document.get("clip_grad_norm") is None:
-            return {**defaults, **document, "clip_grad_norm": _MAX_GRAD_NORM}
-    return {**defaults, **document}
+def fill_in_defaults(spec: JobSpec) -> None:
+    """Write what a trainer does if nothing else is said into a spec that is being made."""
+    if spec.trainer is Trainer.PLAIN:
+        return
+    given = spec.model_fields_set
+    chosen: dict[str, Any] = {}
+    if "zero_grad" not in given:
+        chosen["zero_grad"] = _ZERO_GRAD[spec.trainer]
+    if spec.trainer.is_of_transformers and "optimizer" not in given:
+        chosen["optimizer"] = _OPTIMIZER
+    if spec.trainer.is_of_transformers and spec.clip_grad_norm is None:
+        chosen["clip_grad_norm"] = _MAX_GRAD_NORM
+    vars(spec).update(chosen)  # nobody has seen it yet: from here on it does not change
 
 
 def check_trainer(spec: JobSpec) -> None:
