@@ -145,7 +145,8 @@ def _describe(row: Mapping[str, str], length: int, models: Mapping[str, Any]) ->
     if adapter := _ADAPTER.search(row["method"]):
         job["lora"] = {"rank": int(adapter[1]), "target_modules": adapter[2].split()}
     if "nf4" in weights:
-        job["quantization"] = {"method": "nf4", "compute": short}
+        # That scales are quantised, too, shows in what is left at the end of these runs.
+        job["quantization"] = {"method": "nf4", "compute": short, "double": True}
     return job
 
 

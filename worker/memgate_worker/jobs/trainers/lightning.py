@@ -135,10 +135,9 @@ def _make_module(library: Any, spec: JobSpec, model: nn.Module, task: Task) -> A
             optimizers = make_optimizers(spec.optimizer, self.model)
             if len(optimizers) > 1 or needs_closure(type(optimizers[0])):
                 raise UnsupportedJobError(
-                    f"optimizer: with {spec.trainer.full_name} memgate knows jobs with one"
-                    " optimizer"
-                    f" whose state is complete after a step, and {spec.optimizer.name} needs more"
-                    " than that; use the trainer 'plain'"
+                    f"optimizer: with {spec.trainer.full_name} memgate knows one optimizer, whose"
+                    f" state is complete after a step, and {spec.optimizer.name} needs more than"
+                    " that; use the trainer 'plain'"
                 )
             return optimizers[0]
 
