@@ -54,7 +54,7 @@ $(STAMP_FAST): pyproject.toml constraints.txt
 	$(call install,$(INSTALL_FAST))
 	@touch $@
 
-runtime: install ## install what runs jobs: torch without a GPU, 1.7 GB (RUNTIME=torch-2.14)
+runtime: install ## install what runs jobs: torch without a GPU, 2.1 GB (RUNTIME=torch-2.14)
 ifeq ($(shell uname -sm),Linux x86_64)
 	@$(BIN)/memgate runtimes install $(RUNTIME) $(if $(CUDNN),--with-cudnn)
 else
@@ -74,6 +74,7 @@ test-fast: $(STAMP_FAST) ## run the tests that need no torch, no server and no o
 	$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile tests/unit tests/contract
 
 test: install runtime parts ## run the tests
+	@$(BIN)/memgate runtimes install $(RUNTIME) --with trl
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest --cov --cov-report= --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 	$(BIN)/coverage report --include='memgate/*' --fail-under=100
@@ -81,6 +82,7 @@ test: install runtime parts ## run the tests
 	$(BIN)/coverage report --include='worker/*' --fail-under=66
 
 test-slow: install runtime parts ## run the exhaustive tests as well
+	@$(BIN)/memgate runtimes install $(RUNTIME) --with trl --with triton --with liger --with torchao
 	@$(BIN)/python -m tests.cudnn_runtime
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 

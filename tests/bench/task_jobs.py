@@ -94,7 +94,11 @@ _LACKING: dict[str, dict[str, Any]] = {
     "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
     "DbrxConfig": {"attn_config": {"rope_theta": 500000.0, "clip_qkv": 8.0}},
     "DeepseekOcr2Config": {
-        "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"]},
+        "text_config": {
+            "num_hidden_layers": 2,
+            "mlp_layer_types": ["dense", "sparse"],
+            "num_experts_per_tok": 2,
+        },
         "vision_config": {
             "encoder_config": {
                 "hidden_size": 896,
@@ -142,7 +146,7 @@ _LACKING: dict[str, dict[str, Any]] = {
     "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
     "LEDConfig": {"attention_window": 32},
     "Lfm2MoeConfig": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
-    "Llama4Config": {"vision_config": {"hidden_size": 1408}},
+    "Llama4Config": {"vision_config": {"hidden_size": 1408, "vision_output_dim": 4096}},
     "LongformerConfig": {"attention_window": 32},
     "LwDetrConfig": {"projector_scale_factors": [1.0]},
     "ModernVBertConfig": _EVEN_IMAGES,
@@ -171,7 +175,6 @@ _LACKING: dict[str, dict[str, Any]] = {
     "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
     "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
     "XmodConfig": {"default_language": "en_XX"},
-    "xLSTMConfig": {"mode": "train", "return_last_states": False},
 }
 
 

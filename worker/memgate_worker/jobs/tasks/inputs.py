@@ -185,7 +185,7 @@ def _images(feed: Feed) -> Batch:
     if feed.task.startswith("Images"):  # several of them
         shape = (feed.setting("num_images", default=2), *shape)
     frames = feed.setting("num_frames")
-    is_video = "ForImage" not in type(feed.model).__name__
+    is_video = not feed.task.startswith("Image")
     if frames and is_video and len(shape) == 3:
         shape = (frames, *shape)
     return {"pixel_values": torch.ones(feed.num_samples, *shape)}
