@@ -148,10 +148,7 @@ def test_a_call_that_tries_the_model_out_is_no_evaluation(record: Any) -> None:
 
 
 def test_small_evaluations_do_not_hide_a_larger_one(record: Any) -> None:
-    """Four calls with a quarter of what a step gets, which by proportion take more than training.
-
-    The linear layer keeps its input for the backward pass, and nothing more.
-    """
+    """Four calls with a quarter of what a step gets may be a sanity check."""
     run = record(EVALUATION + "train(6); evaluate(*[2] * 4); train(50); evaluate(5000, 5000)")
 
     assert largest_evaluation(run) == 5000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,12 @@ def test_a_command_in_the_background_is_known_by_what_it_ignores(
     assert find_background(9, processes(tmp_path, *known)) == want
 
 
+def _heed_signals() -> None:
+    """The tests themselves may run in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
 def test_a_real_shell_does_what_posix_says() -> None:
     """In the background, and only there."""
     ask = (
@@ -63,6 +70,7 @@ def test_a_real_shell_does_what_posix_says() -> None:
         text=True,
         check=True,
         start_new_session=True,
+        preexec_fn=_heed_signals,
     ).stdout.split()
 
     assert said[0] == "0"

@@ -55,6 +55,7 @@ class Evaluations:
         self._num_calls = 0
         self._num_elements = 0
         self._has_ended = False
+        self._ended_elements = 0
         self._is_steady = False
         #: of the largest call, and of all that had as much
         self.num_samples = 0
@@ -71,22 +72,35 @@ class Evaluations:
 
     @property
     def are_enough(self) -> bool:
-        """There is nothing to wait for."""
-        has_much = self._is_steady or (self._has_ended and self._num_calls >= _FEW_CALLS)
-        return has_much and self._is_covered
+        """There is nothing to wait for; after small ones, a larger one may still come."""
+        return self._are_many and self._is_large and self._is_covered
 
     @property
     def are_known(self) -> bool:
         """What an evaluation takes was seen, or follows from one before the first step."""
-        is_whole = self._has_ended and self._num_elements >= self._step_elements
+        is_whole = self._has_settled and self._num_elements >= self._step_elements
         is_early = self._early.is_covered and not self._largest_unused()
-        return self.are_enough or (is_whole and self._is_covered) or is_early
+        return ((self._are_many or is_whole) and self._is_covered) or is_early
+
+    @property
+    def _are_many(self) -> bool:
+        return self._is_steady or (self._has_settled and self._num_calls >= _FEW_CALLS)
+
+    @property
+    def _has_settled(self) -> bool:
+        """One has ended, and none goes on with more than it had."""
+        return self._has_ended and self._num_elements <= self._ended_elements
+
+    @property
+    def _is_large(self) -> bool:
+        """One used a data loader to its end, or had as much as a training step."""
+        return self._is_complete or self._num_elements >= self._step_elements
 
     @property
     def _is_covered(self) -> bool:
         """Larger evaluations than those that were seen take no more than training does."""
-        by_elements = 1.0 if self._is_complete else self._step_elements / max(1, self._num_elements)
-        ratio = max(by_elements, self._largest_unused() / max(1, self.num_samples))
+        of_step = 1.0 if self._is_large else self._step_elements / max(1, self._num_elements)
+        ratio = max(of_step, self._largest_unused() / max(1, self.num_samples))
         return ratio <= 1 or self._kept_bytes + ratio * self._rise_bytes <= self._step_peak_bytes
 
     def calls(
@@ -128,6 +142,7 @@ class Evaluations:
             self._rises_to(peak_bytes)
             self._is_complete |= self._num_ends() > self._num_ends_before
         self._has_ended |= not self._is_early
+        self._ended_elements = self._num_elements
         self._num_steady_calls = self._peak_bytes = 0
         self._base_bytes = None
         self._sample_shapes.clear()
