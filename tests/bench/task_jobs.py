@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 _CLASS = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w+For[A-Z]\w*$")
@@ -37,145 +38,10 @@ _INNER = re.compile(r"(moe_)?intermediate_size(_mlp)?|(expert_)?ffn_hidden_size"
 #: parts whose vectors must be as wide as those of text
 _WIDTHS = ("out_hidden_size", "projection_dim", "proj_dim", "text_hidden_size")
 
-_FOUR_STAGES = {
-    "num_hidden_layers": 4,
-    "out_indices": [1, 2, 3, 4],
-    "reshape_hidden_states": False,
-    "model_type": "dinov2",
-    "hidden_size": 384,
-    "num_attention_heads": 6,
-}
-_LARGE_IMAGES = {"vision_config": {"image_size": 896, "patch_size": 14}}
-#: whose patches can be put together, as the model does
-_EVEN_IMAGES = {"vision_config": {"image_size": 512, "patch_size": 16}}
-_INDEXER = {
-    "indexer_n_heads": 4,
-    "indexer_kv_heads": 1,
-    "indexer_head_dim": 256,
-    "indexer_budget": 512,
-    "indexer_compress_ratio": 16,
-}
-_ROPE_BY_LAYER = {
-    "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}
-}
-_MROPE: dict[str, Any] = {
-    "text_config": {
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 10000.0,
-            "partial_rotary_factor": 0.5,
-            "mrope_section": [8, 12, 12],
-        }
-    }
-}
-
 #: by class or configuration: what a published configuration has, and the default one lacks; and
 #: where masks come out of an image or a window, sizes at which they are still followed
-_LACKING: dict[str, dict[str, Any]] = {
-    "AriaConfig": {"vision_config": {"image_size": 490, "patch_size": 14}},
-    "BambaConfig": {"attn_layer_indices": [1]},
-    "BeitForMaskedImageModeling": {"use_mask_token": True},
-    "Blip2Config": {"image_token_index": 50265},
-    "Blip2ForImageTextRetrieval": {
-        "image_token_index": 50265,
-        "qformer_config": {"use_qformer_text_input": True},
-    },
-    "BeitForSemanticSegmentation": {"num_hidden_layers": 12, "out_indices": [3, 5, 7, 11]},
-    "BridgeTowerForContrastiveLearning": {
-        "model_type": "bridgetower",
-        "contrastive_hidden_size": 512,
-        "logit_scale_init_value": 2.6592,
-    },
-    "ChameleonConfig": {"vocabulary_map": {"<image>": 8711, "IMGIMGAZ": 4}},
-    "CohereCompassConfig": {"text_config": _ROPE_BY_LAYER},
-    "CohereCompassTextConfig": _ROPE_BY_LAYER,
-    "ColModernVBertConfig": {"vlm_config": {"model_type": "modernvbert"} | _EVEN_IMAGES},
-    "CLIPSegConfig": {"vision_config": {"num_hidden_layers": 12}},
-    "Data2VecVisionForSemanticSegmentation": {"num_hidden_layers": 12},
-    "DbrxConfig": {"attn_config": {"rope_theta": 500000.0, "clip_qkv": 8.0}},
-    "DeepseekOcr2Config": {
-        "text_config": {
-            "num_hidden_layers": 2,
-            "mlp_layer_types": ["dense", "sparse"],
-            "num_experts_per_tok": 2,
-        },
-        "vision_config": {
-            "encoder_config": {
-                "hidden_size": 896,
-                "num_attention_heads": 14,
-                "num_key_value_heads": 2,
-            }
-        },
-    },
-    "DeepseekV2Config": {"num_experts_per_tok": 2, "moe_intermediate_size": 1408},
-    "DepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
-    "DiffusionGemmaConfig": {
-        "text_config": {"num_experts": 8, "top_k_experts": 2, "moe_intermediate_size": 704}
-    },
-    "Dots1Config": {"n_routed_experts": 16, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "Emu3Config": {
-        "vocabulary_map": {
-            "<image>": 151859,
-            "<|extra_200|>": 151846,
-            "<|visual token 000000|>": 151854,
-        }
-    },
-    "EsmConfig": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
-    "Gemma3Config": _LARGE_IMAGES,
-    "Glm46VConfig": _MROPE,
-    "Glm4vConfig": _MROPE,
-    "Glm4vMoeConfig": {"text_config": _MROPE["text_config"] | {"num_attention_heads": 32}},
-    "GraniteMoeHybridConfig": {"num_hidden_layers": 2, "layer_types": ["mamba", "attention"]},
-    "HieraForPreTraining": {
-        "decoder_hidden_size": 512,
-        "decoder_depth": 2,
-        "decoder_num_heads": 8,
-    },
-    "HunYuanVLConfig": {
-        "text_config": {
-            "head_dim": 128,
-            "rope_parameters": {
-                "rope_type": "default",
-                "rope_theta": 10000.0,
-                "mrope_section": [16, 16, 16, 16],
-            },
-        }
-    },
-    "Idefics3Config": _EVEN_IMAGES,
-    "InstructBlipConfig": {"image_token_index": 50265},
-    "JambaConfig": {"num_hidden_layers": 2, "attn_layer_offset": 1, "attn_layer_period": 2},
-    "LEDConfig": {"attention_window": 32},
-    "Lfm2MoeConfig": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
-    "Llama4Config": {"vision_config": {"hidden_size": 1408, "vision_output_dim": 4096}},
-    "LongformerConfig": {"attention_window": 32},
-    "LwDetrConfig": {"projector_scale_factors": [1.0]},
-    "ModernVBertConfig": _EVEN_IMAGES,
-    "Ovis2Config": {"hidden_size": 4096},
-    "PerceiverConfig": {"num_cross_attention_heads": 1},
-    "PromptDepthAnythingConfig": {"backbone_config": _FOUR_STAGES},
-    "Qwen2VLConfig": {"vision_config": {"hidden_size": 8192}},
-    "Qwen2_5OmniThinkerConfig": {"vision_start_token_id": 151652},
-    "Qwen3OmniMoeThinkerConfig": {"vision_start_token_id": 151652},
-    "Qwen4ExpConfig": {"text_config": _INDEXER},
-    "Qwen4ExpTextConfig": _INDEXER,
-    "Sapiens2Config": {
-        "head_config": {
-            "upsample_out_channels": [256, 128],
-            "conv_out_channels": [128],
-            "scale_conv_out_channels": [64],
-            "scale_final_hidden_sizes": [64],
-        }
-    },
-    "ShieldGemma2Config": _LARGE_IMAGES,
-    "SmolVLMConfig": _EVEN_IMAGES,
-    "Step3p7Config": {"text_config": {"sliding_window": 512}},
-    "T5Gemma2Config": {"encoder": _LARGE_IMAGES},
-    "UltraVBertConfig": _EVEN_IMAGES,
-    "ViltConfig": {"image_size": 128},
-    "ViltForImagesAndTextClassification": {"num_images": 2, "image_size": 128},
-    "VitMatteConfig": {"hidden_size": 768, "fusion_hidden_sizes": [256, 128, 64, 32]},
-    "XmodConfig": {"default_language": "en_XX"},
-}
+_SETTINGS = Path(__file__).parents[1] / "data" / "task_settings.json"
+_LACKING: dict[str, dict[str, Any]] = json.loads(_SETTINGS.read_text())
 
 
 #: inputs that have a size of their own
@@ -251,7 +117,8 @@ def _configs(class_name: str, config_class: Any) -> list[dict[str, Any]]:
     small = _merge(_small(config), lacking)
     no_parts = _merge({k: v for k, v in _small(config).items() if not isinstance(v, dict)}, lacking)
     no_layers = _merge(_small(config, layers=False), lacking)
-    unique = {json.dumps(one): one for one in (small, no_parts, no_layers, lacking, {})}
+    bare = _merge(_small(config, bare=True), lacking)
+    unique = {json.dumps(one): one for one in (small, bare, no_parts, no_layers, lacking, {})}
     return list(unique.values())
 
 
@@ -301,8 +168,11 @@ def _is_joint(config: Any) -> bool:
     return any("image_token" in name for name in vars(config))
 
 
-def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
-    """Return the settings that make a configuration small, and its parts."""
+def _small(config: Any, *, layers: bool = True, bare: bool = False) -> dict[str, Any]:
+    """Return the settings that make a configuration small, and its parts.
+
+    ``bare``: parts are as they are by themselves, for owners whose settings do not go together.
+    """
     own = _settings(type(config))
     small: dict[str, Any] = {}
     for name, value in vars(config).items():
@@ -317,11 +187,11 @@ def _small(config: Any, *, layers: bool = True) -> dict[str, Any]:
     for name, declared in getattr(type(config), "sub_configs", {}).items():
         part: Any = getattr(config, name, None)
         if hasattr(part, "to_dict") and hasattr(type(part), "model_type"):
-            inner = _small(part, layers=layers)
+            inner = _small(part, layers=layers, bare=bare)
             is_any = "Auto" in getattr(declared, "__name__", "")
             if inner:  # a part that is given at all is not filled in with what its owner sets
                 kind = {"model_type": part.model_type} if is_any else {}
-                small[name] = _set_by_owner(config, name) | inner | kind
+                small[name] = ({} if bare else _set_by_owner(config, name)) | inner | kind
     return small
 
 

@@ -55,7 +55,8 @@ def _regress(outputs: Any) -> torch.Tensor:
 def _classes(feed: Feed, batch: Batch) -> Batch:
     if "labels" not in feed.takes:
         return batch
-    if feed.task == "ImageClassification" and "input_ids" in batch:  # it writes the class
+    writes = feed.task == "ImageClassification" and {"input_ids", "pixel_values"} <= batch.keys()
+    if writes:  # the class, as text about the image
         return _like_text(feed, batch)
     return batch | {"labels": torch.zeros(feed.num_samples, dtype=torch.int64)}
 
