@@ -97,3 +97,8 @@ def test_a_trainer_prepares_quantised_models_or_is_told() -> None:
     assert parse_job_spec({**GPT2, "trainer": "hf", **quantised}).quantization is not None
     prepared = {"lora": {}, "quantization": "nf4"}
     assert parse_job_spec({**GPT2, "trainer": "trl-sft", **prepared}).quantization is not None
+
+
+def test_text_of_a_length_can_be_packed() -> None:
+    """By every trainer."""
+    assert all(parse_job_spec({**GPT2, "trainer": one, "packing": True}).packing for one in Trainer)

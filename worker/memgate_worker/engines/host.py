@@ -185,11 +185,13 @@ class _Job:
         return lines[-1] if lines else "it said nothing"
 
 
-#: what trainers import; none of it uses CUDA until a job does
+#: the most that trainers import without using CUDA; transformers' own bring peft, and with it
+#: bitsandbytes, which uses CUDA while it is imported: a job does that, in about a second
+_OF_TRANSFORMERS = ("accelerate", "scipy.stats", "torch._inductor.compile_fx")
 _OF_TRAINERS = {
     Trainer.PLAIN: (),
-    Trainer.HF: ("transformers.trainer", "memgate_worker.jobs.trainers.hf"),
-    Trainer.TRL_SFT: ("datasets", "trl.trainer.sft_trainer", "memgate_worker.jobs.trainers.trl"),
+    Trainer.HF: _OF_TRANSFORMERS,
+    Trainer.TRL_SFT: (*_OF_TRANSFORMERS, "datasets"),
     Trainer.LIGHTNING: ("lightning.pytorch", "memgate_worker.jobs.trainers.lightning"),
 }
 
