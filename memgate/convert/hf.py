@@ -137,6 +137,10 @@ def put_training_precision(draft: Draft, dtype: str | None, *, default: bool = F
         draft.put("precision", "tf32" if tf32 else None)
 
 
+#: of TRL's ``ModelConfig``, unless given
+_LORA_DROPOUT = 0.05
+
+
 def _put_adapter(draft: Draft, *, usual: str) -> None:
     config = draft.config
     rank = config.whole("lora_r")
@@ -144,7 +148,7 @@ def _put_adapter(draft: Draft, *, usual: str) -> None:
         "method": find_method(config, dora="use_dora", rslora="use_rslora"),
         "rank": rank or 16,
         "alpha": config.number("lora_alpha"),
-        "dropout": config.number("lora_dropout"),
+        "dropout": config.number("lora_dropout", _LORA_DROPOUT),
         "target_modules": config.get("lora_target_modules"),
         "kwargs": find_kwargs(config, modules_to_save="lora_modules_to_save"),
     }

@@ -10,6 +10,7 @@ from memgate.convert.hf import KNOWN
 from memgate.errors import MemgateError
 from memgate.first_spec.finding import Findings
 from memgate.first_spec.source import Option, Source, SourceCall, read_source
+from memgate.first_spec.unread import find_unread
 from memgate.jobspec import JobSpec
 
 _BATCH = (
@@ -58,6 +59,7 @@ def read_script(text: str) -> Findings:
             f"not certain: {_from_call(parser)} reads settings from a command line or a config;"
             " if it is a config: memgate init CONFIG"
         )
+    find_unread(findings, source)
     if _put_trainer(findings, source):
         _put_adapter(findings, source)
         return findings
@@ -230,7 +232,10 @@ def _put_adapter(findings: Findings, source: Source) -> None:
                  "target_modules": "target_modules"}  # fmt: skip
         given = {ours: lora.keywords[name] for name, ours in names.items() if name in lora.keywords}
         method = {"method": "dora"} if lora.keywords.get("use_dora") is True else {}
-        findings.put("lora", method | given, _from_call(lora))
+        known = {*names, *_SCALES, "use_dora"}
+        others = {name: value for name, value in lora.keywords.items() if name not in known}
+        more = {"kwargs": others} if others else {}
+        findings.put("lora", method | given | more, _from_call(lora))
         _doubt_computed(findings, lora, harmless=_SCALES)
     if kept is not None and lora is not None:
         four = {"method": kept.keywords.get("bnb_4bit_quant_type", "fp4")}

@@ -237,6 +237,45 @@ def test_an_adapter_on_quantised_weights() -> None:
     assert "not certain: lora_dropout of LoraConfig(...) in line 1 is computed" in findings.doubts
 
 
+def test_what_else_an_adapter_takes_is_kept() -> None:
+    """Modules that are trained whole would be missing otherwise."""
+    findings = _read("LoraConfig(r=8, modules_to_save=['lm_head'], task_type='CAUSAL_LM')")
+
+    assert findings.spec["lora"] == {"rank": 8, "kwargs": {"modules_to_save": ["lm_head"]}}
+
+
+@pytest.mark.parametrize(
+    ("line", "want"),
+    [
+        ("AutoModelForSequenceClassification.from_pretrained('bert')", "another head"),
+        ("import lightning as L\nL.Trainer(precision='16-mixed')", "Lightning's Trainer in line 2"),
+        ("model.generate(x)", "text is generated in line 1"),
+    ],
+)
+def test_what_is_not_read_is_said(line: str, want: str) -> None:
+    """The spec would be that of another job."""
+    findings = _read(line)
+
+    assert want in " ".join(findings.doubts)
+    assert not findings.is_whole
+
+
+def test_usual_heads_and_functions_are_not_doubted() -> None:
+    """A name of a language model is one; a function of that name generates anything."""
+    findings = _read("AutoModelForCausalLM.from_pretrained('gpt2')", "generate(x)")
+
+    assert not [one for one in findings.doubts if "head" in one or "generated" in one]
+
+
+def test_attention_and_averages_are_found() -> None:
+    """One call says all of it; attention that a spec does not have stays out."""
+    line = "AutoModelForCausalLM.from_pretrained('gpt2', attn_implementation='{}')"
+    flash = _read(line.format("flash_attention_2"), "AveragedModel(model)")
+
+    assert (flash.spec["attention"], flash.spec["ema"]) == ("flash", True)
+    assert "attention" not in _read(line.format("paged")).spec
+
+
 def test_eight_bits_are_int8() -> None:
     """And an adapter without arguments is one."""
     findings = _read("LoraConfig()", "BitsAndBytesConfig(load_in_8bit=True)")

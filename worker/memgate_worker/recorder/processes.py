@@ -66,6 +66,6 @@ def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Ite
     yield Reason(
         code="OTHER_PROCESSES",
         message=f"{count} of this command used the GPU before or after the one that is answered"
-        f" for, not at the same time, and took less: {format_size(max(others))}, without the"
-        " context",
+        f" for, in this run not at the same time, and took less: {format_size(max(others))},"
+        " without the context; jobs that memgate ended early may overlap where they go on",
     )

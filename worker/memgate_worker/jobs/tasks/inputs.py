@@ -106,6 +106,27 @@ def _wanted(feed: Feed) -> list[str]:
     return [name for name in _MAKERS if _is_wanted(feed, name)]
 
 
+def _check_positions(feed: Feed) -> None:
+    """Refuse texts that are longer than a model's table of positions: on a GPU they fail, too."""
+    limit = feed.setting("max_position_embeddings", "n_positions")
+    given = feed.input.length
+    if given is None or not isinstance(limit, int) or given <= limit:
+        return
+    # Rotary positions have no table. Some tables have rows for padding in front.
+    tables = (
+        name
+        for name, module in feed.model.named_modules()
+        if isinstance(module, nn.Embedding) and limit <= module.num_embeddings <= limit + _PADDING
+        if "position" in name or name.endswith("wpe")
+    )
+    if next(tables, None) is not None:
+        rule = f"{type(feed.model).__name__} has a table of {limit:,} positions"
+        raise refuse_input("sequence_length", given, rule, "give that many at most")
+
+
+#: rows of a table of positions that stand for no position
+_PADDING = 2
+
 #: made with the labels
 _LATER = frozenset({"labels", "return_loss"})
 
@@ -114,6 +135,7 @@ _TEXT = ("input_ids", "decoder_input_ids")
 
 
 def _check_given(feed: Feed) -> None:
+    _check_positions(feed)
     takes_images = feed.takes & {"pixel_values", "flattened_patches", "pixel_values_videos"}
     if feed.input.shape is not None and not (takes_images or feed.takes & {"inputs"}):
         raise refuse_input(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memgate.errors import InputError
-from memgate.jobspec import JobSpec, Precision
+from memgate.jobspec import JobSpec, Precision, Trainer
 from memgate.mistakes import Mistake, show_value
 from memgate_worker.jobs.between_steps import steps_between
 from memgate_worker.jobs.tasks.varying import num_iterations
@@ -30,6 +30,8 @@ def make_arguments(kind: type[Any], spec: JobSpec, folder: Path, **more: Any) ->
     """
     known = {field.name for field in fields(kind)}
     wanted = _arguments(spec, folder)
+    if spec.trainer is Trainer.TRL_SFT and spec.precision is Precision.BF16:
+        del wanted["bf16"]  # newer versions autocast such models, too, unless they are told not to
     for name, older in _OLDER_NAMES.items():
         if name not in known:
             wanted[older] = wanted.pop(name)
