@@ -68,7 +68,8 @@ class WithoutFilling(TorchDispatchMode):
             if name in _COMPARING:
                 return torch.zeros_like(target, dtype=torch.bool)
             if name == "clone":
-                return blank(torch.empty_like(target))
+                laid_out = named.get("memory_format") or torch.preserve_format
+                return blank(torch.empty_like(target, memory_format=laid_out))
             if name == "_to_copy" and named.get("device") is None:
                 return blank(torch.empty_like(target, dtype=named.get("dtype")))
         return func(*args, **named)

@@ -101,5 +101,4 @@ spec.addEventListener("input", () => {
   timer = setTimeout(() => void followSpec(), PAUSE_MS);
 });
 
-describe.hidden = false;
 void followSpec();

@@ -25,7 +25,7 @@ from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.phantom.kernels import doubt_timed_kernels, note_flash_attention
-from memgate_worker.engines.phantom.stages import mark_stages
+from memgate_worker.engines.phantom.stages import mark_stages, without_the_next_step
 from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
 from memgate_worker.engines.traced import TracedJob
@@ -148,6 +148,7 @@ class PhantomEngine:
             raise NoKernelsError(why_no_kernels(self._runtime, gpu)) from None
         assert isinstance(answer, RecordedRun)
         traced = to_traced(answer, self._runtime.name, time.perf_counter() - start)
+        traced = replace(traced, marks=without_the_next_step(traced.marks))
         return traced, answer.num_data_sized_results
 
 

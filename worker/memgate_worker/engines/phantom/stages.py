@@ -13,6 +13,11 @@ def mark_stages(run: RecordedRun) -> tuple[JobMark, ...]:
     return tuple(_mark(run))
 
 
+def without_the_next_step(marks: tuple[JobMark, ...]) -> tuple[JobMark, ...]:
+    """Leave out the mark after the last step of a job that has ended: no other step follows."""
+    return marks[:-1] if marks and marks[-1].phase is JobPhase.TRAIN and marks[-1].step else marks
+
+
 def _mark(run: RecordedRun) -> Iterator[JobMark]:
     ends = [(index, None) for index in run.steps]
     step, stage = 0, JobPhase.LOAD
