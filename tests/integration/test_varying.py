@@ -162,3 +162,19 @@ def test_the_note_survives_the_store(engine: PhantomEngine) -> None:
 
     assert decode_run(encode_run(traced)) == traced
     assert json.loads(encode_run(traced))["varied"]["num_batches"] == 6
+
+
+@pytest.mark.parametrize("trainer", ["hf", "lightning"])
+def test_the_trainers_of_libraries_run_the_same_batches(
+    engine: PhantomEngine, trainer: str
+) -> None:
+    """In their own loops: with too little memory, they die in the step of the longest."""
+    job = {name: value for name, value in GPT2.items() if name != "zero_grad"}
+    job |= {"trainer": trainer, "input": {"sequence_length": [64, 300, 128]}}
+
+    said = _estimate(engine, job)
+    dying = _estimate(engine, job, memory_bytes=said.required_bytes - 16 * MIB)
+
+    assert said.why(LENGTHS_VARY).startswith("3 batches were run, from length 64 to length 300")
+    assert dying.oom is not None
+    assert (dying.oom.step, dying.oom.batch) == (2, "length 300")

@@ -51,7 +51,6 @@ def test_flash_attention_is_asked_for(change: dict[str, Any], want: bool) -> Non
         (GPT2 | {"attention": "flsh"}, "did you mean 'flash'?"),
         (GPT2 | {"compile": {"mod": "default"}}, "did you mean 'mode'?"),
         (GPT2 | {"compile": {"mode": "default", "options": {}}}, "takes 'mode' or 'options'"),
-        (GPT2 | {"compile": True, "offload": {"activations": True}}, "where it likes"),
         (RESNET | {"liger": True}, "liger-kernel has layers for transformers"),
         (
             GPT2 | {"offload": {"optimizer": True}, "optimizer": {"name": "bitsandbytes.Lion"}},

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memgate.errors import InputError
+from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import JobSpec, Trainer, ZeroGrad, check_supported, parse_job_spec
 
 GPT2: dict[str, Any] = {
@@ -78,6 +78,16 @@ def test_every_trainer_has_a_name() -> None:
             },
             "trl's SFTTrainer prepares quantised models itself",
         ),
+        (
+            {
+                **GPT2,
+                "trainer": "hf",
+                "lora": {},
+                "quantization": {"method": "int8", "library": "torchao"},
+            },
+            "transformers' Trainer trains what bitsandbytes quantised",
+        ),
+        ({**GPT2, "trainer": "hf", "loss": "contrastive"}, "the loss that a model computes itself"),
         ({**GPT2, "trainer": "hff"}, "did you mean 'hf'"),
         ({**GPT2, "trainer": ["hf"]}, "trainer is"),
     ],
@@ -102,3 +112,29 @@ def test_a_trainer_prepares_quantised_models_or_is_told() -> None:
 def test_text_of_a_length_can_be_packed() -> None:
     """By every trainer."""
     assert all(parse_job_spec({**GPT2, "trainer": one, "packing": True}).packing for one in Trainer)
+
+
+@pytest.mark.parametrize(
+    ("job", "want_message"),
+    [
+        (
+            {**GPT2, "trainer": "hf", "compile": True},
+            "compile is true: memgate cannot run this yet",
+        ),
+        ({**RESNET, "trainer": "lightning", "offload": {"activations": True}}, "the trainer light"),
+        ({**GPT2, "compile": True, "offload": {"activations": True}}, "that are offloaded"),
+    ],
+)
+def test_what_memgate_cannot_combine_yet_is_our_limit(
+    job: dict[str, Any], want_message: str
+) -> None:
+    """The spec is right, and says what the job is; no field is called a mistake."""
+    with pytest.raises(UnsupportedJobError) as raised:
+        check_supported(parse_job_spec(job))
+
+    assert want_message in raised.value.message
+
+
+def test_gradients_need_not_be_clipped() -> None:
+    """0 says so, where a trainer clips unless it is told."""
+    assert parse_job_spec({**GPT2, "trainer": "hf", "clip_grad_norm": 0.0}).clip_grad_norm == 0
