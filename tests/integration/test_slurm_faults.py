@@ -222,6 +222,8 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
     lab.set(url=NOWHERE, on_unanswered="reject")
     path = lab.etc / "job_submit.lua"
     text = path.read_text()
+    lab.reload()  # the one before is that of these settings, and not of another test
+    before = lab.sbatch(GPU, head=HEAD, nobody=True)
     try:
         path.write_text("this is not Lua")
         lab.reload()
@@ -230,6 +232,7 @@ def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> Non
         path.write_text(text)
         lab.reload()
 
+    assert "memgate: no answer yet" in before.err
     assert ran.status == 1
     assert "memgate: no answer yet" in ran.err
 
