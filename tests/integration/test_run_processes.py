@@ -133,6 +133,7 @@ def test_later_commands_that_were_not_seen_are_doubted(
     assert want in run.traced.doubts[0].message
 
 
+@pytest.mark.slow  # a minute of silence is what it waits for
 def test_the_time_of_a_command_is_the_time_of_all_of_it(sh: Any) -> None:
     """What it would go on with is named."""
     run = sh("train 8\nsleep 4244\n", watch=Watch(until="end"), limits=RunLimits(seconds=20.0))

@@ -229,6 +229,7 @@ def _sleepers() -> Iterator[psutil.Process]:
             continue
 
 
+@pytest.mark.slow  # a minute of silence is what it waits for
 def test_a_daemon_ends_with_the_run(record: Any) -> None:
     """It has left its parents, its session and its group."""
     record(DAEMON)
