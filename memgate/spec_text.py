@@ -28,6 +28,17 @@ class PlainLoader(yaml.SafeLoader):
             raise yaml.composer.ComposerError(None, None, "aliases are not allowed", mark)
         return super().compose_node(parent, index)
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Make a dictionary; a field that is there twice would be read once, in silence."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                problem = f"the field {name!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
 
 # YAML 1.1 takes 1e-4 for text; JSON, and YAML 1.2, take it for a number.
 PlainLoader.add_implicit_resolver(

@@ -74,7 +74,10 @@ class QuantizationSpec(Part):
     """As peft prepares models of bitsandbytes: what is not quantised becomes fp32."""
 
     def model_post_init(self, _: Any) -> None:
-        """Check that the library has the method."""
+        """Check that the library has the method, and the method what is asked of it."""
+        if self.double and self.method in (QuantizationMethod.INT8, QuantizationMethod.FP8):
+            rule = f"double: the scales of 4-bit weights are quantised, and {self.method} has 8"
+            raise RuleError(rule, "leave it out")
         known = _METHODS[self.library]
         if self.method not in known:
             rule = f"{self.library} has no {self.method} that can be trained with an adapter"

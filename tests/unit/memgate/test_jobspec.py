@@ -350,3 +350,17 @@ def test_a_slip_is_answered_with_what_was_meant(change: dict[str, Any], want: st
         parse_job_spec(GPT2 | change)
 
     assert f"did you mean {want}" in caught.value.message
+
+
+def test_a_field_that_is_there_twice_is_refused() -> None:
+    """One of the two would be ignored, and the answer that of another job."""
+    with pytest.raises(InputError, match=r"the field 'batch_size' is there twice in line 2"):
+        read_text("batch_size: 2\nbatch_size: 64\n")
+
+
+def test_scales_of_8_bits_are_not_quantised_twice() -> None:
+    """A switch without effect is refused."""
+    twice = {"lora": {}, "quantization": {"method": "int8", "double": True}}
+
+    with pytest.raises(InputError, match="double: the scales of 4-bit weights are quantised"):
+        parse_job_spec(GPT2 | twice)
