@@ -11,7 +11,7 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ make \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-COPY LICENSE README.md Makefile pyproject.toml constraints.txt ./
+COPY LICENSE README.md Makefile pyproject.toml hatch_build.py constraints.txt ./
 COPY docs/errors.md docs/errors.md
 COPY memgate memgate
 COPY service service

@@ -43,14 +43,18 @@ define install
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
+	@cd $(VENV) && bin/python -P -c 'from memgate.allocator.native_core import load_core; print(end="" if load_core() else "notice: the native core was not built (no C++ compiler? see docs/allocator.md): replays run on the Python core\n")'
 endef
 
+# what an installation is made of: when it changes, memgate is installed again
+BUILT_FROM := pyproject.toml constraints.txt hatch_build.py $(wildcard memgate/allocator/native/*.cpp memgate/allocator/native/*.h)
+
 # the development install includes what the fast tests need
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): $(BUILT_FROM)
 	$(call install,$(INSTALL))
 	@touch $@ $(if $(filter file,$(origin INSTALL)),$(STAMP_FAST))
 
-$(STAMP_FAST): pyproject.toml constraints.txt
+$(STAMP_FAST): $(BUILT_FROM)
 	$(call install,$(INSTALL_FAST))
 	@touch $@
 

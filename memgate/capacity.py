@@ -1,12 +1,14 @@
-"""Stage 5: Timeline -> the smallest capacity in which it still runs."""
+"""Stage 5: Timeline -> the smallest capacity from which on it runs."""
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 from memgate.allocator.config import AllocatorConfig
-from memgate.allocator.replay import Replay, replay, survives
-from memgate.timeline import SetFraction, Timeline
+from memgate.allocator.replay import Core, Probe, Replay, Replayer
+from memgate.allocator.window import BEYOND_BYTES
+from memgate.timeline import Timeline
 from memgate.units import MIB
 
 #: a device so large that nothing depends on it
@@ -15,91 +17,108 @@ AMPLE_BYTES = 1 << 43
 #: segments are multiples of this, and so is what the answer can depend on
 _STEP = 2 * MIB
 
+#: the search replays no more events than this, or than ``_MAX_RUNS`` whole runs have
+_MAX_EVENTS = 4_000_000
+_MAX_RUNS = 8
 
-#: capacities that are tried from the top down before the search
-_NUM_TRIED = 4
+
+class RequiredMemory(NamedTuple):
+    """What a timeline needs, as ``MemoryNeeds.find_required`` finds it."""
+
+    size_bytes: int
+    #: nothing smaller will do; otherwise the search was stopped: less may do
+    is_exact: bool
 
 
 class MemoryNeeds:
-    """What a timeline needs under some allocator settings: replayed once, asked for many GPUs."""
+    """What a timeline needs under some allocator settings: asked for many GPUs.
 
-    def __init__(self, timeline: Timeline, config: AllocatorConfig) -> None:
-        self._timeline = timeline
+    No two replays go the same way: each knows for which capacities it stands.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        config: AllocatorConfig,
+        *,
+        core: Core | None = None,
+        max_events: int = _MAX_EVENTS,
+    ) -> None:
         self._config = config
-        self._least_bytes: dict[int, int] = {}
+        self._replayer = Replayer(timeline, core=core)
+        self._runs: list[Replay] = []
+        self._probes: list[Probe] = []
+        self._max_events = max(max_events, _MAX_RUNS * len(timeline.events))
 
     @cached_property
     def ample(self) -> Replay:
         """What it would do with unlimited memory."""
-        return replay(self._timeline, self._config, AMPLE_BYTES)
+        return self._run(AMPLE_BYTES)
 
     def run_in(self, capacity_bytes: int) -> Replay:
         """Return what it does on a device: with enough memory, what it does with ample memory."""
-        is_enough = capacity_bytes >= self.ample.peak_reserved_bytes
-        if is_enough and not is_capacity_felt(self._timeline, self._config):
-            return self.ample
-        return replay(self._timeline, self._config, capacity_bytes)
+        for run in (self.ample, *self._runs):
+            # the message of a failed request names the capacity
+            if not run.ooms and run.lowest_bytes <= capacity_bytes < run.below_bytes:
+                return run
+        return self._run(capacity_bytes)
 
     def least_bytes(self, *, died_at_bytes: int = 0) -> int:
-        """Return the smallest capacity in which it runs, see ``find_min_capacity``."""
-        if died_at_bytes not in self._least_bytes:
-            self._least_bytes[died_at_bytes] = find_min_capacity(
-                self._timeline, self._config, self.ample, died_at_bytes=died_at_bytes
-            )
-        return self._least_bytes[died_at_bytes]
+        """Return the smallest capacity from which on it runs, more than one in which it died.
+
+        ``died_at_bytes`` may lie between two of the capacities that are tried.
+        """
+        return max(self.required.size_bytes, (died_at_bytes // _STEP + 1) * _STEP)
+
+    @cached_property
+    def required(self) -> RequiredMemory:
+        """The smallest capacity, in steps of 2 MiB, in which and above which it always runs.
+
+        Under pressure the allocator gives its cache back and tries again, so less than the peak of
+        reserved memory often suffices. But a little less pressure may be worse: the cache is given
+        back later, and lies in pieces. So a job may survive at some capacity by luck and die at
+        larger ones. What is returned does not depend on luck.
+
+        From the top down, a replay tells down to which capacity it stands; the next is that at one
+        step less. The first in which the job dies ends the search, or the limit of work.
+        """
+        top = self._find_top()
+        lowest_bytes, num_events = top.lowest_bytes, 0
+        while True:
+            found_bytes = -(-lowest_bytes // _STEP) * _STEP
+            if found_bytes == 0:
+                return RequiredMemory(0, is_exact=True)
+            if num_events > self._max_events:
+                return RequiredMemory(found_bytes, is_exact=False)
+            probe = self._probe(found_bytes - _STEP)
+            if not probe.survives:
+                return RequiredMemory(found_bytes, is_exact=True)
+            lowest_bytes = probe.lowest_bytes
+            num_events += probe.num_events
+
+    def _find_top(self) -> Probe:
+        """Return what happens in the smallest of some huge capacities in which it survives."""
+        capacity_bytes = AMPLE_BYTES
+        probe = _to_probe(self.ample)
+        while not probe.survives and capacity_bytes < BEYOND_BYTES // 2:
+            capacity_bytes *= 2
+            probe = self._probe(capacity_bytes)
+        # a program that may hold nothing dies everywhere
+        return probe if probe.survives else probe._replace(lowest_bytes=BEYOND_BYTES // 2)
+
+    def _run(self, capacity_bytes: int) -> Replay:
+        run = self._replayer.replay(self._config, capacity_bytes)
+        self._runs.append(run)
+        return run
+
+    def _probe(self, capacity_bytes: int) -> Probe:
+        for known in (*map(_to_probe, self._runs), *self._probes):
+            if known.lowest_bytes <= capacity_bytes < known.below_bytes:
+                return known
+        probe = self._replayer.probe(self._config, capacity_bytes)
+        self._probes.append(probe)
+        return probe
 
 
-def is_capacity_felt(timeline: Timeline, config: AllocatorConfig) -> bool:
-    """Say whether the capacity of a device can matter although there is enough memory.
-
-    A share of it is a limit, expandable segments take addresses for all of it, and what was there
-    before the first event lies as it lay only where there is room.
-    """
-    return (
-        config.expandable_segments
-        or config.per_process_memory_fraction < 1.0
-        or bool(timeline.residents)
-        or any(type(event) is SetFraction for event in timeline.events)
-    )
-
-
-def find_min_capacity(
-    timeline: Timeline, config: AllocatorConfig, ample: Replay, *, died_at_bytes: int = 0
-) -> int:
-    """Search between the peak reserved in a replay with ample memory and the peak allocated.
-
-    Under pressure the allocator gives its cache back and tries again, so less than the peak of
-    reserved memory often suffices. But a little less pressure may be worse: the cache is given
-    back later, and lies in pieces. So a job may survive at some capacity by luck and die at larger
-    ones. A GPU's capacity is fixed, so what is returned does not depend on luck: at all larger
-    capacities that were tried, from the top down, the job survives. ``died_at_bytes`` is a capacity
-    in which it is known to die.
-    """
-
-    def runs(steps: int) -> bool:
-        return survives(timeline, config, steps * _STEP)
-
-    # one step below what was allocated at the same time, it cannot run
-    low = max(-(-ample.peak_allocated_bytes // _STEP) - 1, died_at_bytes // _STEP)
-    high = max(-(-ample.peak_reserved_bytes // _STEP), low + 1)
-    is_known = not ample.ooms and not is_capacity_felt(timeline, config)
-    while not is_known and not runs(high):
-        low, high = high, high + max(1, high // 16)
-    for steps in _downwards(high, low):
-        if not runs(steps):
-            low = steps
-            break
-        high = steps
-    while high - low > 1:
-        middle = (low + high) // 2
-        if runs(middle):
-            high = middle
-        else:
-            low = middle
-    return high * _STEP
-
-
-def _downwards(high: int, low: int) -> list[int]:
-    """Return some capacities between two others: one right below the larger, the rest spread."""
-    spread = {high - (high - low) * part // _NUM_TRIED for part in range(1, _NUM_TRIED)}
-    return sorted(({high - 1} | spread) - {high, low}, reverse=True)
+def _to_probe(run: Replay) -> Probe:
+    return Probe(not run.ooms, run.lowest_bytes, run.below_bytes, run.num_events)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import strategies as st
 
 from memgate.timeline import (
@@ -10,7 +12,9 @@ from memgate.timeline import (
     EventsPending,
     Free,
     RecordStream,
+    ResidentSegment,
     SetFraction,
+    StreamsDone,
     Timeline,
     TimelineEvent,
 )
@@ -64,3 +68,58 @@ def timelines(draw: st.DrawFn, max_events: int = 120) -> Timeline:
         else:
             events.append(EmptyCache())
     return Timeline(events=tuple(events))
+
+
+@st.composite
+def residents(draw: st.DrawFn, *, is_expandable: bool) -> tuple[ResidentSegment, ...]:
+    """Draw segments that were there before; ids of blocks in them are negative."""
+    segments = []
+    block_id = 0
+    for _ in range(draw(st.integers(0, 3))):
+        is_small = draw(st.booleans())
+        total = 2 * MIB if is_small else 20 * MIB
+        cuts = draw(st.lists(st.integers(1, total // 512 - 1), max_size=4, unique=True))
+        bounds = [0, *sorted(cut * 512 for cut in cuts), total]
+        pieces: list[tuple[int | None, int]] = []
+        for begin, end in pairwise(bounds):
+            was_free = bool(pieces) and pieces[-1][0] is None
+            block_id -= 1
+            is_free = not was_free and draw(st.booleans())
+            pieces.append((None if is_free else block_id, end - begin))
+        segments.append(
+            ResidentSegment(
+                stream=draw(st.integers(0, 2)),
+                is_small=is_small,
+                is_expandable=is_expandable,
+                pieces=tuple(pieces),
+            )
+        )
+    return tuple(segments)
+
+
+@st.composite
+def whole_timelines(draw: st.DrawFn, *, is_expandable: bool = False) -> Timeline:
+    """Draw a timeline with everything that one can have."""
+    events = list(draw(timelines()).events)
+    segments = draw(residents(is_expandable=is_expandable))
+    before = [
+        Alloc(block_id, draw(st.integers(1, size)), segment.stream)
+        for segment in segments
+        for block_id, size in segment.pieces
+        if block_id is not None
+    ]
+    for event in list(events):
+        if isinstance(event, RecordStream) and draw(st.booleans()):
+            at = draw(st.integers(events.index(event) + 1, len(events)))
+            events.insert(at, StreamsDone(event.block_id))
+        if isinstance(event, EmptyCache) and draw(st.booleans()):
+            events[events.index(event)] = EmptyCache(draw(st.integers(0, 2)))
+    ids = [event.block_id for event in events if isinstance(event, Alloc)]
+    return Timeline(
+        events=(*before, *events),
+        residents=segments,
+        dispensable=frozenset(ids[:: draw(st.integers(1, 9))])
+        if draw(st.booleans())
+        else frozenset(),
+        private_streams=draw(st.frozensets(st.integers(0, 2), max_size=2)),
+    )

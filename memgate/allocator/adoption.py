@@ -32,6 +32,7 @@ def adopt_segments(
             if block_id is None:
                 segments.cache(block)
             else:
+                block.allocated = True  # the next segment does not grow over it
                 placed[block_id] = block
     return placed
 

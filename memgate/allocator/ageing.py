@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from memgate.allocator.pool import BlockPool, PoolBlock
 
 
 def find_old_segments(
-    pool: BlockPool, target_size: int, private_streams: Collection[int]
+    pool: BlockPool, is_enough: Callable[[int], bool], private_streams: Collection[int]
 ) -> list[PoolBlock]:
-    """Return free segments until they add up to ``target_size``, the oldest first.
+    """Return free segments until they add up to enough bytes, the oldest first.
 
     Those of private pools stay.
     """
@@ -24,7 +24,7 @@ def find_old_segments(
     total_age = sum(pool.gc_count(block) for block in freeable)
     found: list[PoolBlock] = []
     found_size = 0
-    while found_size < target_size and freeable:
+    while not is_enough(found_size) and freeable:
         # Blocks older than the average go, all of them, even beyond the target: collecting
         # rarely is worth more than keeping them.
         age_threshold = total_age / len(freeable)

@@ -30,13 +30,15 @@ from memgate.allocator.ageing import find_old_segments
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.device import Device
 from memgate.allocator.events import EventQueues
+from memgate.allocator.growth import tightest_fit
 from memgate.allocator.invariants import check_pool_invariants
-from memgate.allocator.pool import BlockPool, FreeBlocks, PoolBlock
+from memgate.allocator.pool import BlockPool, PoolBlock
 from memgate.allocator.protocol import OutOfMemory, RecordTrace, SegmentInfo
 from memgate.allocator.segments import Segments
 from memgate.allocator.sizes import SMALL_SIZE, get_allocation_size, round_size, should_split
 from memgate.allocator.snapshot import snapshot_segments
 from memgate.allocator.stats import DeviceStats
+from memgate.allocator.window import WHOLE, share_of, threshold_of
 from memgate.timeline import ResidentSegment
 
 
@@ -69,7 +71,8 @@ class CachingAllocator:
         #: blocks freed by the program that other streams still use
         self._cuda_events = EventQueues()
         self._events_pending = False
-        self._allowed_memory_maximum: int | None = None
+        #: the share of the device that the process may hold; 1.0: no limit
+        self._fraction = 1.0
         #: a threshold is set, and a limit that it is a share of
         self._garbage_collects = False
         self.set_memory_fraction(config.per_process_memory_fraction)
@@ -81,11 +84,9 @@ class CachingAllocator:
     def adopt(self, segments: Sequence[ResidentSegment]) -> Mapping[int, PoolBlock]:
         """Begin with memory that is there already, if there is room for all of it."""
         size = sum(segment.size_bytes for segment in segments)
-        limits = (self._device.free_bytes, self._allowed_memory_maximum)
-        as_set = self._config.expandable_segments
-        if any(segment.is_expandable != as_set for segment in segments) or any(
-            limit is not None and size > limit for limit in limits
-        ):
+        if not segments or not all(map(self._segments.can_adopt, segments)):
+            return {}
+        if not self._device.has_room(size) or not self._device.allows(size, self._fraction):
             return {}
         return adopt_segments(segments, self._segments, self._small_blocks, self._large_blocks)
 
@@ -172,7 +173,7 @@ class CachingAllocator:
         if block is None:
             return None
         if block.expandable_segment is not None:
-            block = _tightest_fit(block, free_blocks)
+            block = tightest_fit(block, free_blocks)
         max_split_size = self._config.max_split_size
         if size < max_split_size <= block.size:
             return None  # blocks this large are kept whole, for requests as large
@@ -184,10 +185,9 @@ class CachingAllocator:
     def _alloc_block(self, params: AllocParams) -> PoolBlock | OutOfMemory | None:
         """Ask the device once: None if it is full, out of memory if asking again is ruled out."""
         would_hold = self._segments.total_allocated_memory + params.alloc_size
-        allowed = self._allowed_memory_maximum
-        if allowed is not None and would_hold > allowed:
+        if not self._device.allows(would_hold, self._fraction):
             return None
-        if self._config.throw_on_cudamalloc_oom and would_hold > self._rejection_limit:
+        if self._config.throw_on_cudamalloc_oom and self._is_rejected(would_hold):
             self.stats.num_oom_rejections += 1
             return self._out_of_memory(params, rejected_in_advance=True)
         if self._config.expandable_segments:
@@ -196,15 +196,16 @@ class CachingAllocator:
             )
         return self._segments.cuda_malloc(params.pool, params.alloc_size, params.stream)
 
-    @property
-    def _rejection_limit(self) -> int:
-        """What ``throw_on_cudamalloc_oom`` compares with.
+    def _is_rejected(self, would_hold: int) -> bool:
+        """Say whether ``throw_on_cudamalloc_oom`` refuses a request.
 
-        Upstream takes the share in the settings, whatever ``set_per_process_memory_fraction`` said
-        since, of the whole device, whatever others hold of it.
+        Upstream compares with the share in the settings, whatever
+        ``set_per_process_memory_fraction`` said since, of the whole device, whatever others hold of
+        it.
         """
-        allowed = self._device.allowed_bytes(self._config.per_process_memory_fraction)
-        return self._device.capacity_bytes if allowed is None else allowed
+        fraction = self._config.per_process_memory_fraction
+        limit = share_of(fraction) if fraction < 1.0 else WHOLE
+        return not self._device.window.reaches(limit, would_hold)
 
     def _out_of_memory(
         self, params: AllocParams, *, rejected_in_advance: bool = False
@@ -214,7 +215,7 @@ class CachingAllocator:
             tried_bytes=params.alloc_size,
             capacity_bytes=self._device.capacity_bytes,
             free_bytes=max(0, self._device.free_bytes),
-            allowed_bytes=self._allowed_memory_maximum,
+            allowed_bytes=self._device.allowed_bytes(self._fraction),
             allocated_bytes=self._totals.allocated_bytes,
             reserved_bytes=self._totals.reserved_bytes,
             advises_expandable_segments=not self._config.expandable_segments,
@@ -317,20 +318,20 @@ class CachingAllocator:
 
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit the process to a share of the capacity; 1.0 lifts the limit."""
-        self._allowed_memory_maximum = self._device.allowed_bytes(fraction)
-        self._garbage_collects = (
-            self._config.garbage_collection_threshold > 0.0
-            and self._allowed_memory_maximum is not None
-        )
+        self._fraction = fraction
+        self._garbage_collects = self._config.garbage_collection_threshold > 0.0 and fraction < 1.0
 
     def _garbage_collect_cached_blocks(self) -> None:
         """Give back the oldest free segments once usage passes the threshold."""
-        assert self._allowed_memory_maximum is not None
-        threshold = int(self._config.garbage_collection_threshold * self._allowed_memory_maximum)
-        target_size = self._segments.total_allocated_memory - threshold
-        if target_size > 0:
+        limit = threshold_of(self._fraction, self._config.garbage_collection_threshold)
+        held = self._segments.total_allocated_memory
+
+        def is_enough(released: int) -> bool:
+            return self._device.window.reaches(limit, held - released)
+
+        if not is_enough(0):
             private = self._segments.private_streams
-            for block in find_old_segments(self._large_blocks, target_size, private):
+            for block in find_old_segments(self._large_blocks, is_enough, private):
                 self._segments.release_block(block)
 
     def _release_available_cached_blocks(self, params: AllocParams) -> bool:
@@ -374,25 +375,3 @@ class CachingAllocator:
             pools=(self._small_blocks, self._large_blocks),
             active_blocks=self._active_blocks,
         )
-
-
-def _tightest_fit(block: PoolBlock, free_blocks: FreeBlocks) -> PoolBlock:
-    """Return a later block if it fits more tightly than one that can still grow.
-
-    A free block of an expandable segment counts with the size it can grow to.
-    """
-    if _expandable_size(block) == block.size:
-        return block
-    for later in free_blocks.following(block):
-        if _expandable_size(later) >= _expandable_size(block):
-            break
-        block = later
-    return block
-
-
-def _expandable_size(block: PoolBlock) -> int:
-    """Return the size a free block can grow to."""
-    following = block.next
-    if following is not None and not following.mapped:
-        return block.size + following.size
-    return block.size

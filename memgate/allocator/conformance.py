@@ -18,7 +18,7 @@ from typing import Any
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.device import AddressPolicy
 from memgate.allocator.iterations import find_iterations
-from memgate.allocator.replay import OnOom, Replay, replay
+from memgate.allocator.replay import Core, OnOom, Replay, replay
 from memgate.allocator.vectors import Vector
 from memgate.units import MIB
 
@@ -61,6 +61,7 @@ def replay_vector(
     allocator_name: str = "caching",
     capacity_bytes: int | None = None,
     address_policy: AddressPolicy | None = None,
+    core: Core | None = None,
 ) -> Replay:
     """Replay a recording as it was recorded, or on another device."""
     return replay(
@@ -71,11 +72,12 @@ def replay_vector(
         on_oom=vector.on_oom,
         address_policy=address_policy or vector.address_policy,
         allocator_name=allocator_name,
+        core=core,
     )
 
 
 def compare(vector: Vector, replayed: Replay) -> Comparison:
-    """Compare a replay with what was recorded."""
+    """Compare a replay with what was recorded; replays that takes run on the same core."""
     mismatches = [
         mismatch
         for field, want in vector.expect.items()
@@ -189,19 +191,20 @@ def _compare_min_capacity(
     is_expandable = parse_alloc_conf(vector.config).expandable_segments
     if is_expandable and want == replayed.peak_reserved_bytes:
         del capacities[want]
-    got = {capacity: _runs_in(vector, capacity) for capacity in capacities}
+    got = {capacity: _runs_in(vector, capacity, replayed.core) for capacity in capacities}
     if got == capacities:
         return []
     return [Mismatch(id=vector.id, field=field, want=want, got=got)]
 
 
-def _runs_in(vector: Vector, capacity_bytes: int) -> bool:
+def _runs_in(vector: Vector, capacity_bytes: int, core: Core) -> bool:
     return not replay(
         vector.timeline,
         parse_alloc_conf(vector.config),
         capacity_bytes,
         context_bytes=vector.context_bytes,
         on_oom=OnOom.STOP,
+        core=core,
     ).ooms
 
 
@@ -211,7 +214,7 @@ def _compare_other_placements(vector: Vector, replayed: Replay) -> list[Mismatch
     for policy, want in vector.alt_address_policy.items():
         other = replayed
         if parse_alloc_conf(vector.config).expandable_segments:  # otherwise it makes no difference
-            other = replay_vector(vector, address_policy=policy)
+            other = replay_vector(vector, address_policy=policy, core=replayed.core)
         stats = other.stats.all
         got: Any = stats.peak_reserved_bytes
         if isinstance(want, list):

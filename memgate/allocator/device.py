@@ -18,6 +18,8 @@ from __future__ import annotations
 from bisect import insort
 from enum import StrEnum
 
+from memgate.allocator.window import WHOLE, CapacityWindow, share_of
+
 
 class AddressPolicy(StrEnum):
     """Where the driver puts the range of a new expandable segment. NVIDIA does not document it."""
@@ -45,6 +47,7 @@ class Device:
         "_top",
         "capacity_bytes",
         "free_bytes",
+        "window",
     )
 
     def __init__(
@@ -58,6 +61,8 @@ class Device:
         self.capacity_bytes = capacity_bytes
         #: what is left; negative if others take more than there is
         self.free_bytes = capacity_bytes - context_bytes
+        #: on which devices all that was asked would have been answered the same
+        self.window = CapacityWindow(capacity_bytes)
         self._policy = address_policy
         self._top = self._highest = self._bottom = _BASE_ADDRESS
         #: starts of the address ranges given back, by size
@@ -78,10 +83,14 @@ class Device:
 
     def create_pages(self, size: int) -> bool:
         """Take ``size`` bytes of memory that have no address yet; False if there are not enough."""
-        if size > self.free_bytes:
+        if not self.has_room(size):
             return False
         self.free_bytes -= size
         return True
+
+    def has_room(self, size: int) -> bool:
+        """Say whether ``size`` bytes are left."""
+        return self.window.reaches(WHOLE, self.capacity_bytes - self.free_bytes + size)
 
     def release_pages(self, size: int) -> None:
         """Take back what ``create_pages`` gave."""
@@ -106,4 +115,8 @@ class Device:
 
         Rounded to the nearest byte, halves up; a share of exactly 1.0 is no limit: as upstream.
         """
-        return int(fraction * self.capacity_bytes + 0.5) if fraction < 1.0 else None
+        return share_of(fraction).of(self.capacity_bytes) if fraction < 1.0 else None
+
+    def allows(self, size: int, fraction: float) -> bool:
+        """Say whether a process limited to a share of the device may hold ``size`` bytes."""
+        return fraction >= 1.0 or self.window.reaches(share_of(fraction), size)

@@ -14,6 +14,7 @@ Limits. Sharing between processes and peers is not modelled: it takes no memory.
 from __future__ import annotations
 
 from memgate.allocator.device import Device
+from memgate.allocator.window import addresses_in
 
 
 class ExpandableSegment:
@@ -24,11 +25,19 @@ class ExpandableSegment:
     def __init__(self, device: Device, page_size: int) -> None:
         self._device = device
         self.page_size = page_size
-        address_space = device.capacity_bytes + device.capacity_bytes // 8
-        self.size = -(-address_space // page_size) * page_size
+        self.size = addresses_in(page_size).of(device.capacity_bytes)
         #: in order of creation: Note [Where segments lie]
         self.ptr = device.next_address(self.size)
         self._placed_at = device.place_range(self.size)
+
+    @property
+    def end(self) -> int:
+        """Where its addresses end."""
+        return self.ptr + self.size
+
+    def reaches(self, size: int) -> bool:
+        """Say whether it is at least this large, as it might not be on another device."""
+        return self._device.window.reaches(addresses_in(self.page_size), size)
 
     def address_of(self, ptr: int) -> int:
         """Return where the driver put what we count as ``ptr``."""

@@ -82,6 +82,12 @@ class PoolBlock:
         """Neither the program nor a stream uses it: it may be handed out or merged."""
         return not self.allocated and not self.event_count and not self.stream_uses
 
+    @property
+    def is_tail(self) -> bool:
+        """The empty addresses up to the end of an expandable segment: more on a larger device."""
+        segment = self.expandable_segment
+        return not self.mapped and segment is not None and self.ptr + self.size == segment.end
+
     def splice(self, before: PoolBlock | None, after: PoolBlock | None) -> None:
         """Link the block between two neighbours."""
         if before is not None:

@@ -15,6 +15,7 @@ from memgate.allocator.pool import BlockPool, PoolBlock
 from memgate.allocator.protocol import RecordTrace, SegmentAction
 from memgate.allocator.sizes import SMALL_BUFFER
 from memgate.allocator.stats import DeviceStats
+from memgate.timeline import ResidentSegment
 
 
 class Segments:
@@ -52,6 +53,12 @@ class Segments:
         self._stats.num_device_alloc += 1
         self._record_trace(SegmentAction.SEGMENT_ALLOC, size, stream)
         return PoolBlock(stream, size, pool, ptr)
+
+    def can_adopt(self, resident: ResidentSegment) -> bool:
+        """Say whether a segment could have come about under these settings."""
+        if not resident.is_expandable or not self._config.expandable_segments:
+            return resident.is_expandable == self._config.expandable_segments
+        return resident.size_bytes % self._page_size(resident.is_small) == 0
 
     def cache(self, block: PoolBlock) -> None:
         """Put a free piece of a segment into its pool."""
@@ -144,12 +151,15 @@ class Segments:
             candidate = before if before is not None and before.is_free else empty
             if _has_available_address_space(candidate, size):
                 return candidate
-        page_size = SMALL_BUFFER if pool.is_small else self._config.large_segment_size
-        segment = ExpandableSegment(self._device, page_size)
+        segment = ExpandableSegment(self._device, self._page_size(pool.is_small))
+        segment.reaches(size)  # a larger one might hold it
         candidate = PoolBlock(stream, segment.size, pool, segment.ptr, segment)
         candidate.mapped = False
         pool.insert_unmapped(candidate)
         return candidate
+
+    def _page_size(self, is_small: bool) -> int:
+        return SMALL_BUFFER if is_small else self._config.large_segment_size
 
     def _map_block(self, to_map: PoolBlock, size: int) -> bool:
         """Put pages behind the start of an empty range; False if the device is full."""
@@ -159,6 +169,9 @@ class Segments:
             return False
         pool = to_map.pool
         pool.erase_unmapped(to_map)
+        if to_map.is_tail:  # on another device less, or more, of it would be left
+            used = to_map.expandable_segment.size - to_map.size
+            to_map.expandable_segment.reaches(used + mapped_size + 1)
         to_map.mapped = True
         if mapped_size < to_map.size:
             remaining = PoolBlock(
@@ -197,7 +210,13 @@ class Segments:
 def _has_available_address_space(block: PoolBlock | None, size: int) -> bool:
     """Say whether free and empty blocks from ``block`` on add up to ``size``."""
     found = 0
+    last = None
     while found < size and block is not None and block.is_free:
         found += block.size
+        last = block
         block = block.next
-    return found >= size
+    if last is None or not last.is_tail:
+        return found >= size
+    segment = last.expandable_segment
+    assert segment is not None
+    return segment.reaches(size - found + segment.size)

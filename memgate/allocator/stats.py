@@ -6,6 +6,8 @@ because the peak of a sum is not the sum of peaks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 #: each has a current value and a peak in ``PoolStats``
 COUNTERS = (
     "allocation",
@@ -80,6 +82,21 @@ class PoolStats:
     def __init__(self) -> None:
         for name in self.__slots__:
             setattr(self, name, 0)
+
+    @classmethod
+    def from_row(cls, row: Sequence[int]) -> PoolStats:
+        """Make them of ``COUNTERS`` in their order, each with its peak."""
+        stats = cls()
+        for counter, current, peak in zip(COUNTERS, row[::2], row[1::2], strict=True):
+            if not counter.startswith("active"):
+                setattr(stats, counter, current)
+                setattr(stats, f"peak_{counter}", peak)
+        active, active_bytes = 2 * COUNTERS.index("active"), 2 * COUNTERS.index("active_bytes")
+        stats._waiting = row[active] - stats.allocation
+        stats.waiting_bytes = row[active_bytes] - stats.allocated_bytes
+        stats._peak_active_while_waiting = row[active + 1]
+        stats._peak_active_bytes_while_waiting = row[active_bytes + 1]
+        return stats
 
     @property
     def active(self) -> int:
@@ -198,6 +215,27 @@ class DeviceStats:
         self.peak_oversize_allocations = 0
         self.oversize_segments = 0
         self.peak_oversize_segments = 0
+
+    @classmethod
+    def from_row(cls, row: Sequence[int]) -> DeviceStats:
+        """Make them of the numbers in ``DeviceStats`` of ``native/sizes.h``, in their order."""
+        stats = cls()
+        width = 2 * len(COUNTERS)
+        pools = (PoolStats.from_row(row[at : at + width]) for at in range(0, 3 * width, width))
+        stats.all, stats.small_pool, stats.large_pool = pools
+        (
+            stats.oversize_allocations,
+            stats.peak_oversize_allocations,
+            stats.oversize_segments,
+            stats.peak_oversize_segments,
+            stats.num_alloc_retries,
+            stats.num_ooms,
+            stats.num_oom_rejections,
+            stats.num_sync_all_streams,
+            stats.num_device_alloc,
+            stats.num_device_free,
+        ) = row[3 * width :]
+        return stats
 
     def change_oversize_allocations(self, change: int) -> None:
         """A block of at least ``max_split_size`` was handed out or given back."""

@@ -2,13 +2,17 @@
 
 ``make bench-timeline`` runs it, on a file of yours with ``TIMELINE=job.memgate``; without one, the
 last training step of a small real one is repeated. It starts a queue, a worker and a service of its
-own, and fails if a bound is exceeded (so run it on a machine that does nothing else):
+own, and fails if a bound is exceeded:
 
 - uploaded, checked and stored in half a second;
 - everything outside of replays in half a second;
-- the whole answer in the time of eight replays.
+- the whole answer in the time of eight replays, or with the native core in a second: its replays
+  take less than what is around them.
 
-Replays are timed in a process that does nothing else, right before and right after.
+Replays are timed in a process that does nothing else, right before and right after. What is outside
+of them counts in processor time, which says the same on a busy machine: all that a question about a
+small file takes, in all processes, and what reading and showing the large one takes. The rest is
+time on the clock: run it on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -23,11 +27,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 from memgate import Client
 from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.config import AllocatorConfig
+from memgate.allocator.native_core import load_core
 from memgate.allocator.replay import replay
 from memgate.capacity import AMPLE_BYTES
 from memgate.collector import pause_collector
@@ -35,6 +42,7 @@ from memgate.timeline import Alloc, Free, Timeline, TimelineEvent
 from memgate.timeline_file.reading import read_timeline
 from memgate.timeline_file.recorded import RecordedTimeline
 from memgate.timeline_file.writing import write_timeline
+from memgate.views import TimelineView, view_timeline
 from tests.running import running, serving
 from tests.valkey import running_valkey
 
@@ -44,6 +52,7 @@ NUM_EVENTS = 200_000
 MAX_STORED_SECONDS = 0.5
 MAX_OTHER_SECONDS = 0.5
 MAX_REPLAYS = 8
+MAX_ANSWER_SECONDS = 1.0
 
 _NUM_TIMES = 5
 
@@ -58,8 +67,9 @@ class Figures:
     upload: float
     replay: float
     answer: float
-    #: of the answer, all but replays
+    #: of the answer, all but replays: on the clock, and of processors
     other: float
+    other_processor: float
     again: float
 
     @property
@@ -76,9 +86,11 @@ class Figures:
         """Name the bounds that are exceeded."""
         if self.stored > MAX_STORED_SECONDS:
             yield f"uploaded, checked and stored in {self.stored:.2f} s, not {MAX_STORED_SECONDS}"
-        if self.other > MAX_OTHER_SECONDS:
-            yield f"{self.other:.2f} s outside of replays, not {MAX_OTHER_SECONDS}"
-        if self.num_replays > MAX_REPLAYS:
+        if self.other_processor > MAX_OTHER_SECONDS:
+            yield f"{self.other_processor:.2f} s outside of replays, not {MAX_OTHER_SECONDS}"
+        if load_core() is not None and self.answer > MAX_ANSWER_SECONDS:
+            yield f"the answer takes {self.answer:.2f} s, not {MAX_ANSWER_SECONDS}"
+        if load_core() is None and self.num_replays > MAX_REPLAYS:
             yield f"the answer takes {self.num_replays:.1f} replays, not {MAX_REPLAYS}"
 
 
@@ -113,10 +125,15 @@ def measure(file: bytes, gpu: str) -> Figures:
     """Ask a server of our own about a file, several times; each time the file is another one."""
     recorded = read_timeline(file)
     config = parse_alloc_conf(recorded.alloc_conf)
-    uploads, answers, others, repeats = [], [], [], []
+    uploads, answers, others, repeats, smalls = [], [], [], [], []
     replays = [_time(lambda: replay(recorded.timeline, config, AMPLE_BYTES)) for _ in range(3)]
-    with _server() as client:
+    with _server() as (client, pids):
         client.estimate(write_timeline(replace(recorded, command=("warm", "up"))), gpu)
+        for number in range(_NUM_TIMES):
+            small = replace(read_timeline(SMALL.read_bytes()), command=("small", str(number)))
+            before = _processor_seconds(pids)
+            client.estimate(write_timeline(small), small.gpu.name)
+            smalls.append(_processor_seconds(pids) - before)
         for number in range(_NUM_TIMES):
             other = write_timeline(replace(recorded, command=("bench", str(number))))
             start = time.perf_counter()
@@ -137,6 +154,7 @@ def measure(file: bytes, gpu: str) -> Figures:
         replay=statistics.median(replays),
         answer=statistics.median(answers),
         other=statistics.median(others),
+        other_processor=statistics.median(smalls) + _read_and_show(file, config),
         again=statistics.median(repeats),
     )
 
@@ -148,16 +166,37 @@ def _time(do: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
+def _read_and_show(file: bytes, config: AllocatorConfig) -> float:
+    """Return the processor time of what an answer does with a file, but for replays."""
+    replayed = replay(read_timeline(file).timeline, config, AMPLE_BYTES)
+
+    @pause_collector()
+    def measure_once() -> float:
+        start = time.process_time()
+        view = view_timeline(read_timeline(file).timeline, replayed)
+        TimelineView.model_validate_json(view.model_dump_json())
+        return time.process_time() - start
+
+    return statistics.median(measure_once() for _ in range(_NUM_TIMES))
+
+
+def _processor_seconds(pids: Sequence[int]) -> float:
+    """Return the processor time of processes and of all that they started."""
+    started = [psutil.Process(pid) for pid in pids]
+    family = [*started, *(child for one in started for child in one.children(recursive=True))]
+    return sum(sum(member.cpu_times()[:4]) for member in family)
+
+
 @contextmanager
-def _server() -> Iterator[Client]:
+def _server() -> Iterator[tuple[Client, tuple[int, int]]]:
     with tempfile.TemporaryDirectory() as home, running_valkey() as url:
         place = Path(home)
         with (
-            running("memgate_worker", place / "worker.log", redis_url=url),
+            running("memgate_worker", place / "worker.log", redis_url=url) as worker,
             serving(place / "service.log", redis_url=url) as served,
             Client(served.url) as client,
         ):
-            yield client
+            yield client, (worker.pid, served.process.pid)
 
 
 def _print(figures: Figures) -> None:
@@ -170,6 +209,7 @@ def _print(figures: Figures) -> None:
     table.add_row("the whole answer", f"{figures.answer:.3f} s")
     table.add_row("... in replays", f"{figures.num_replays:.1f}")
     table.add_row("... outside of replays", f"{figures.other:.3f} s")
+    table.add_row("... ... of processors", f"{figures.other_processor:.3f} s")
     table.add_row("asked again", f"{figures.again:.3f} s")
     Console(highlight=False).print(table)
 

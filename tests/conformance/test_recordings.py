@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from memgate.allocator.conformance import compare, replay_vector
+from memgate.allocator.replay import Core
 from memgate.allocator.vectors import Vector, read_vectors
 from tests.conftest import DATA, SHARED_TRUTH
+from tests.cores import CORES, tell_all
 
 
 def _read(path: Path) -> list[Vector]:
@@ -23,13 +25,22 @@ RECORDINGS = [
 ]
 
 
+@pytest.mark.parametrize("core", CORES)
 @pytest.mark.parametrize("vector", RECORDINGS)
-def test_the_simulator_answers_as_the_real_allocator_did(vector: Vector) -> None:
+def test_the_simulator_answers_as_the_real_allocator_did(vector: Vector, core: Core) -> None:
     """Peaks, ends, every change, every segment, every out-of-memory; exclusions: none."""
-    comparison = compare(vector, replay_vector(vector))
+    comparison = compare(vector, replay_vector(vector, core=core))
 
     assert comparison.mismatches == ()
     assert comparison.not_compared == ()
+
+
+@pytest.mark.parametrize("vector", RECORDINGS)
+def test_the_cores_tell_the_same_of_a_recording(vector: Vector) -> None:
+    """In what was recorded, and in all else."""
+    first, *others = (tell_all(replay_vector(vector, core=core)) for core in CORES)
+
+    assert others == [first] * len(others)
 
 
 def test_nothing_was_lost_from_the_recordings() -> None:

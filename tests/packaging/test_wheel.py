@@ -58,6 +58,29 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(home.glob("*.whl"))
 
 
+def test_the_native_core_is_in_the_wheel(wheel: Path) -> None:
+    """One extension for every CPython from 3.11 on; so the wheel is of one platform."""
+    assert "-cp311-abi3-" in wheel.name
+    with zipfile.ZipFile(wheel) as files:
+        assert "memgate/allocator/native/core.abi3.so" in files.namelist()
+
+
+def test_without_a_compiler_the_wheel_is_pure(tmp_path: Path) -> None:
+    """Nobody is kept from installing memgate; who packs it for others can insist."""
+    pip = [sys.executable, "-m", "pip", "--verbose", "--disable-pip-version-check", "wheel"]
+    command = [*pip, "--no-deps", f"--wheel-dir={tmp_path}", str(ROOT)]
+    environment = os.environ | {"CXX": "no-such-compiler"}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+    (built,) = tmp_path.glob("*.whl")
+    assert built.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(built) as files:
+        assert not [name for name in files.namelist() if name.endswith(".so")]
+    assert "there is no C++ compiler (no-such-compiler)" in ran.stdout + ran.stderr
+    insisting = environment | {"MEMGATE_NATIVE_CORE": "require"}
+    assert subprocess.run(command, env=insisting, capture_output=True, check=False).returncode != 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
     """The wheel in an environment of its own, used from a folder full of traps."""

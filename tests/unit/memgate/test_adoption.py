@@ -19,6 +19,7 @@ from memgate.timeline import (
 )
 from memgate.units import GIB
 from tests.builders import mib
+from tests.cores import replay_on_both
 
 #: 2 MiB in use, 8 free, 4 in use, 6 free
 SEGMENT = ResidentSegment(
@@ -36,6 +37,8 @@ def _run(
     allocator: str = "caching",
 ) -> Replay:
     timeline = Timeline(events=events, residents=residents, private_streams=private)
+    if allocator == "caching":
+        return replay_on_both(timeline, parse_alloc_conf(conf), capacity)
     return replay(timeline, parse_alloc_conf(conf), capacity, allocator_name=allocator)
 
 
@@ -53,6 +56,24 @@ def test_small_residents_are_in_the_small_pool() -> None:
     run = _run(Alloc(0, 7), Alloc(1, mib(1)), Alloc(2, mib(15)), residents=(small,))
 
     assert run.peak_reserved_bytes == mib(18)
+
+
+def test_two_stretches_of_one_stream_lie_side_by_side() -> None:
+    """The second does not grow over a block at the end of the first."""
+    stretches = [ResidentSegment(0, False, True, ((number, mib(20)),)) for number in range(2)]
+    events = (Alloc(0, mib(20)), Alloc(1, mib(20)), Free(0), Alloc(2, mib(20)))
+    run = _run(*events, residents=tuple(stretches), conf="expandable_segments:True")
+
+    assert list(run.allocated_series) == [mib(20), mib(40), mib(20), mib(40)]
+    assert run.peak_reserved_bytes == mib(40)
+
+
+def test_expandable_residents_of_other_pages_are_asked_for_one_by_one() -> None:
+    """They could not lie as they lay: 20 MiB are no number of pages of 32 MiB."""
+    stretch = ResidentSegment(0, False, True, ((0, mib(5)), (None, mib(15))))
+    conf = "expandable_segments:True,large_segment_size_mb:32"
+
+    assert _run(Alloc(0, mib(5)), residents=(stretch,), conf=conf).peak_reserved_bytes == mib(32)
 
 
 def test_expandable_residents_grow_on() -> None:

@@ -7,10 +7,11 @@ from hypothesis import given
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.device import Device
-from memgate.allocator.replay import OnOom, replay
+from memgate.allocator.replay import OnOom
 from memgate.allocator.sizes import LARGE_BUFFER
 from memgate.timeline import Alloc, EmptyCache, EventsPending, Free, SetFraction, Timeline
 from tests.builders import apply_event
+from tests.cores import replay_on_both
 from tests.strategies import capacities, settings_strings, timelines
 
 
@@ -37,7 +38,7 @@ def test_freeing_everything_leaves_nothing_allocated(
     frees = tuple(Free(block_id) for block_id in sorted(live))
     whole = Timeline(events=(*timeline.events, *frees, EventsPending(0), EmptyCache()))
 
-    run = replay(whole, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
+    run = replay_on_both(whole, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
 
     assert run.stats.all.allocated_bytes == run.stats.all.reserved_bytes == 0
     assert run.final_segments == ()
@@ -47,7 +48,8 @@ def test_freeing_everything_leaves_nothing_allocated(
 def test_a_replay_repeats_itself(timeline: Timeline, conf: str, capacity: int) -> None:
     """Same input, same output, in everything that is told."""
     runs = [
-        replay(timeline, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE) for _ in range(2)
+        replay_on_both(timeline, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
+        for _ in range(2)
     ]
 
     assert runs[0].segment_events == runs[1].segment_events
@@ -59,7 +61,7 @@ def test_a_replay_repeats_itself(timeline: Timeline, conf: str, capacity: int) -
 @given(timelines(), settings_strings, capacities)
 def test_nobody_gets_more_than_there_is(timeline: Timeline, conf: str, capacity: int) -> None:
     """Reserved never exceeds the device; requested never exceeds allocated plus waiting."""
-    run = replay(timeline, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
+    run = replay_on_both(timeline, parse_alloc_conf(conf), capacity, on_oom=OnOom.CONTINUE)
 
     assert run.peak_reserved_bytes <= capacity
     assert run.peak_allocated_bytes <= run.peak_reserved_bytes
@@ -73,7 +75,7 @@ def test_an_ample_device_never_runs_out(timeline: Timeline) -> None:
     events = tuple(event for event in timeline.events if not isinstance(event, SetFraction))
     total = sum(event.size_bytes + LARGE_BUFFER for event in events if isinstance(event, Alloc))
 
-    run = replay(Timeline(events=events), parse_alloc_conf(""), total)
+    run = replay_on_both(Timeline(events=events), parse_alloc_conf(""), total)
 
     assert run.ooms == ()
     assert run.stats.num_alloc_retries == 0

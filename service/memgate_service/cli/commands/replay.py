@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -19,7 +20,7 @@ from rich.text import Text
 
 from memgate.allocator.allocators import ALLOCATORS
 from memgate.allocator.conformance import Comparison, Mismatch, compare, replay_vector
-from memgate.allocator.replay import Replay
+from memgate.allocator.replay import Core, Replay
 from memgate.allocator.vectors import Vector, read_vectors
 from memgate.curves import make_curve
 from memgate.errors import (
@@ -55,6 +56,10 @@ class _Summary:
         return num_events / self.replay_seconds if self.replay_seconds else 0.0
 
     @property
+    def core(self) -> Core:
+        return self.first[1].core
+
+    @property
     def not_compared(self) -> list[str]:
         return sorted({name for comparison in self.comparisons for name in comparison.not_compared})
 
@@ -86,6 +91,12 @@ def replay_command(
             help=f"Allocator to replay on: {', '.join(ALLOCATORS)}. Recordings are of caching.",
         ),
     ] = "caching",
+    core: Annotated[
+        Core | None,
+        typer.Option(
+            help="Program to replay with: the native core where it was built, unless given."
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object instead of text.")
     ] = False,
@@ -98,7 +109,8 @@ def replay_command(
     Example: memgate replay recordings.jsonl.gz --plot picture.png
     """
     data = prepare_curve(curve) if curve is not None else None
-    summary = _replay_file(vectors, record, allocator, silent=as_json)
+    replay_one = partial(_replay, allocator=allocator, core=core)
+    summary = _replay_file(vectors, record, replay_one, silent=as_json)
     if plot is not None:
         plot = name_picture(plot)
         _plot(*summary.first, plot)
@@ -111,7 +123,9 @@ def replay_command(
     raise typer.Exit(0 if summary.matched == len(summary.comparisons) else 1)
 
 
-def _replay_file(path: Path, record: str | None, allocator: str, *, silent: bool) -> _Summary:
+def _replay_file(
+    path: Path, record: str | None, replay_one: Callable[[Vector], Replay], *, silent: bool
+) -> _Summary:
     """Replay all records of a file, or the one that is named."""
     first: tuple[Vector, Replay] | None = None
     comparisons: list[Comparison] = []
@@ -122,7 +136,7 @@ def _replay_file(path: Path, record: str | None, allocator: str, *, silent: bool
             if record is not None and vector.id != record:
                 continue
             start = time.perf_counter()
-            replayed = _replay(vector, allocator)
+            replayed = replay_one(vector)
             seconds += time.perf_counter() - start
             comparisons.append(compare(vector, replayed))
             first = first or (vector, replayed)
@@ -133,9 +147,9 @@ def _replay_file(path: Path, record: str | None, allocator: str, *, silent: bool
     return _Summary(first=first, comparisons=tuple(comparisons), replay_seconds=seconds)
 
 
-def _replay(vector: Vector, allocator: str) -> Replay:
+def _replay(vector: Vector, *, allocator: str, core: Core | None) -> Replay:
     try:
-        return replay_vector(vector, allocator_name=allocator)
+        return replay_vector(vector, allocator_name=allocator, core=core)
     except (AllocatorConfigError, UnsupportedAllocatorError, TimelineError) as error:
         raise type(error)(f"record {vector.id!r}: {error.message}") from None
 
@@ -194,6 +208,7 @@ def _to_json(summary: _Summary) -> str:
         "matched": summary.matched,
         "total": len(summary.comparisons),
         "events_per_second": round(summary.events_per_second),
+        "core": summary.core,
         "mismatches": [
             asdict(mismatch)
             for comparison in summary.comparisons
@@ -217,7 +232,7 @@ def _print_summary(summary: _Summary, *, plot: Path | None) -> None:
         console.print(f"not compared, unknown fields: {', '.join(summary.not_compared)}")
     console.print(
         f"matched {summary.matched} of {len(summary.comparisons)}"
-        f"  ({summary.events_per_second:,.0f} events/s)"
+        f"  ({summary.events_per_second:,.0f} events/s, {summary.core} core)"
     )
     if plot is not None:
         console.print(f"picture: {plot}")
