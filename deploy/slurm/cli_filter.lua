@@ -1,6 +1,6 @@
 -- Slurm's cli_filter plugin: asks memgate in sbatch, salloc and srun themselves, before a job is sent.
--- It runs as the user and can be bypassed, so it only advises and never refuses. But here waiting
--- blocks no other user: a new answer is waited for, and job_submit.lua finds it at once. docs/slurm.md.
+-- It runs as the user and can be bypassed, so it never refuses. But here waiting blocks no other user:
+-- a new answer is waited for, and job_submit.lua finds it at once and decides. docs/slurm.md.
 
 -- A plugin that does not load keeps sbatch and srun from running, on any node: everything that may
 -- be missing, memgate's modules and Lua's libraries, is loaded later, where failing does no harm.
@@ -39,7 +39,27 @@ local function as_job(options)
   }
 end
 
-local function advise(options)
+-- Say whether anybody wants the answer now: not where the policy only records.
+local function is_waited_for(settings, job)
+  local policy = require("memgate.policy")
+  local subject = require("memgate.judging").subject(job)
+  subject.user = os.getenv("USER") or ""
+  local document = policy.read(settings.policy_path, settings.is_policy_optional)
+  return policy.resolve(document, subject).mode ~= "audit"
+end
+
+-- Ask until there is an answer, as long as the settings say: memgate itself may wait for less.
+local function wait_for(settings, body)
+  local ask, now = require("memgate.ask"), require("memgate.http").now
+  local began, answer = now(), nil
+  repeat
+    local left = settings.client_seconds - (now() - began)
+    answer = ask(settings, body, settings.client_key_file, math.max(0, left))
+  until not answer.is_being_made or now() - began >= settings.client_seconds
+  return answer
+end
+
+local function prepare(options)
   if options.type == "srun" and os.getenv("SLURM_JOB_ID") then return end -- a step, not a job
   require("memgate.paths")
   local question = require("memgate.question")
@@ -49,10 +69,13 @@ local function advise(options)
   local settings = require("memgate.settings").read(here .. "memgate.conf.lua")
   local gpu = question.find_gpu(job, settings)
   if not gpu or question.find_problem(spec, settings.max_spec_bytes) then return end
-  local body = question.body(spec, gpu)
-  local answer = require("memgate.ask")(settings, body, settings.client_key_file, settings.advice_seconds)
+  if not is_waited_for(settings, job) then return end
+  local answer
+  for _, name in ipairs(gpu.names or { gpu.name }) do
+    answer = wait_for(settings, question.body(spec, gpu, name))
+  end
   if not settings.advise or not answer.estimate or answer.estimate.decision == "admit" then return end
-  for _, line in ipairs(require("memgate.words").about(settings, answer)) do
+  for _, line in ipairs(require("memgate.words").about(settings, answer, gpu)) do
     io.stderr:write(options.type, ": memgate's advice: ", line, "\n")
   end
 end
@@ -62,7 +85,7 @@ function slurm_cli_setup_defaults(_, _)
 end
 
 function slurm_cli_pre_submit(options, _)
-  local is_done, problem = pcall(advise, options)
+  local is_done, problem = pcall(prepare, options)
   if not is_done then pcall(slurm.log_debug, "memgate: %s", tostring(problem)) end
   return slurm.SUCCESS
 end

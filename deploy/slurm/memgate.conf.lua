@@ -10,9 +10,12 @@ return {
     h100 = "h100-80",
   },
 
-  -- admit, reject or hold
-  on_reject = "reject",     -- it does not fit ("admit": only say so)
-  on_uncertain = "admit",   -- it may not fit, or memgate cannot tell
-  on_unanswered = "admit",  -- no answer within bound_seconds
-  on_error = "admit",       -- memgate's own Lua failed (not "hold")
+  -- what happens where the policy (memgate.policy.json) says enforce: admit, reject or hold
+  on_reject = "reject",       -- it does not fit
+  on_uncertain = "admit",     -- it may not fit, or memgate cannot tell
+  on_unanswered = "hold",     -- no answer yet: until there is one, for hold_seconds at most
+  on_bad_spec = "reject",     -- the description is wrong
+  on_undescribed = "admit",   -- a GPU and no description: counted (not "hold")
+  on_late = "admit",          -- let in without an answer, does not fit ("reject": canceled unless it has started)
+  on_error = "admit",         -- memgate's own Lua failed (not "hold")
 }

@@ -168,6 +168,7 @@ class SlurmLab:
             if (PLUGINS / name).exists():
                 shutil.copy(PLUGINS / name, self.etc)
         shutil.copytree(PLUGINS / "memgate", self.etc / "memgate")
+        shutil.copy(PLUGINS / "memgate.policy.json", self.etc)
         self.set()
 
     def _write_conf(self) -> None:
@@ -194,12 +195,29 @@ class SlurmLab:
 
     def set(self, **settings: Any) -> None:
         """Write memgate.conf.lua: these settings, and a map of the two GPUs."""
-        gpus = {"a100": "a100-40", "t4": "t4"}
-        path = self.etc / "memgate.conf.lua"
+        ours = {"gpu_of_type": {"a100": "a100-40", "t4": "t4"}, "audit_file": str(self.spool)}
+        self._write(self.etc / "memgate.conf.lua", f"return {to_lua(ours | settings)}\n")
+
+    def set_policy(self, policy: dict[str, Any]) -> None:
+        """Write memgate.policy.json."""
+        self._write(self.etc / "memgate.policy.json", json.dumps(policy))
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        """Replace a file, so that whoever reads it never sees half of it."""
         fresh = path.with_suffix(".new")
-        fresh.write_text(f"return {to_lua({'gpu_of_type': gpus} | settings)}\n")
+        fresh.write_text(text)
         fresh.chmod(0o644)
         fresh.rename(path)
+
+    @property
+    def spool(self) -> Path:
+        """Where the plugin leaves the audit's records."""
+        return self.home / "audit.jsonl"
+
+    def audited(self) -> list[dict[str, Any]]:
+        """Return the records that nobody has fetched yet."""
+        return [json.loads(line) for line in self.spool.read_text().splitlines()]
 
     def reload(self) -> None:
         """Have slurmctld load job_submit.lua anew, and forget what it has remembered."""

@@ -42,7 +42,7 @@ class Gate:
 @contextmanager
 def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
     """Run a service and a worker while the block runs."""
-    key = make_key(redis_url, Role.SUBMIT)
+    key = make_key(redis_url, Role.ADMIN)  # its program writes the audit
     key_file = home / "memgate.key"
     key_file.touch(mode=0o400)
     key_file.write_text(f"{key}\n")

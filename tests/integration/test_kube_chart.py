@@ -325,7 +325,7 @@ _ALLOWED = [
                 "rayjobs.ray.io",
                 "rayclusters.ray.io",
             ),
-            *("pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org"),
+            *("pytorchjobs.kubeflow.org", "mpijobs.kubeflow.org", "trainjobs.trainer.kubeflow.org"),
         )
     ),
     ("controller", "create", "events", "team"),
@@ -385,6 +385,7 @@ def kinds(lab: Lab) -> None:
         ("ray.io", "v1", "RayJob", "rayjobs"),
         ("ray.io", "v1", "RayCluster", "rayclusters"),
         ("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"),
+        ("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
         ("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
     ):
         lab.install_kind(*kind)

@@ -10,6 +10,7 @@ from typing import Any
 import cel
 import pytest
 
+from memgate_service.admission.core.rules import parse_policy
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli import main as cli
@@ -84,7 +85,6 @@ def test_the_webhooks_are_declared_as_they_behave() -> None:
 
     for webhook in (mutate, validate):
         assert webhook["failurePolicy"] == "Ignore"
-        assert webhook["timeoutSeconds"] == 5
         assert webhook["sideEffects"] == "NoneOnDryRun"
         assert webhook["admissionReviewVersions"] == ["v1"]
         assert webhook["matchPolicy"] == "Equivalent"
@@ -97,10 +97,12 @@ def test_the_webhooks_are_declared_as_they_behave() -> None:
         assert operations == {
             "pods": ["CREATE"],
             **dict.fromkeys(("jobs", "cronjobs", "deployments", "statefulsets"), both),
-            **dict.fromkeys(("pytorchjobs", "trainjobs", "jobsets"), both),
+            **dict.fromkeys(("pytorchjobs", "mpijobs", "trainjobs", "jobsets"), both),
             **dict.fromkeys(("rayjobs", "rayclusters"), both),
         }
     assert mutate["reinvocationPolicy"] == "IfNeeded"
+    # a person waits for both, and for the first perhaps twice
+    assert 2 * mutate["timeoutSeconds"] + validate["timeoutSeconds"] < 5
     assert mutate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/mutate"
     assert validate["clientConfig"]["service"]["path"] == "/webhooks/kubernetes/validate"
 
@@ -116,6 +118,24 @@ def test_the_programs_are_told_of_the_policies(component: str) -> None:
     assert told["MEMGATE_ADMISSION_RELEASERS"] == "system:masters,gpu-admins"
     assert told["MEMGATE_RIGHT_SIZE"] == "hami,node-selector"
     assert told["MEMGATE_MAX_JOBS"] == "50000"
+
+
+def test_a_policy_is_a_file_that_changes_without_a_restart() -> None:
+    """Webhooks and controller read the same one, a whole directory of a ConfigMap; one that holds
+
+    needs a controller.
+    """
+    rules = [{"namespace": "team-*", "mode": "warn", "on": {"uncertain": "hold"}}]
+    objects = render({"admission.policy": {"rules": rules}, "admission.mode": "audit"})
+    text = by_kind(objects, "ConfigMap")["memgate-policy"]["data"]["policy.json"]
+    document = parse_policy(text)
+
+    assert (document.mode, document.rules[0].namespace) == ("audit", "team-*")
+    for component in ("webhook", "controller"):
+        container = find_container(objects, component)
+        assert read_env(container)["MEMGATE_ADMISSION_POLICY"] == "/etc/memgate/policy/policy.json"
+        (mount,) = [one for one in container["volumeMounts"] if one["name"] == "policy"]
+        assert "subPath" not in mount
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)
@@ -329,7 +349,8 @@ def test_roles_hold_what_is_needed_and_no_more() -> None:
                 for group, resources in (
                     *(("", ["pods"]), ("batch", ["jobs"]), ("jobset.x-k8s.io", ["jobsets"])),
                     ("ray.io", ["rayjobs", "rayclusters"]),
-                    *(("kubeflow.org", ["pytorchjobs"]), ("trainer.kubeflow.org", ["trainjobs"])),
+                    ("kubeflow.org", ["pytorchjobs", "mpijobs"]),
+                    ("trainer.kubeflow.org", ["trainjobs"]),
                 )
             ),
             {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]},

@@ -14,7 +14,7 @@ local words = require("memgate.words")
 local DECISIONS = { admit = true, reject = true, uncertain = true }
 
 -- for the way there and back, on top of the time that memgate may wait for a worker
-local WAY_SECONDS = 0.2
+local WAY_SECONDS = 0.1
 
 local function read_key(path)
   if path == "" then return nil end
@@ -95,7 +95,7 @@ return function(settings, body, key_file, seconds)
     local page = type(document.page) == "string" and document.page or id and "/ui/jobs/" .. id
     if estimate then return { estimate = estimate, id = id, page = page } end
   elseif is_ours and answer.status == 202 and read_id(document.id) then
-    return { fault = "passing", why = "the estimate is being made", id = document.id }
+    return { fault = "passing", why = "the estimate is being made", id = document.id, is_being_made = true }
   elseif is_ours and answer.status >= 400 then
     return read_problem(answer.status, document)
   end

@@ -1,16 +1,18 @@
 -- What slurmctld asks for every job that is submitted or changed: let it in, refuse it, or hold it.
 -- Slurm lets a job in when its plugin fails, and answers no other request while the plugin runs. So
 -- every path through here is inside a pcall, and the time spent here is bounded, for one call and for
--- many.
+-- many. judging.lua says what a decision leads to; the policy's mode is applied last.
 
 local ask = require("memgate.ask")
+local audit = require("memgate.audit")
 local http = require("memgate.http")
+local judging = require("memgate.judging")
+local policy = require("memgate.policy")
 local question = require("memgate.question")
 local settings_file = require("memgate.settings")
 local words = require("memgate.words")
 
 local gate = {}
-local unpack = unpack or table.unpack -- Lua 5.1, and later
 
 -- with less time than this memgate is not asked
 local MIN_SECONDS = 0.1
@@ -38,129 +40,150 @@ local function ask_in_time(settings, body)
   return answer
 end
 
--- What each fault leads to: the setting that decides, and the decision to record.
-local ON_FAULT = {
-  caller = { "on_bad_spec", "bad_spec" },
-  job = { "on_uncertain", "uncertain" },
-  unsupported = { "on_uncertain", "uncertain" },
-  operator = { "on_unanswered", "pending" },
-  passing = { "on_unanswered", "pending" },
-}
-
--- An answer -> what to do, and the record.
-local function decide(settings, gpu, answer)
-  local estimate = answer.estimate
-  if not estimate then
-    local setting, decision = unpack(ON_FAULT[answer.fault])
-    return settings[setting], { decision = decision, gpu = gpu and gpu.name or nil, id = answer.id }
-  end
-  local action = estimate.decision == "admit" and "admit" or settings["on_" .. estimate.decision]
-  return action, {
-    decision = estimate.decision, needs = estimate.needs_bytes, capacity = estimate.capacity_bytes,
-    gpu = gpu.name, id = answer.id, page = answer.page,
-  }
-end
-
-local FINAL_WORDS = {
-  admit = "it is let in",
-  reject = "it was not submitted; submit it again later",
-  hold = "it is held until that is known",
-}
-
--- decisions whose words do not say that a job was refused
-local MAY_FIT = { uncertain = true, unknown_gpu = true }
-
-local function hold(job, record, body)
+-- Hold a job: without an answer, by a start time that is our timer, which Slurm keeps even if nothing
+-- else of ours runs; otherwise until an administrator decides.
+local function hold(settings, job, record)
   record.held = true
+  if record.decision == "pending" and settings.hold_seconds > 0 then
+    local own = judging.given(job.begin_time)
+    record.timer = os.time() + settings.hold_seconds
+    if own then record.begin = own end
+    job.begin_time = math.max(own or 0, record.timer)
+    return
+  end
   if job.priority == 0 then record.owner_held = true end -- by the owner, who releases it
-  -- the question itself, for the program that releases the job: memgate may not have received it
-  if record.decision == "pending" then record.question = body end
   job.priority = 0
 end
 
--- Return what memgate answers about a job, and the question; or what is wrong before it is asked.
+-- Return what memgate answers about a job, for each card that it may get, and the question about the
+-- first; or what is wrong before it is asked.
 local function find_answer(settings, spec, gpu)
   local problem = question.find_problem(spec, settings.max_spec_bytes)
   if problem then return { fault = "caller", why = words.plain(problem) } end
-  local body = question.body(spec, gpu)
-  return ask_in_time(settings, body), body
+  local answers = {}
+  for index, name in ipairs(gpu.names or { gpu.name }) do
+    answers[index] = ask_in_time(settings, question.body(spec, gpu, name))
+  end
+  return judging.combine(answers), question.body(spec, gpu)
 end
 
--- Return the last line: what happens to the job, if the others leave that open.
-local function last_words(record, action)
-  if record.decision == "pending" then return FINAL_WORDS[action] end
-  if action == "hold" then return "it is held: an administrator decides" end
-  if action == "reject" and MAY_FIT[record.decision] then
-    return "it was not submitted: such jobs are refused here"
+-- Return what is known about a job: {action =, record =, lines =, why =, body =}
+local function find(settings, chosen, job, spec, gpu, unknown)
+  if not spec then return judging.undescribed(settings, chosen, gpu) end
+  if not gpu and not question.find_problem(spec, settings.max_spec_bytes) then
+    return judging.unknown_gpu(settings, chosen, unknown)
   end
+  local answer, body = find_answer(settings, spec, gpu)
+  local found = judging.about(settings, chosen, gpu, answer)
+  if gpu and answer.estimate then found.lines[#found.lines + 1] = question.remark(spec, gpu) end
+  if found.record.decision == "pending" then found.record.question = body end
+  return found
 end
 
--- Judge a job that has a description; returns what to return to Slurm.
-local function judge(settings, job, spec, partitions)
-  local gpu, unknown = question.find_gpu(question.complete(job, partitions), settings)
-  if gpu == nil then -- nothing is asked; but a GPU that its owner adds later would not be judged
-    job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
-    return slurm.SUCCESS
-  end
-  local action, record, lines, body
-  if gpu or question.find_problem(spec, settings.max_spec_bytes) then
-    local answer
-    answer, body = find_answer(settings, spec, gpu)
-    action, record = decide(settings, gpu, answer)
-    local is_told = record.decision ~= "admit" or settings.tell_admitted
-    lines = is_told and words.about(settings, answer) or {}
-  else
-    action, record = settings.on_unknown_gpu, { decision = "unknown_gpu" }
-    lines = { "whether this job fits was not checked: " .. words.plain(unknown) }
-  end
-  lines[#lines + 1] = last_words(record, action)
-  for _, line in ipairs(lines) do slurm.log_user("%s", "memgate: " .. line) end
-  if action == "reject" then return slurm.ERROR end
-  if action == "hold" then hold(job, record, body) end
+local function note(job, record)
   job.admin_comment = words.record(record, job.admin_comment)
   if record.id and job.script then -- for a script that reports what it took; it may fail
     pcall(function() job.environment["MEMGATE_JOB"] = record.id end)
   end
-  return slurm.SUCCESS
 end
 
+-- Do what was found and the mode allows; returns what to return to Slurm.
+local function act(settings, chosen, job, found)
+  local record, action = found.record, judging.apply_mode(chosen.mode, found.action)
+  for _, line in ipairs(judging.lines(chosen, found, action)) do slurm.log_user("%s", "memgate: " .. line) end
+  if action == "hold" then hold(settings, job, record) end
+  if action ~= "reject" and not found.is_silent then
+    if chosen.mode ~= "enforce" then record.mode = chosen.mode end
+    note(job, record)
+  end
+  return action, action == "reject" and slurm.ERROR or slurm.SUCCESS
+end
+
+-- Judge a job that asks for a GPU; returns what to return to Slurm.
+local function judge(settings, chosen, subject, job, spec, gpu, unknown, near)
+  local began = http.now()
+  local found = chosen.is_exempt and judging.exempt(gpu) or find(settings, chosen, job, spec, gpu, unknown)
+  if near then table.insert(found.lines, 1, near) end
+  local id = audit.new_id(began)
+  if not found.is_silent then found.record.audit = id end
+  local action, result = act(settings, chosen, job, found)
+  audit.write(settings, judging.audit_record(subject, chosen, found, action, {
+    id = id, name = job.name, gpu = gpu, near = near, ms = math.floor((http.now() - began) * 1000 + 0.5),
+  }), found.is_silent and action == "admit")
+  return result
+end
+
+local told
+
+-- Log what is wrong with a file of ours, once.
+local function log_problem(problem)
+  if problem and problem ~= told then slurm.log_error("memgate: %s", words.plain(problem)) end
+  told = problem
+end
+
+local OPEN = "memgate: failed, and this job was not checked"
 local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
 
--- If anything went wrong in Lua: what the settings say; without settings, no job is let in.
-local function on_error(settings, problem)
-  slurm.log_error("memgate: %s", words.plain(problem))
-  local is_open = settings ~= nil and settings.on_error == "admit"
-  slurm.log_user("%s", is_open and "memgate: failed, and this job was not checked" or SHUT)
-  return is_open and slurm.SUCCESS or slurm.ERROR
+-- If anything went wrong in Lua: what the settings say, where jobs are refused at all.
+local function on_error(state, problem)
+  slurm.log_error("memgate: %s", tostring(problem))
+  if not state.is_ours then return slurm.SUCCESS end
+  local settings, chosen = state.settings, state.chosen
+  local is_shut = settings and settings.on_error == "reject" and chosen and chosen.mode == "enforce"
+  if not chosen or chosen.mode ~= "audit" then slurm.log_user("%s", is_shut and SHUT or OPEN) end
+  return is_shut and slurm.ERROR or slurm.SUCCESS
 end
 
-local function submit(path, job, partitions)
-  local settings
-  local is_done, result = pcall(function()
-    -- a job without a description passes at once, whatever state our own files are in
-    local spec, warning = question.find_spec(job)
-    if warning then slurm.log_user("%s", "memgate: " .. warning) end
-    if not spec then return slurm.SUCCESS end
-    settings = settings_file.read(path)
-    return judge(settings, job, spec, partitions)
-  end)
-  if is_done and type(result) == "number" then return result end
-  return on_error(settings, result)
+-- Say at a glance whether somebody has described a job; without anything that may fail.
+local function looks_described(job)
+  return (job.comment or ""):find("memgate:", 1, true) == 1 or (job.script or ""):find("#MEMGATE", 1, true) ~= nil
+end
+
+local function read_files(path, state)
+  local problem
+  state.settings, problem = settings_file.read_or_last(path)
+  if not state.settings then error(problem, 0) end
+  local document, wrong = policy.read(state.settings.policy_path, state.settings.is_policy_optional)
+  state.chosen = { mode = document.mode or "enforce" } -- of the whole cluster, until the rules are read
+  log_problem(problem or wrong)
+  return state.settings, document
+end
+
+local function submit(path, job, partitions, state)
+  state.is_ours = looks_described(job)
+  local settings, document = read_files(path, state)
+  local spec, warning = question.find_spec(job)
+  state.is_ours = spec ~= nil
+  local whole = question.complete(job, partitions)
+  local gpu, unknown = question.find_gpu(whole, settings)
+  local near = not spec and (warning or question.find_near_miss(job)) or nil
+  if not spec and gpu == nil and not near then return slurm.SUCCESS end
+  local subject = judging.subject(whole)
+  local chosen = policy.resolve(document, subject)
+  state.chosen = chosen
+  if gpu ~= nil then return judge(settings, chosen, subject, job, spec, gpu, unknown, near) end
+  -- nothing is asked; but a GPU that its owner adds later would not be judged
+  if near and chosen.mode ~= "audit" then slurm.log_user("%s", "memgate: " .. near) end
+  if spec and chosen.mode == "enforce" then
+    job.admin_comment = words.record({ decision = "no_gpu" }, job.admin_comment)
+  end
+  return slurm.SUCCESS
 end
 
 -- Judge a job that is submitted; path is that of memgate.conf.lua, partitions are as Slurm gives them.
 function gate.submit(path, job, partitions)
-  local is_done, result = pcall(submit, path, job, partitions)
-  if is_done then return result end
-  slurm.log_user("%s", SHUT)
-  return slurm.ERROR
+  local state = {}
+  local is_done, result = pcall(submit, path, job, partitions, state)
+  if is_done and type(result) == "number" then return result end
+  return on_error(state, result)
 end
 
 local function may_change(settings, job, record, uid, partitions)
   for _, admin in ipairs(settings.admins) do
     if admin == uid then return true end
   end
-  if record.held then return false, "memgate holds it" end
+  if record.mode then return true end -- nothing is enforced
+  if record.held and not (record.timer and record.timer <= os.time()) then return false, "memgate holds it" end
   for _, field in ipairs(GPU_FIELDS) do
     if job[field] ~= nil then return false, "the GPU it was judged for would change" end
   end
@@ -190,7 +213,9 @@ function gate.modify(path, job, before, uid, partitions)
   local is_done, result = pcall(function()
     local record = record_of(before)
     if not record then return slurm.SUCCESS end
-    local is_allowed, why = may_change(settings_file.read(path), job, record, uid, partitions)
+    local settings, problem = settings_file.read_or_last(path)
+    if not settings then error(problem, 0) end
+    local is_allowed, why = may_change(settings, job, record, uid, partitions)
     if is_allowed then return slurm.SUCCESS end
     slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
       tostring(before.job_id), uid, why)

@@ -2,21 +2,29 @@
 -- an error. The file is data: it runs without any Lua function. docs/slurm.md says what each
 -- means.
 
+local cjson = require("cjson.safe")
+
 local settings = {}
 
--- slurmctld answers no other request while it waits for us, and reports a call that is longer than
--- MessageTimeout (10 s) as failed though the job runs: no setting may come near it.
-local MAX_BOUND_SECONDS = 5
+-- slurmctld answers no other request while it waits for us. With the way there and back (ask.lua) a
+-- call takes half a second at most; longer waits are for cli_filter.lua, where they block nobody.
+local MAX_BOUND_SECONDS = 0.4
+
+-- a timer that is longer is not one
+local MAX_HOLD_SECONDS = 3600
 
 local DEFAULTS = {
   url = "http://127.0.0.1:8080",
   public_url = "",
   key_file = "",
   client_key_file = "",
-  bound_seconds = 2,
+  policy_file = "",
+  audit_file = "/var/spool/memgate/audit.jsonl",
+  bound_seconds = 0.4,
   busy_share = 0.2,
-  advice_seconds = 20,
-  advise = true,
+  hold_seconds = 60,
+  client_seconds = 10,
+  advise = false,
   tell_admitted = true,
   max_spec_bytes = 16384,
   default_gpu = "",
@@ -26,15 +34,17 @@ local DEFAULTS = {
   admins = { 0 },
   on_reject = "reject",
   on_uncertain = "admit",
-  on_unanswered = "admit",
+  on_unanswered = "hold",
   on_bad_spec = "reject",
   on_unknown_gpu = "admit",
+  on_undescribed = "admit",
+  on_late = "admit",
   on_error = "admit",
 }
 
 local ACTIONS = { admit = true, reject = true, hold = true }
 -- without a question that can be asked later there is no reason to hold a job
-local NEVER_HELD = { on_error = true, on_unknown_gpu = true }
+local NEVER_HELD = { on_error = true, on_unknown_gpu = true, on_undescribed = true, on_late = true }
 
 local function run(path)
   local chunk, problem
@@ -50,6 +60,12 @@ local function run(path)
   return said
 end
 
+-- A GPU may be given by what the API takes: {"memory_bytes": N, "compute_capability": "8.6"}
+local function is_size(text)
+  local said = cjson.decode(text)
+  return type(said) == "table" and type(said.memory_bytes) == "number" and said.count == nil and said.per_node == nil
+end
+
 local function check(path, name, value)
   local wanted = type(DEFAULTS[name])
   if wanted == "nil" then error(("%s: there is no setting %s"):format(path, tostring(name)), 0) end
@@ -57,7 +73,7 @@ local function check(path, name, value)
   for _, item in pairs(wanted == "table" and value or {}) do
     if name == "admins" and type(item) ~= "number" then
       error(('%s: admins has "%s": they are uids, as `id -u slurm` prints'):format(path, tostring(item)), 0)
-    elseif name ~= "admins" and type(item) ~= "string" then
+    elseif name ~= "admins" and (type(item) ~= "string" or item:find("^%s*{") and not is_size(item)) then
       error(("%s: %s has %s: it is like {a100 = \"a100-80\"}"):format(path, name, tostring(item)), 0)
     end
   end
@@ -77,6 +93,12 @@ local function parse_url(path, url)
   return host, tonumber(port)
 end
 
+-- Where the policy is: as the settings say, otherwise next to them, if there is one.
+local function policy_path(path, named)
+  if named ~= "" then return named, false end
+  return (path:match("^(.*/)") or "./") .. "memgate.policy.json", true
+end
+
 -- Read the settings, or raise an error that names the one that is wrong.
 function settings.read(path)
   local found = {}
@@ -86,13 +108,27 @@ function settings.read(path)
     found[name] = value
   end
   if found.bound_seconds <= 0 or found.bound_seconds > MAX_BOUND_SECONDS then
-    error(("%s: bound_seconds must be above 0 and at most %d"):format(path, MAX_BOUND_SECONDS), 0)
+    error(("%s: bound_seconds must be above 0 and at most %.1f"):format(path, MAX_BOUND_SECONDS), 0)
   end
   if found.busy_share <= 0 or found.busy_share > 1 then
     error(("%s: busy_share must be above 0 and at most 1"):format(path), 0)
   end
+  if found.hold_seconds < 0 or found.hold_seconds > MAX_HOLD_SECONDS then
+    error(("%s: hold_seconds must be from 0 to %d"):format(path, MAX_HOLD_SECONDS), 0)
+  end
   found.host, found.port = parse_url(path, found.url)
+  found.policy_path, found.is_policy_optional = policy_path(path, found.policy_file)
   return found
+end
+
+-- the last settings that could be read, by their path
+local last = {}
+
+-- Return the settings, and what is wrong with the file: broken ones leave the last good ones in force.
+function settings.read_or_last(path)
+  local is_right, result = pcall(settings.read, path)
+  if is_right then last[path] = result end
+  return last[path], not is_right and tostring(result) or nil
 end
 
 return settings

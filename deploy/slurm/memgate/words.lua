@@ -41,15 +41,16 @@ local function smallest_here(settings, fits_on)
   end
 end
 
--- Return the part of an answer's advice that this cluster can offer.
-local function translate(settings, fits_on)
+-- Return the part of an answer's advice that this cluster can offer, for as many GPUs as were asked for.
+local function translate(settings, fits_on, count)
   local here = smallest_here(settings, fits_on)
-  if here then return ("the smallest GPU here on which it fits: --gres=%s:1"):format(here) end
+  if here then return ("the smallest GPU here on which it fits: --gres=%s:%d"):format(here, count) end
   if next(settings.gpu_of_type) then return "it fits on no GPU of this cluster as it is" end
 end
 
--- Return the lines about an answer: what is decided, why, what would help, where to look.
-function words.about(settings, answer)
+-- Return the lines about an answer: what is decided, why, what would help, where to look. gpu is what
+-- the job asks for.
+function words.about(settings, answer, gpu)
   if not answer.estimate then return { words.FAULTS[answer.fault] .. ": " .. answer.why } end
   local estimate = answer.estimate
   local lines = { "this job " .. words.plain(estimate.headline) }
@@ -57,9 +58,19 @@ function words.about(settings, answer)
   for _, list in ipairs({ estimate.why, estimate.helps }) do
     for _, line in ipairs(list) do lines[#lines + 1] = words.plain(line) end
   end
-  lines[#lines + 1] = translate(settings, estimate.fits_on)
+  lines[#lines + 1] = translate(settings, estimate.fits_on, gpu and (gpu.per_node or gpu.count) or 1)
   if answer.page then lines[#lines + 1] = "see " .. words.plain(link(settings, answer.page)) end
   return lines
+end
+
+-- Return the names of this cluster's cards, for programs that have not read the settings.
+function words.cards(settings)
+  local names, is_known = {}, {}
+  for _, name in pairs(settings.gpu_of_type) do
+    if not is_known[name] then names[#names + 1], is_known[name] = name, true end
+  end
+  table.sort(names)
+  return names[1] and table.concat(names, ",") or nil
 end
 
 -- Return the AdminComment with the record of a decision: short JSON, under one key. What another

@@ -15,12 +15,14 @@ from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.dashboard.error_pages import add_error_pages
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.access import Gatekeeper
+from memgate_service.http.decisions import Decisions
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import add_error_handlers
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.middleware import Envelope
 from memgate_service.http.openapi import describe
 from memgate_service.http.response_cache import CachedResponses, ResponseCache
+from memgate_service.http.routes.audit import audit
 from memgate_service.http.routes.catalogue import catalogue
 from memgate_service.http.routes.docs import docs
 from memgate_service.http.routes.error_codes import error_codes
@@ -31,6 +33,7 @@ from memgate_service.http.routes.probes import probes
 from memgate_service.http.routes.webhooks import webhooks
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
+from memgate_worker.logs import write_line
 from memgate_worker.queue.client import Listener, QueueClient
 
 #: answers kept in this process; one is about a kilobyte
@@ -54,6 +57,8 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
         config_maps=ConfigMaps(lambda: Cluster.connect(settings.kubeconfig)),
+        policy=settings.open_policy(lambda problem: write_line("policy", {"error": problem})),
+        decisions=Decisions(queue),
     )
     app = FastAPI(
         title="memgate",
@@ -66,7 +71,10 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.dependencies = deps
-    everything = (estimates, jobs, catalogue, outcomes, webhooks, probes, docs, error_codes)
+    everything = (
+        *(estimates, jobs, catalogue, outcomes, audit),
+        *(webhooks, probes, docs, error_codes),
+    )
     for router in everything if settings.serve == "all" else (webhooks, probes):
         app.include_router(router)
     dashboard = app.state.dashboard = Dashboard(deps)
@@ -94,10 +102,13 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     watchdog.start()
     looking = asyncio.create_task(deps.waiters.keep_looking(deps.queue))
     current = asyncio.create_task(deps.answers.keep_current(deps.queue))
+    storing = asyncio.create_task(deps.decisions.keep_storing())
     async with app.state.dashboard.running():
         yield
     looking.cancel()
     current.cancel()
+    storing.cancel()
+    await deps.decisions.stop()
     watchdog.stop()
     listener.stop()
     deps.queue.close()

@@ -52,6 +52,11 @@ _COUNTERS = {
         ("found",),
         "Runs looked up before they are made: yes if there is an earlier one.",
     ),
+    "decisions": (
+        "memgate_decisions",
+        ("gate", "place", "decision", "mode", "done"),
+        "Decisions of gates, by partition or namespace; undescribed jobs are among them.",
+    ),
     "outcomes": (
         "memgate_outcomes",
         ("decision", "result"),

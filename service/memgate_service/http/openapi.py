@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from memgate.audit import AuditBatch
 from memgate.schemas import (
     ADVICE_HEADER,
     PENDING,
@@ -29,6 +30,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 #: bodies that handlers read themselves
 _BODIES: tuple[type[BaseModel], ...] = (
+    AuditBatch,
     EstimateCreate,
     FitCreate,
     OutcomeCreate,

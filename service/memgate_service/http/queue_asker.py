@@ -62,7 +62,7 @@ class TimeBudget(NamedTuple):
 def read_timeout(timeout: str | None, wait: float) -> TimeBudget:
     """Return how much time there is, given how long the API server waits (``timeout=10s``).
 
-    A little less than all of it: the answer has to get back.
+    A little less than all of it, which docs/kubernetes.md states: the answer has to get back.
     """
     found = _SECONDS.fullmatch(timeout or "")
     seconds = float(found.group(1)) if found else _DEFAULT_TIMEOUT

@@ -47,7 +47,8 @@ def release_command(gate: Gate, *options: str) -> list[str]:
 
 def release(lab: SlurmLab, gate: Gate, *options: str) -> str:
     """Run the releaser once, for real."""
-    ran = lab.run(*release_command(gate, "--once", *options))
+    files = ("--policy", str(lab.etc / "memgate.policy.json"), "--audit-file", str(lab.spool))
+    ran = lab.run(*release_command(gate, "--once", *files, *options))
     assert ran.status == 0, ran.err
     return ran.out
 

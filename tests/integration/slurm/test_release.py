@@ -45,7 +45,7 @@ def test_a_held_job_is_released_by_its_answer_alone(
     """
     job = never_seen(SMALL)
     with gate.unanswered():
-        ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+        ran = submit(job, on_unanswered="hold", hold_seconds=0)
 
     assert "it is held until that is known" in ran.err
     record = lab.record(ran.job)
@@ -74,7 +74,7 @@ def test_a_held_job_that_does_not_fit_never_runs(
     """It is canceled, or left to an administrator; its record says why."""
     job = never_seen(LARGE)
     with gate.unanswered():
-        ran = submit(job, on_unanswered="hold", bound_seconds=0.9)
+        ran = submit(job, on_unanswered="hold", hold_seconds=0)
     memgate.estimate(job, {"name": "t4", "count": 1})
 
     release(lab, gate, "--rejected", option)
@@ -93,7 +93,7 @@ def test_a_part_that_fits_does_not_release_the_others(
     lab: SlurmLab, gate: Gate, option: str
 ) -> None:
     """GIVEN a held job of two parts, of which one fits, THEN the other never runs."""
-    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold", hold_seconds=0)
     parts = [f"--comment=memgate:{json.dumps(job)}" for job in (SMALL, LARGE)]
     gpu = "--gres=gpu:t4:1"
     ran = lab.run(
@@ -117,7 +117,7 @@ def test_an_array_is_released_as_a_whole(
     """One question, one answer, all its tasks; none of them can be let in by its owner."""
     job = never_seen(SMALL)
     with gate.unanswered():
-        ran = submit(job, "--array=1-3", on_unanswered="hold", bound_seconds=0.9)
+        ran = submit(job, "--array=1-3", on_unanswered="hold", hold_seconds=0)
     for trick in (["release", f"{ran.job}_2"], ["update", f"JobId={ran.job}_2", "Priority=9"]):
         assert lab.run("scontrol", *trick, nobody=True).status == 1
     memgate.estimate(job, {"name": "t4", "count": 1})
@@ -140,7 +140,7 @@ def test_what_its_owner_holds_stays_held(
     """``sbatch --hold``: memgate's hold ends, the owner's own does not."""
     job = never_seen(SMALL)
     with gate.unanswered():
-        ran = submit(job, "--hold", on_unanswered="hold", bound_seconds=0.9)
+        ran = submit(job, "--hold", on_unanswered="hold", hold_seconds=0)
     assert lab.run("scontrol", "release", str(ran.job), nobody=True).status == 1
     memgate.estimate(job, {"name": "t4", "count": 1})
 
@@ -154,7 +154,7 @@ def test_what_its_owner_holds_stays_held(
 @pytest.mark.usefixtures("known")
 def test_what_an_administrator_holds_stays_held(lab: SlurmLab, gate: Gate) -> None:
     """GIVEN a job that memgate and an administrator hold, THEN only memgate's hold ends."""
-    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold", hold_seconds=0)
     ran = lab.sbatch("--gres=gpu:t4:1", head=f"#MEMGATE {json.dumps(SMALL)}", nobody=True)
     assert lab.run("scontrol", "hold", str(ran.job)).status == 0
 
@@ -172,7 +172,7 @@ def test_a_job_that_memgate_never_heard_of_is_asked_about_later(lab: SlurmLab, g
 
     By the releaser as it runs beside slurmctld, which Ctrl-C ends.
     """
-    lab.set(url="http://127.0.0.1:9", on_unanswered="hold")
+    lab.set(url="http://127.0.0.1:9", on_unanswered="hold", hold_seconds=0)
     head = f"#MEMGATE {json.dumps(never_seen(SMALL))}"
     ran = lab.sbatch("--gres=gpu:t4:1", head=head, nobody=True)
     assert lab.record(ran.job)["held"]

@@ -85,8 +85,8 @@ def test_a_wrong_gpu_in_the_operators_table_is_not_its_owners_mistake(
     """The job is let in; held instead, it waits for the operator, and the releaser says why."""
     wrong = {"gpu_of_type": {"t4": "t5"}}
 
-    ran = submit(SMALL, **wrong)
-    held = submit(SMALL, on_unanswered="hold", **wrong)
+    ran = submit(SMALL, on_unanswered="admit", **wrong)
+    held = submit(SMALL, on_unanswered="hold", hold_seconds=0, **wrong)
 
     assert (ran.status, held.status) == (0, 0)
     assert "memgate cannot tell whether it fits until its operator acts: gpu is 't5'" in ran.err
@@ -162,7 +162,13 @@ def test_the_client_waits_so_that_the_controller_need_not(
     """GIVEN a new question, WHEN sbatch itself has asked it, THEN slurmctld knows the answer."""
     key = _readable_key(lab, gate)
 
-    ran = submit(never_seen(LARGE), client_key_file=key, bound_seconds=0.9, on_reject="admit")
+    ran = submit(
+        never_seen(LARGE),
+        client_key_file=key,
+        client_seconds=100,
+        advise=True,
+        on_reject="admit",
+    )
 
     assert ran.err.startswith("sbatch: memgate's advice: this job does not fit on t4: needs ")
     assert "sbatch: memgate: this job does not fit" in ran.err

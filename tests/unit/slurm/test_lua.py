@@ -45,7 +45,7 @@ print(cjson.encode(says))
 SETTINGS = {
     "gpu_of_type": {"a100": "a100-80", "t4": "t4"},
     "gpu_of_feature": {"big": "h100-80"},
-    "gpu_of_partition": {"small": "rtx-3060", "tiny": "rtx-3060"},
+    "gpu_of_partition": {"small": "rtx-3060", "tiny": "rtx-3060", "large": "a100-80"},
     "default_gpu": "",
 }
 
@@ -146,6 +146,7 @@ GPUS: list[tuple[dict[str, Any], dict[str, Any] | bool | None]] = [
     ({"tres_per_node": "gres:gpu:1", "partition": "small"}, {"name": "rtx-3060", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "partition": "small,tiny"}, {"name": "rtx-3060", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "partition": "small,other"}, False),
+    ({"tres_per_node": "gres:gpu:1", "partition": "small,large"}, {"name": "rtx-3060", "count": 1}),
     ({"tres_per_node": "gres:gpu:1", "partition": "small", "features": "[big|new]"}, False),
     ({"tres_per_node": "gres:gpu:v100:1", "partition": "small"}, False),
     ({"tres_per_node": "gres:gpu:2"}, False),
@@ -174,6 +175,107 @@ def test_the_gpu_is_what_the_job_asks_for(lua: str) -> None:
         shown = {name: got[name] for name in ("name", "count")} if isinstance(got, dict) else got
         assert shown == want, job
         assert (got is False) == ("why" in said)
+
+
+LAYOUTS: list[tuple[dict[str, Any], dict[str, int]]] = [
+    ({"tres_per_node": "gres:gpu:t4:8"}, {"count": 8, "per_node": 8}),
+    ({"tres_per_node": "gres:gpu:t4:8", "min_nodes": 4}, {"count": 32, "per_node": 8}),
+    ({"tres_per_job": "gres:gpu:t4:8"}, {"count": 8}),
+    ({"tres_per_job": "gres:gpu:t4:8", "min_nodes": 2}, {"count": 8, "per_node": 4}),
+    ({"tres_per_job": "gres:gpu:t4:8", "min_nodes": 3}, {"count": 8}),
+    (
+        {"tres_per_task": "gres:gpu:t4:2", "num_tasks": 8, "ntasks_per_node": 4},
+        {"count": 16, "per_node": 8},
+    ),
+    ({"tres_per_task": "gres:gpu:t4:1", "num_tasks": 8}, {"count": 8}),
+    ({"shared": 0, "partition": "small", "min_nodes": 2}, {}),
+]
+
+
+@pytest.mark.parametrize("lua", VERSIONS)
+def test_how_many_gpus_there_are_and_on_a_node_is_asked_about(lua: str) -> None:
+    """By --gres, --gpus, --gpus-per-task with --ntasks and --nodes; not where it is not known."""
+    said = read(*({"comment": "memgate:{}", **job} for job, _ in LAYOUTS), lua=lua)
+
+    for one, (job, want) in zip(said, LAYOUTS, strict=True):
+        asked = json.loads(one["body"])["gpu"]
+        assert {name: asked[name] for name in asked if name != "name"} == want, job
+
+
+def test_a_part_of_a_job_does_not_contradict_the_whole() -> None:
+    """Slurm shows one part of a heterogeneous job at a time: the description knows all of them."""
+    whole = 'memgate:{"distributed": {"strategy": "ddp", "world_size": 12}}'
+    part = {"tres_per_node": "gres:gpu:t4:4", "het_job_offset": 0}
+    counted, alone, own = read(
+        {"comment": "memgate:{}", **part},
+        {"comment": whole, **part},
+        {"comment": whole, "tres_per_node": "gres:gpu:t4:4", "het_job_offset": 4294967294},
+    )
+
+    asked = [json.loads(one["body"])["gpu"].get("count") for one in (counted, alone, own)]
+    assert asked == [4, None, 4]
+
+
+def test_every_card_that_a_job_may_get_is_asked_about() -> None:
+    """Partitions with several kinds of GPU: it may run on any of them."""
+    (said,) = read({"tres_per_node": "gres:gpu:1", "partition": "small,tiny,large"})
+
+    assert said["gpu"]["names"] == ["rtx-3060", "a100-80"]
+
+
+def test_a_gpu_may_be_given_by_its_size() -> None:
+    """Of a card that is not in the catalogue, as the API takes it."""
+    size = '{"memory_bytes": 25769803776, "compute_capability": "8.6"}'
+    job = {"comment": "memgate:{}", "tres_per_node": "gres:gpu:own:2"}
+    (said,) = read(job, gpu_of_type={"own": size})
+
+    assert json.loads(said["body"])["gpu"] == json.loads(size) | {"count": 2, "per_node": 2}
+
+
+def test_the_first_part_of_a_job_is_not_judged_by_anothers_comment() -> None:
+    """Slurm 22.05 gives it the comment of a later part; its own lines come first there."""
+    script, comment = "#!/bin/sh\n#MEMGATE {}\n", 'memgate:{"a": 1}'
+    first, second, bare = read(
+        {"script": script, "comment": comment, "het_job_offset": 0},
+        {"script": script, "comment": comment, "het_job_offset": 1},
+        {"script": "#!/bin/sh\n", "comment": comment, "het_job_offset": 0},
+    )
+
+    assert [one["spec"] for one in (first, second, bare)] == [" {}", '{"a": 1}', '{"a": 1}']
+
+
+NEAR: list[tuple[dict[str, str], str | None]] = [
+    (
+        {"script": "#!/bin/sh\n#MEMGAT {}\n"},
+        '"#MEMGAT {": if it describes the job, write #MEMGATE {',
+    ),
+    ({"script": "#!/bin/sh\n# MEMGATE {}\n"}, '"# MEMGATE {"'),
+    ({"script": "#!/bin/sh\n#memgate {}\n"}, '"#memgate {"'),
+    ({"script": "#!/bin/sh\n#MEMGATE: {}\n"}, '"#MEMGATE: {"'),
+    ({"script": "#!/bin/sh\n #MEMGATE {}\n"}, '" #MEMGATE {"'),
+    ({"script": "#!/bin/sh\n#MEMGATES{}\n"}, '"#MEMGATES{"'),
+    ({"comment": "memgat: {}"}, "--comment begins with memgat: if it describes the job"),
+    ({"script": "#!/bin/sh\n# MEMGATE is great\n"}, None),
+    ({"script": "#!/bin/sh\n# memory {}\n# megabyte {\n"}, None),
+    ({"script": "#!/bin/sh\n#MEMGATE {}\n"}, None),
+    ({"comment": "paper: {draft}"}, None),
+]
+
+
+@pytest.mark.parametrize("lua", VERSIONS)
+def test_a_near_miss_is_told(lua: str) -> None:
+    """What looks like a description and is none: otherwise nobody would notice."""
+    code = """
+    local question, says = require("memgate.question"), {}
+    for index, job in ipairs(cjson.decode(io.read("*a"))) do
+      says[index] = question.find_near_miss(job) or false
+    end
+    print(cjson.encode(says))
+    """
+    says = json.loads(run_lua(code, [job for job, _ in NEAR], lua))
+
+    for said, (job, want) in zip(says, NEAR, strict=True):
+        assert (want in said) if want else said is False, job
 
 
 def test_a_default_gpu_is_for_who_says_no_kind() -> None:
@@ -205,7 +307,10 @@ def test_a_description_is_passed_on_as_it_was_written(specs: list[dict[str, Any]
     for said, spec in zip(says, specs, strict=True):
         if "problem" in said:  # more than Lua can hold, such as 1e400
             continue
-        assert json.loads(said["body"]) == {"job": spec, "gpu": {"name": "t4", "count": 2}}
+        assert json.loads(said["body"]) == {
+            "job": spec,
+            "gpu": {"name": "t4", "count": 2, "per_node": 2},
+        }
 
 
 @settings(max_examples=25)
@@ -251,7 +356,10 @@ WRONG: list[tuple[str, str]] = [
     ("return {urls = 1}", "there is no setting urls"),
     ("return {on_error = 'hold'}", "it must be one of admit or reject"),
     ("return {on_uncertain = 'maybe'}", "it must be one of admit, reject or hold"),
-    ("return {bound_seconds = 9}", "bound_seconds must be above 0 and at most 5"),
+    ("return {bound_seconds = 9}", "bound_seconds must be above 0 and at most 0.4"),
+    ("return {hold_seconds = 9999}", "hold_seconds must be from 0 to 3600"),
+    ("return {gpu_of_type = {a = '{40}'}}", "gpu_of_type has {40}: it is like"),
+    ("return {on_undescribed = 'hold'}", "it must be one of admit or reject"),
     ("return {bound_seconds = '1'}", "bound_seconds must be a number"),
     ("return {busy_share = 0}", "busy_share must be above 0 and at most 1"),
     ("return {admins = {0, 'slurm'}}", 'admins has "slurm": they are uids'),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,7 +16,7 @@ from memgate.units import GIB
 from memgate_service.admission.core.answers import MissingAnswer
 from memgate_service.admission.core.sequence import AskEstimates
 from memgate_service.admission.core.server_asker import ServerAsker
-from memgate_service.admission.slurm.release import read_question
+from memgate_service.admission.slurm.settling import read_question
 from tests.admission import make_estimate
 from tests.unit.service.canned_server import JOB, JOB_ID
 from tests.unit.slurm.test_lua import SETTINGS, pytestmark, run_lua
@@ -33,18 +32,20 @@ package.loaded["memgate.http"] = {
 local answer = require("memgate.ask")({}, "{}", "", given.seconds or 2)
 local words = require("memgate.words")
 print(cjson.encode({
-  answer = answer, headers = sent, lines = words.about(given.settings, answer),
+  answer = answer, headers = sent, lines = words.about(given.settings, answer, given.gpu),
 }))
 """
 
 
-def ask(status: int, document: object, *, seconds: float = 2, **settings: Any) -> Any:
+def ask(
+    status: int, document: object, *, seconds: float = 2, gpu: object = None, **settings: Any
+) -> Any:
     """Have Lua read an answer; return it, what was asked with, and the lines to print."""
     given = {
         "answer": {"status": status, "body": json.dumps(document), "job": JOB_ID},
         "settings": SETTINGS | {"public_url": ""} | settings,
         "seconds": seconds,
-    }
+    } | ({} if gpu is None else {"gpu": gpu})
     return json.loads(run_lua(_ASK, given))
 
 
@@ -130,6 +131,14 @@ def test_an_estimate_is_printed_in_its_own_words() -> None:
     assert said["answer"]["estimate"]["needs_bytes"] == estimate.needs_bytes
 
 
+def test_advice_is_for_as_many_gpus_as_were_asked_for() -> None:
+    """Of a node: that is what --gres counts."""
+    document = make_estimate(20 * GIB).model_dump(mode="json")
+    said = ask(200, document, gpu={"count": 8, "per_node": 4})
+
+    assert "the smallest GPU here on which it fits: --gres=gpu:a100:4" in said["lines"]
+
+
 def test_a_job_that_fits_is_one_line() -> None:
     """There is nothing to do about it."""
     estimate = make_estimate(GIB)
@@ -171,47 +180,3 @@ def test_half_an_estimate_is_none(without: str) -> None:
     del document[without]
     said = ask(200, document)["answer"]
     assert (said["fault"], said["why"]) == ("passing", "HTTP 200, and not in memgate's form")
-
-
-_SUBMIT = """
-local given = cjson.decode(io.read("*a"))
-local printed = {}
-slurm = {
-  SUCCESS = 0, ERROR = -1, log_error = print, log_info = print,
-  log_user = function(_, text) printed[#printed + 1] = text end,
-}
-package.loaded["memgate.http"] = {
-  now = function() return 0 end,
-  post = function() return {status = given.status, body = cjson.encode(given)} end,
-}
-local job = {tres_per_node = "gres:gpu:t4:1", comment = 'memgate:{"a": 1}'}
-local status = require("memgate.gate").submit(given.settings, job, {})
-local record = require("memgate.words").read_record(job.admin_comment) or {}
-print(cjson.encode({status = status, decision = record.decision, held = record.held,
-                    printed = printed, question = record.question}))
-"""
-
-#: whose fault it is, and what becomes of a job: as ``test_release`` has it for those that are held
-FAULTS: list[tuple[str, dict[str, Any]]] = [
-    ("caller", {"status": -1}),
-    ("job", {"status": 0, "decision": "uncertain"}),
-    ("unsupported", {"status": 0, "decision": "uncertain"}),
-    ("operator", {"status": 0, "decision": "pending", "held": True}),
-    ("passing", {"status": 0, "decision": "pending", "held": True}),
-    ("of a later version", {"status": 0, "decision": "pending", "held": True}),
-]
-
-
-@pytest.mark.parametrize(("fault", "want"), FAULTS, ids=[fault for fault, _ in FAULTS])
-def test_the_fault_alone_decides(tmp_path: Path, fault: str, want: dict[str, Any]) -> None:
-    """Only an author's own mistake refuses a job."""
-    conf = tmp_path / "memgate.conf.lua"
-    conf.write_text("return {on_unanswered = 'hold', gpu_of_type = {t4 = 't4'}}")
-    _, document = _problem(422, fault, job=JOB_ID)
-
-    said = json.loads(run_lua(_SUBMIT, document | {"settings": str(conf)}))
-
-    assert "why not" in said.pop("printed")[0]
-    assert ("question" in said) == want.get("held", False)
-    said.pop("question", None)
-    assert said == want

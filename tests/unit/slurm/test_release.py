@@ -13,11 +13,14 @@ from memgate import Client
 from memgate.errors import Fault, InputError
 from memgate.units import GIB
 from memgate_service.admission.core.policy import Action
+from memgate_service.admission.core.policy_file import PolicyFile
+from memgate_service.admission.core.rules import Mode, PolicyDocument, Subject
 from memgate_service.admission.core.sequence import AskEstimates
 from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
 from memgate_service.admission.slurm.records import AdminComment, Record
-from memgate_service.admission.slurm.release import Releaser, make_policy, read_question
+from memgate_service.admission.slurm.release import Releaser
+from memgate_service.admission.slurm.settling import make_policy, read_question
 from tests.unit.service.canned_server import ESTIMATE, JOB, JOB_ID, Answer, Server
 
 QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
@@ -54,6 +57,7 @@ class Twin(SlurmCommands):
         self._jobs = list(jobs)
         self._gone = gone
         self.done: list[tuple[str, int]] = []
+        self.audited: list[dict[str, Any]] = []
         self.noted: dict[int, Record] = {}
 
     def jobs(self) -> list[SlurmJob]:
@@ -69,6 +73,15 @@ class Twin(SlurmCommands):
     def cancel(self, job: SlurmJob) -> None:
         """Remember."""
         self.done.append(("cancel", job.job_id))
+
+    def hold(self, job: SlurmJob) -> None:
+        """Remember."""
+        self.done.append(("hold", job.job_id))
+
+    def notify(self, job: SlurmJob, message: str) -> None:
+        """Remember."""
+        assert message.startswith("memgate: this job does not fit on t4")
+        self.done.append(("notify", job.job_id))
 
     def note(self, job: SlurmJob, record: Record) -> None:
         """Remember."""
@@ -92,10 +105,24 @@ def _look(
 ) -> tuple[int, list[str]]:
     logged: list[str] = []
     server = Server(*answers)
+    mode = options.pop("mode", "enforce")
     policy = make_policy(**(DEFAULTS | options))
-    transport = httpx2.MockTransport(server)
-    with Client("http://memgate", transport=transport, num_tries=1) as client:
-        num_waiting = Releaser(client, twin, policy, logged.append, clock=lambda: waited).look()
+
+    def serve(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != "/audit":
+            return server(request)
+        twin.audited += json.loads(request.read())["entries"]
+        return httpx2.Response(201, json={})
+
+    with Client("http://memgate", transport=httpx2.MockTransport(serve), num_tries=1) as client:
+        num_waiting = Releaser(
+            client,
+            twin,
+            policy,
+            logged.append,
+            clock=lambda: waited,
+            policy_file=PolicyFile(None, logged.append, default=PolicyDocument(mode=Mode(mode))),
+        ).look()
     assert server.is_done
     return num_waiting, logged
 
@@ -355,3 +382,85 @@ def test_a_run_that_failed_is_not_repeated_at_once() -> None:
             found.append(type(asker.do(question)[""]).__name__)
 
     assert found == ["MissingAnswer"] * 3 + ["KnownAnswer"]
+
+
+RUNNING: Answer = (202, {"id": JOB_ID, "state": "running"})
+
+#: a job with a timer, the time, the answer, the mode -> what is done, and what the audit says
+TIMED: list[tuple[str, float, Answer, str, list[str], list[str]]] = [
+    ("it fits", 10, (200, ESTIMATE), "enforce", ["release", "note"], ["released"]),
+    ("it does not", 10, (200, REJECT), "enforce", ["note", "cancel"], ["canceled"]),
+    ("it may not", 10, (200, UNCERTAIN), "enforce", ["note", "hold"], ["held"]),
+    ("no answer", 10, RUNNING, "enforce", [], []),
+    ("timer over, no answer", 61, RUNNING, "enforce", ["note"], ["released"]),
+    ("timer over", 61, (200, ESTIMATE), "enforce", ["note", "note"], ["released", "noted"]),
+    ("it does not, warned", 10, (200, REJECT), "warn", ["release", "note"], ["released"]),
+    ("it does not, silent", 10, (200, REJECT), "audit", ["release", "note"], ["released"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("now", "answer", "mode", "want", "audited"),
+    [row[1:] for row in TIMED],
+    ids=[r[0] for r in TIMED],
+)
+def test_a_timer_ends_every_hold(
+    now: float, answer: Answer, mode: str, want: list[str], audited: list[str]
+) -> None:
+    """Slurm starts the job by itself when it ends; a policy that enforces nothing releases it."""
+    twin = Twin(_job(timer=60))
+    _look(twin, answer, waited=now, mode=mode, uncertain=Action.HOLD)
+
+    assert [what for what, _ in twin.done] == want
+    assert [one["done"] for one in twin.audited] == audited
+
+
+def test_a_timer_that_is_nearly_over_does_not_wait_for_advice() -> None:
+    """The job would start in the meantime."""
+    advised = (200, REJECT, {"Location": f"/jobs/{JOB_ID}", "X-Memgate-Advice": "pending"})
+    early, late = Twin(_job(timer=60)), Twin(_job(timer=60))
+    _look(early, advised, waited=10)
+    _look(late, advised, waited=57)
+
+    assert early.done == []
+    assert [what for what, _ in late.done] == ["note", "cancel"]
+
+
+#: a job that was let in without an answer: is it pending, what is said of late ones, the mode
+LATE: list[tuple[bool, dict[str, Any], str, list[str], str]] = [
+    (True, {"late": "admit"}, "enforce", ["note"], "noted"),
+    (True, {"late": "reject"}, "enforce", ["note", "cancel"], "canceled"),
+    (False, {"late": "reject"}, "enforce", ["note", "notify"], "noted"),
+    (False, {"late": "admit"}, "enforce", ["note", "notify"], "noted"),
+    (True, {"late": "reject"}, "warn", ["note"], "noted"),
+    (True, {"late": "reject", "mode": "warn"}, "enforce", ["note"], "noted"),
+    (False, {"late": "reject"}, "audit", ["note"], "noted"),
+    (False, {"late": "reject", "mode": "audit"}, "enforce", ["note"], "noted"),
+]
+
+
+@pytest.mark.parametrize(("is_pending", "record", "mode", "want", "audited"), LATE)
+def test_what_was_let_in_without_an_answer_is_followed_up(
+    is_pending: bool, record: dict[str, Any], mode: str, want: list[str], audited: str
+) -> None:
+    """It is recorded, its owner is told, and what has started is never canceled."""
+    job = replace(
+        _job(held=False, **record),
+        is_pending=is_pending,
+        subject=Subject(user="ada", account="lab", partition=["debug"]),
+    )
+    twin = Twin(job)
+    _look(twin, (200, REJECT), mode=mode)
+
+    assert [what for what, _ in twin.done] == want
+    (entry,) = twin.audited
+    assert (entry["done"], entry["decision"], entry["user"]) == (audited, "reject", "ada")
+    assert twin.noted[1].question == ""
+
+
+def test_a_reason_names_cards_of_the_cluster() -> None:
+    """The plugin notes which there are: others are of no use to the owner."""
+    twin = Twin(_job(cards="a100-40,t4"))
+    _look(twin, (200, REJECT))
+
+    assert twin.noted[1].why.endswith("as it is, it fits on a100-40")

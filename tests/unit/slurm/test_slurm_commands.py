@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memgate_service.admission.core.rules import Subject
 from memgate_service.admission.slurm.commands import (
     SlurmCommands,
     SlurmError,
@@ -41,7 +42,13 @@ def _queue(**job: Any) -> str:
 def test_the_queue_is_read_as_old_and_new_versions_write_it(job: dict[str, Any]) -> None:
     """Numbers became objects, states became lists."""
     assert list(read_queue(_queue(**job))) == [
-        SlurmJob(job_id=7, submitted_at=5.0, is_held=True, comment=_comment())
+        SlurmJob(
+            job_id=7,
+            submitted_at=5.0,
+            is_held=True,
+            comment=_comment(),
+            subject=Subject(kind="job", group=["0"], partition=[]),
+        )
     ]
 
 

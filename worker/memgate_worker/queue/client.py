@@ -31,6 +31,7 @@ from memgate.contract import (
 )
 from memgate.run_key import RunKey
 from memgate_worker.queue.announcements import Serving
+from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.history import (
     HistoryEntry,
     JobOutcome,
@@ -48,6 +49,7 @@ from memgate_worker.queue.watchdog import Watchdog
 
 __all__ = [
     "MINUTES_KEPT",
+    "AuditLog",
     "HistoryEntry",
     "JobOutcome",
     "Listener",
@@ -86,6 +88,8 @@ class QueueClient:
         self.store = JobStore(self._redis, settings)
         #: the API keys that are valid
         self.keys = KeyRing(self.store)
+        #: what gates decided
+        self.audit = AuditLog(self._redis, settings)
         self._settings = settings
         #: and when it was read
         self._known_serving = (Serving(), -math.inf)

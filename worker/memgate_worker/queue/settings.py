@@ -75,6 +75,12 @@ class QueueSettings(Settings):
     """How much the cache of timelines, and of the curves that pages show, may hold;
     ``MEMGATE_MAX_TIMELINES_BYTES``."""
 
+    audit_days: Annotated[int, Field(ge=1, le=3650)] = 90
+    """How long the records of gates' decisions are kept; ``MEMGATE_AUDIT_DAYS``."""
+
+    audit_max: Annotated[int, Field(ge=1)] = 500_000
+    """How many of them are kept, the newest; ``MEMGATE_AUDIT_MAX``."""
+
     lease_seconds: Annotated[float, Field(ge=1)] = 10.0
     """A worker that is silent for this long is lost, and its job goes to another;
     ``MEMGATE_LEASE_SECONDS``."""

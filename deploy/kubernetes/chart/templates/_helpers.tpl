@@ -208,7 +208,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 
 {{/* Whether anything is ever held; empty if not */}}
 {{- define "memgate.holds" -}}
-{{- if has "hold" (list .Values.admission.onTimeout .Values.admission.onUncertain) -}}yes{{- end -}}
+{{- with .Values.admission -}}
+{{- if or (has "hold" (list .onTimeout .onUncertain)) (contains "\"hold\"" (toJson .policy)) -}}yes{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Whether there is a controller; empty if not */}}
@@ -227,9 +229,28 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{- if or (eq $wanted "true") (and (eq $wanted "auto") (semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version)) -}}yes{{- end -}}
 {{- end -}}
 
+{{- define "memgate.policyMount" -}}
+- name: policy
+  mountPath: /etc/memgate/policy
+  readOnly: true
+{{- end -}}
+
+{{/* All of the directory: a single file would not change with the ConfigMap */}}
+{{- define "memgate.policyVolume" -}}
+- name: policy
+  configMap:
+    name: {{ include "memgate.name" . }}-policy
+{{- end -}}
+
 {{/* What webhooks and controller must agree on */}}
 {{- define "memgate.admissionEnv" -}}
 {{- with .Values.admission -}}
+- name: MEMGATE_ADMISSION_MODE
+  value: {{ .mode }}
+{{- if .policy }}
+- name: MEMGATE_ADMISSION_POLICY
+  value: /etc/memgate/policy/policy.json
+{{- end }}
 - name: MEMGATE_ADMISSION_ON_TIMEOUT
   value: {{ .onTimeout }}
 - name: MEMGATE_ADMISSION_ON_UNCERTAIN

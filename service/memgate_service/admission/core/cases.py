@@ -11,6 +11,7 @@ from memgate.gpus import CATALOGUE, GpuRequest, GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.placement import Room
 from memgate.report import Estimate
+from memgate.worlds import JobGpus
 from memgate_service.admission.core.answers import Question
 from memgate_service.admission.core.places import Place
 
@@ -60,6 +61,8 @@ class PlacedCase(Case):
 
     job: JobSpec
     places: tuple[Place, ...]
+    world: JobGpus | None = None
+    """The GPUs that it gets, if they are known."""
 
     @property
     def is_unplaced(self) -> bool:
@@ -82,7 +85,7 @@ class PlacedCase(Case):
             if known is None or known.memory_bytes < place.gpu.memory_bytes:
                 largest[place.gpu.generation] = place.gpu
         return {
-            generation: self._question(WorkKind.ESTIMATE, _request(gpu))
+            generation: self._question(WorkKind.ESTIMATE, self._request(gpu))
             for generation, gpu in largest.items()
         }
 
@@ -105,19 +108,22 @@ class PlacedCase(Case):
         """Ask about the place with the most memory, less the part that was not declared."""
         place = self.roomiest
         taken = place.gpu.memory_bytes - place.capacity_bytes
-        return self._question(WorkKind.MAX_BATCH, _request(place.gpu, taken))
+        return self._question(WorkKind.MAX_BATCH, self._request(place.gpu, taken))
 
     def _question(self, kind: WorkKind, gpu: GpuRequest) -> Question:
         work = Work(kind=kind, job=self.job, gpu=gpu)
         return Question(key=work.id(), job=self.job, gpu=gpu)
 
-
-def _request(gpu: GpuSpec, taken_bytes: int = 0) -> GpuRequest:
-    if gpu.name in CATALOGUE:
-        return GpuRequest(name=gpu.name, already_used_bytes=taken_bytes)
-    major, minor = gpu.compute_capability
-    return GpuRequest(
-        memory_bytes=gpu.memory_bytes,
-        compute_capability=f"{major}.{minor}",
-        already_used_bytes=taken_bytes,
-    )
+    def _request(self, gpu: GpuSpec, taken_bytes: int = 0) -> GpuRequest:
+        named = gpu.name in CATALOGUE
+        world = self.world
+        # what the description says about GPUs, the object may allow
+        divided = self.job.distributed is not None
+        return GpuRequest(
+            name=gpu.name if named else None,
+            memory_bytes=None if named else gpu.memory_bytes,
+            compute_capability=None if named else gpu.capability,
+            already_used_bytes=taken_bytes,
+            count=1 if world is None or divided else world.num_gpus,
+            per_node=None if world is None or divided else world.gpus_per_node,
+        )

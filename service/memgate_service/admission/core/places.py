@@ -65,9 +65,10 @@ class Place:
 
     def compare(self, estimate: Estimate) -> Room:
         """Decide whether a job fits here, by its estimate for another GPU of this generation."""
-        segments = estimate.required_bytes - estimate.context_bytes
+        nccl = estimate.communication_range
+        segments = estimate.required_bytes - estimate.context_bytes - nccl.expected_bytes
         missing = self.gpu.memory_bytes - self.capacity_bytes
-        verdict = decide(segments, self.gpu, already_used_bytes=missing)
+        verdict = decide(segments, self.gpu, already_used_bytes=missing, communication=nccl)
         decision = verdict.decision
         if _is_doubted(estimate):
             decision = min(decision, Decision.UNCERTAIN)

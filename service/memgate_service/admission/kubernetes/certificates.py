@@ -28,7 +28,7 @@ from memgate_service.admission.kubernetes.issuing import (
     merge_authorities,
     why_renew,
 )
-from memgate_service.admission.kubernetes.objects import as_list, as_object
+from memgate_service.admission.kubernetes.json_parts import as_list, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 from memgate_service.admission.kubernetes.secret import Secret, unchanged
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memgate.errors import Fault, MemgateError
-from memgate_service.admission.kubernetes.objects import JsonObject, as_list, as_object
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 
 if TYPE_CHECKING:

@@ -7,10 +7,12 @@ judges its patches like anybody else's.
 from __future__ import annotations
 
 from memgate.errors import InputError
-from memgate_service.admission.core.policy import Action
+from memgate_service.admission.core.policy import Action, Policy
+from memgate_service.admission.core.rules import Subject
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
-from memgate_service.admission.kubernetes.objects import SHAPES, JsonObject, as_object, find_pods
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
+from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
@@ -40,10 +42,14 @@ class HoldController(Rounds):
         return done
 
     def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
+        chosen = self._choose_rule(_subject(kind, document))
+        policy = self._policy(chosen)
         try:
-            action, message = self._choose(shape, document)
+            action, message = self._choose(shape, document, policy)
         except InputError as error:
-            action, message = self._policy().mistaken, error.message
+            action, message = policy.mistaken, error.message
+        # what was held before the mode was changed is released
+        action = chosen.mode.apply(action)
         if action is Action.WAIT:
             return Done(num_waiting=1)
         metadata = as_object(document.get("metadata"))
@@ -63,7 +69,7 @@ class HoldController(Rounds):
             return Done(num_waiting=1)
         return done
 
-    def _choose(self, shape: Shape, document: JsonObject) -> tuple[Action, str]:
+    def _choose(self, shape: Shape, document: JsonObject, policy: Policy) -> tuple[Action, str]:
         """Return what happens to an object, and why.
 
         Raises:
@@ -72,9 +78,20 @@ class HoldController(Rounds):
         if not is_held(document, shape):
             return Action.ADMIT, "somebody has released it"  # only the label is left
         namespace = str(as_object(document.get("metadata")).get("namespace", ""))
-        judgement = self._judge(namespace, find_pods(document, shape))
+        judgement = self._judge(namespace, find_pods(document, shape), policy)
         if judgement is None:
             return Action.ADMIT, "it no longer has a job to ask about"
         if judgement.is_advice_pending:  # one event, with what would fit
             return Action.WAIT, judgement.message
         return judgement.action, judgement.message
+
+
+def _subject(kind: str, document: JsonObject) -> Subject:
+    """Return where an object is; who created it, it does not say."""
+    metadata = as_object(document.get("metadata"))
+    labels = as_object(metadata.get("labels"))
+    return Subject(
+        namespace=str(metadata.get("namespace", "")),
+        kind=kind,
+        label={name: text for name, text in labels.items() if isinstance(text, str)},
+    )

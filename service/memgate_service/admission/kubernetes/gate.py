@@ -7,13 +7,16 @@ yet; ``validate`` lets in or refuses. What has no annotation of ours is let thro
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Action
+from memgate_service.admission.core.rules import Mode, PolicyChoice, PolicyDocument, resolve
 from memgate_service.admission.core.sequence import Rules, Step, run_async
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
 from memgate_service.admission.kubernetes.holding import (
@@ -21,10 +24,24 @@ from memgate_service.admission.kubernetes.holding import (
     hold,
     is_held,
     is_stopped,
+    keep_label,
     wait_again,
 )
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 from memgate_service.admission.kubernetes.judging import judge_pods
-from memgate_service.admission.kubernetes.objects import SHAPES, JsonObject, as_object, find_pods
+from memgate_service.admission.kubernetes.modes import (
+    EXEMPT,
+    UNDESCRIBED,
+    WRONG,
+    apply_mode,
+    describe,
+    find_near_misses,
+    find_subject,
+    is_undescribed,
+    make_policy,
+    make_record,
+)
+from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 from memgate_service.admission.kubernetes.patches import (
     ESTIMATE,
     ESTIMATE_ID,
@@ -51,16 +68,29 @@ class WebhookGate:
     settings: AdmissionSettings
     do: Callable[[Step[Any]], Awaitable[Any]]
     """Performs the steps of the sequence in the time available."""
+    policy: PolicyDocument = field(default_factory=PolicyDocument)
+    """The operator's, as it is in force now."""
+
+    def choose(self, review: Review) -> PolicyChoice:
+        """Return what the policy says about an object."""
+        return resolve(self.policy, find_subject(review))
 
     async def judge(
-        self, review: Review, document: JsonObject, shape: Shape, *, is_final: bool
+        self,
+        review: Review,
+        document: JsonObject,
+        shape: Shape,
+        chosen: PolicyChoice,
+        *,
+        is_final: bool,
     ) -> Judgement | None:
         """Judge an object by its pods; None if none of them has a job of ours.
 
         Raises:
             InputError: if what a person wrote about a job is wrong.
         """
-        rules = Rules(policy=self.settings.policy, cluster=self.settings.gpus)
+        policy = make_policy(self.settings, chosen)
+        rules = Rules(policy=policy, cluster=self.settings.gpus)
         pods = find_pods(document, shape)
         return await run_async(
             judge_pods(review.namespace, pods, rules, is_final=is_final), self.do
@@ -68,26 +98,58 @@ class WebhookGate:
 
 
 async def validate(gate: WebhookGate, review: Review) -> WebhookAnswer:
-    """Let an object in, or refuse it."""
+    """Let an object in, or refuse it; then see what the policy's mode makes of that."""
+    chosen = gate.choose(review)
+    answer = apply_mode(await _validate(gate, review, chosen), chosen)
+    return msgspec.structs.replace(answer, record=make_record(review, chosen, answer))
+
+
+async def _validate(gate: WebhookGate, review: Review, chosen: PolicyChoice) -> WebhookAnswer:
     # 1. What is it, and is it ours to look at?
     shape = _shape(gate, review)
     document = review.object
     if shape is None or document is None:
         return _PASS
+    if chosen.is_exempt:
+        return WebhookAnswer(allowed=True, outcome=EXEMPT) if _is_new(review, shape) else _PASS
     if _loses_its_job(gate, review, shape) and not _may_release(gate, review):
-        return WebhookAnswer(allowed=False, message=_KEEPS, outcome="wrong")
+        return WebhookAnswer(allowed=False, message=_KEEPS, outcome=WRONG)
     if not _is_new(review, shape):
-        return WebhookAnswer(allowed=True, warnings=_unchecked(review, shape))
+        return _pass_undescribed(review, shape, chosen)
     # 2. What is known about the jobs in it?
     try:
-        judgement = await gate.judge(review, document, shape, is_final=True)
+        is_final = chosen.mode is not Mode.AUDIT  # what would fit is for people
+        judgement = await gate.judge(review, document, shape, chosen, is_final=is_final)
     except InputError as error:
+        allowed = make_policy(gate.settings, chosen).mistaken is Action.ADMIT
         message = f"memgate: {error.message}"
-        return WebhookAnswer(allowed=False, message=message, outcome="wrong")
+        warnings = [message] if allowed else []
+        return WebhookAnswer(allowed=allowed, message=message, warnings=warnings, outcome=WRONG)
     if judgement is None:
         return _PASS
     # 3. What does the policy say about it?
     return _answer(gate, review, document, shape, judgement)
+
+
+_UNDESCRIBED = (
+    "memgate: what asks for a GPU needs a description here: the annotation memgate.dev/job;"
+    " `memgate init` makes one of a script"
+)
+
+
+def _pass_undescribed(review: Review, shape: Shape, chosen: PolicyChoice) -> WebhookAnswer:
+    """Count what has a GPU and no description; it is refused where the policy says so."""
+    warnings = _unchecked(review, shape)
+    if review.operation == "CREATE":
+        warnings = [*warnings, *find_near_misses(review.object or {}, shape)]
+    if not is_undescribed(review, shape):
+        return WebhookAnswer(allowed=True, warnings=warnings)
+    allowed = chosen.on.get("undescribed", "admit") == "admit"
+    message = "" if allowed else _UNDESCRIBED
+    near = {"near_miss": warnings[0]} if warnings else {}
+    return WebhookAnswer(
+        allowed=allowed, message=message, warnings=warnings, outcome=UNDESCRIBED, record=near
+    )
 
 
 async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
@@ -98,17 +160,20 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
         return _PASS
     if review.operation == "UPDATE" and _is_no_longer_ours(document, shape):
         return WebhookAnswer(allowed=True, patch=take_back(document))
-    if not _is_new(review, shape):
+    chosen = gate.choose(review)
+    if chosen.mode is not Mode.ENFORCE:  # nothing is changed where nothing is enforced
         return _PASS
+    if not _is_new(review, shape):
+        return WebhookAnswer(allowed=True, patch=keep_label(document, review.old_object, shape))
     try:
-        judgement = await gate.judge(review, as_written(document), shape, is_final=False)
+        judgement = await gate.judge(review, as_written(document), shape, chosen, is_final=False)
         if judgement is None:
             return _PASS
-        patch, is_now_held = _patch(gate, review, document, shape, judgement)
+        patch = _patch(gate, review, document, shape, judgement)
     except InputError:
         return _PASS  # validate says what is wrong with it
-    warnings = [_held(judgement)] if is_now_held else []
-    return WebhookAnswer(allowed=True, patch=patch, warnings=warnings)
+    # what happens to it validate says, which may know more by then
+    return WebhookAnswer(allowed=True, patch=patch)
 
 
 def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:
@@ -118,18 +183,17 @@ def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:
 
 def _patch(
     gate: WebhookGate, review: Review, document: JsonObject, shape: Shape, judgement: Judgement
-) -> tuple[Patch, bool]:
-    """Return the patch of an object, and whether it holds the object."""
+) -> Patch:
+    """Return what is changed in an object."""
     patch: Patch = []
     if review.operation == "CREATE" or not shape.is_fixed:
         patch = fill(document, *_fillings(gate, judgement))
     if is_stopped(document, shape):
-        return patch + wait_again(patched(document, patch), shape), False
+        return patch + wait_again(patched(document, patch), shape)
     is_to_be = judgement.action is Action.HOLD and not is_held(document, shape)
     if is_to_be and can_hold(document, review.old_object, shape):
         patch += hold(patched(document, patch), shape)
-        return patch, True
-    return patch, False
+    return patch
 
 
 def _shape(gate: WebhookGate, review: Review) -> Shape | None:
@@ -163,8 +227,8 @@ _KEEPS = (
 def _loses_its_job(gate: WebhookGate, review: Review, shape: Shape) -> bool:
     """Say whether an edit takes the job away from something that is held or suspended."""
     old, new = review.old_object, review.object or {}
-    settings = gate.settings
-    if "hold" not in (settings.admission_on_timeout, settings.admission_on_uncertain):
+    policy = make_policy(gate.settings, gate.choose(review))
+    if Action.HOLD not in (policy.unknown, policy.uncertain, policy.rejected, policy.mistaken):
         return False
     if (
         review.operation != "UPDATE"
@@ -191,11 +255,11 @@ def _answer(
 ) -> WebhookAnswer:
     message = f"memgate: {judgement.message}"
     is_unknown = judgement.decision is Decision.UNKNOWN
-    allowed, warnings = False, []
+    allowed, warnings, is_now_held = False, [], False
     if judgement.action is Action.ADMIT:
         allowed, warnings = True, judgement.warnings
     elif judgement.action is Action.HOLD and is_held(document, shape):
-        allowed, warnings = True, [_held(judgement)]
+        allowed, warnings, is_now_held = True, [_held(judgement)], True
     elif _is_release(review, shape) and _may_release(gate, review):
         allowed, warnings = True, [f"memgate: released by hand: {judgement.message}"]
     elif review.dry_run and is_unknown:  # and there will be no answer
@@ -209,6 +273,8 @@ def _answer(
         warnings=warnings,
         outcome=judgement.decision,
         notes=_notes(judgement),
+        is_held=is_now_held,
+        record=describe(judgement),
     )
 
 

@@ -10,16 +10,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from memgate_service.admission.kubernetes.objects import (
-    JOB,
-    JOB_CONFIGMAP,
-    JsonObject,
-    as_list,
-    as_object,
-    escape,
-    find_pods,
-    is_set,
-)
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object, escape
+from memgate_service.admission.kubernetes.objects import JOB, JOB_CONFIGMAP, find_pods, is_set
 from memgate_service.admission.kubernetes.patches import Patch, put
 from memgate_service.admission.kubernetes.settings import Shape
 
@@ -108,6 +100,16 @@ def wait_again(document: JsonObject, shape: Shape) -> Patch:
     """Return the patch that makes the controller check an object again that it refused."""
     is_refused = is_stopped(document, shape) and _labels(document).get(HELD) is not None
     return mark(document, "waiting") if is_refused else []
+
+
+def keep_label(document: JsonObject, old: JsonObject | None, shape: Shape) -> Patch:
+    """Return the patch that puts our label back while an object is stopped.
+
+    Without it the controller would not find the object, which would wait for ever.
+    """
+    label = _labels(old or {}).get(HELD)
+    is_lost = label is not None and HELD not in _labels(document)
+    return mark(document, str(label)) if is_lost and is_stopped(document, shape) else []
 
 
 def _is_pod(shape: Shape) -> bool:

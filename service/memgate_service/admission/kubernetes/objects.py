@@ -7,13 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memgate.gpus import find_machine
+from memgate_service.admission.kubernetes.copies import ONE_POD, Copies, count_copies
+from memgate_service.admission.kubernetes.json_parts import (
+    JsonObject,
+    as_list,
+    as_object,
+    escape,
+    find_part,
+    unescape,
+)
 from memgate_service.admission.kubernetes.quantities import is_nothing
-from memgate_service.admission.kubernetes.settings import Shape
-
-JsonObject = Mapping[str, Any]
+from memgate_service.admission.kubernetes.settings import Group, Shape
 
 #: annotations of a pod that are for us
 JOB = "memgate.dev/job"
@@ -44,29 +51,42 @@ _TEMPLATE = ("/spec/template",)
 #: by kind and group
 SHAPES: dict[str, Shape] = {
     "Pod": Shape(templates=("",)),
-    "Job.batch": Shape(templates=_TEMPLATE, suspend="/spec/suspend"),
+    "Job.batch": Shape(templates=_TEMPLATE, suspend="/spec/suspend", pods="perhaps"),
     "CronJob.batch": Shape(templates=("/spec/jobTemplate/spec/template",), is_fixed=False),
     "Deployment.apps": Shape(templates=_TEMPLATE, is_fixed=False),
     "StatefulSet.apps": Shape(templates=_TEMPLATE, is_fixed=False),
     "PyTorchJob.kubeflow.org": Shape(
-        templates=("/spec/pytorchReplicaSpecs/*/template",), suspend="/spec/runPolicy/suspend"
+        templates=("/spec/pytorchReplicaSpecs/*/template",),
+        suspend="/spec/runPolicy/suspend",
+        pods="together",
     ),
-    "TrainJob.trainer.kubeflow.org": Shape(trainer="/spec/trainer", suspend="/spec/suspend"),
+    "MPIJob.kubeflow.org": Shape(
+        templates=("/spec/mpiReplicaSpecs/*/template",),
+        suspend="/spec/runPolicy/suspend",
+        pods="together",
+    ),
+    "TrainJob.trainer.kubeflow.org": Shape(
+        trainer="/spec/trainer", suspend="/spec/suspend", pods="together"
+    ),
     "RayJob.ray.io": Shape(
         templates=(
             "/spec/rayClusterSpec/headGroupSpec/template",
             "/spec/rayClusterSpec/workerGroupSpecs/*/template",
         ),
         suspend="/spec/suspend",
+        pods="at_most",
     ),
     "RayCluster.ray.io": Shape(
         templates=("/spec/headGroupSpec/template", "/spec/workerGroupSpecs/*/template"),
         suspend="/spec/suspend",
+        pods="at_most",
     ),
     "JobSet.jobset.x-k8s.io": Shape(
-        templates=("/spec/replicatedJobs/*/template/spec/template",), suspend="/spec/suspend"
+        templates=("/spec/replicatedJobs/*/template/spec/template",),
+        suspend="/spec/suspend",
+        pods="together",
     ),
-    "Job.batch.volcano.sh": Shape(templates=("/spec/tasks/*/template",)),
+    "Job.batch.volcano.sh": Shape(templates=("/spec/tasks/*/template",), pods="together"),
 }
 
 
@@ -109,6 +129,8 @@ class Pod:
     #: requirements on its node: one of these must hold, and one without rules holds for every GPU
     nodes: tuple[Term, ...]
     scheduler: str
+    #: how many of them there are in one job
+    copies: Copies = ONE_POD
     #: it is written as a pod is; otherwise only its resources are known
     is_template: bool = True
 
@@ -121,13 +143,13 @@ class Pod:
 def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
     """Return the pods of an object."""
     pods = [
-        _pod(document, pointer, as_object(template))
+        _pod(document, pointer, as_object(template), shape.pods)
         for pattern in shape.templates
         for pointer, template in _matches(document, pattern)
     ]
     if shape.trainer is not None:
         pods += [
-            _trainer(document, pointer, as_object(trainer))
+            _trainer(document, pointer, as_object(trainer), shape.pods)
             for pointer, trainer in _matches(document, shape.trainer)
         ]
     return tuple(pods)
@@ -136,26 +158,6 @@ def find_pods(document: JsonObject, shape: Shape) -> tuple[Pod, ...]:
 def is_set(document: JsonObject, pointer: str) -> bool:
     """Say whether something is true, such as ``suspend`` of a job."""
     return any(value is True for _, value in _matches(document, pointer))
-
-
-def as_object(value: object) -> JsonObject:
-    """Return an object; an empty one for anything else."""
-    return value if isinstance(value, dict) else {}
-
-
-def as_list(value: object) -> list[Any]:
-    """Return a list; an empty one for anything else."""
-    return value if isinstance(value, list) else []
-
-
-def escape(key: str) -> str:
-    """Write a key as a part of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def unescape(part: str) -> str:
-    """Read a part of a JSON pointer as a key."""
-    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[str, object]]:
@@ -175,7 +177,7 @@ def _matches(value: object, pattern: str, pointer: str = "") -> Iterator[tuple[s
         yield from _matches(value[key], rest, f"{pointer}/{first}")
 
 
-def _pod(document: JsonObject, pointer: str, pod: JsonObject) -> Pod:
+def _pod(document: JsonObject, pointer: str, pod: JsonObject, group: Group) -> Pod:
     spec = as_object(pod.get("spec"))
     return Pod(
         pointer=pointer,
@@ -183,10 +185,11 @@ def _pod(document: JsonObject, pointer: str, pod: JsonObject) -> Pod:
         containers=_containers(f"{pointer}/spec", spec),
         nodes=_nodes(spec),
         scheduler=str(spec.get("schedulerName") or ""),
+        copies=count_copies(document, pointer, group),
     )
 
 
-def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
+def _trainer(document: JsonObject, pointer: str, trainer: JsonObject, group: Group) -> Pod:
     """Kubeflow's TrainJob has resources for each node, and overrides of a template elsewhere."""
     overrides = as_list(as_object(document.get("spec")).get("podTemplateOverrides"))
     selector: dict[str, str] = {}
@@ -200,6 +203,7 @@ def _trainer(document: JsonObject, pointer: str, trainer: JsonObject) -> Pod:
         nodes=(select_node(selector),),
         scheduler="",
         is_template=False,
+        copies=count_copies(document, f"{pointer}/resourcesPerNode", group),
     )
 
 
@@ -266,15 +270,9 @@ def _annotated_by(document: JsonObject, pointer: str) -> dict[str, str]:
     inside: object = document
     given = _annotations(document)
     for key in pointer.split("/")[1:]:
-        inside = _part(inside, key)
+        inside = find_part(inside, key)
         given = _over(given, _annotations(as_object(inside)))
     return given
-
-
-def _part(value: object, key: str) -> object:
-    if isinstance(value, list):
-        return value[int(key)]
-    return as_object(value).get(unescape(key))
 
 
 def _over(outer: Mapping[str, str], inner: Mapping[str, str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from memgate.errors import InputError
-from memgate_service.admission.kubernetes.objects import JsonObject, as_object, escape, unescape
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object, escape, unescape
 
 #: what was filled in: an object of JSON pointers and values
 FILLED = "memgate.dev/filled"

@@ -62,6 +62,9 @@ _PERCENT = (
     "koordinator.sh/gpu",
 )
 
+#: of a pod
+_MAX_GPUS = 1 << 10
+
 #: assumed for a job if nothing says where its pod will run; the largest if it declares more
 _REFERENCE = "a100-80"
 
@@ -86,6 +89,18 @@ def asks_for_gpu(pod: Pod) -> bool:
         or any(name.startswith(MIG_PREFIX) for name in names)
         or bool({"gpu-memory", "gpu-fraction"} & pod.annotations.keys())
     )
+
+
+def count_gpus(pod: Pod) -> int:
+    """Return how many GPUs, or parts of them, a pod gets; 0 if it wants none."""
+    number = Decimal(0)
+    for container in pod.containers:
+        for name, value in container.asked.items():
+            if name in _COUNTED or name.startswith(MIG_PREFIX):
+                amount = read_quantity(name, value)
+                # Koordinator counts in hundredths
+                number += amount / 100 if name == "koordinator.sh/gpu" else amount
+    return min(max(int(number), int(asks_for_gpu(pod))), _MAX_GPUS)
 
 
 def names_gpu(pod: Pod) -> bool:

@@ -116,6 +116,10 @@ class WebhookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """For the metrics: a ``Decision``, or ``wrong`` for a mistake; empty if nothing was judged."""
     notes: dict[str, str] = {}
     """For the audit log of the cluster."""
+    is_held: bool = False
+    """It is let in, and held."""
+    record: dict[str, Any] = {}
+    """For our own audit; empty if there is nothing to record."""
 
 
 def read_review(body: bytes) -> Review:

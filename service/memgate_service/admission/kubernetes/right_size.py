@@ -16,7 +16,8 @@ from memgate.report import Estimate
 from memgate.units import MIB
 from memgate_service.admission.core.answers import KnownAnswer
 from memgate_service.admission.kubernetes.cases import PodCase
-from memgate_service.admission.kubernetes.objects import PRODUCT_LABEL, Pod, escape
+from memgate_service.admission.kubernetes.json_parts import escape
+from memgate_service.admission.kubernetes.objects import PRODUCT_LABEL, Pod
 from memgate_service.admission.kubernetes.places import MIG_PREFIX, asks_for_gpu, names_gpu
 from memgate_service.admission.kubernetes.settings import FILLS, AdmissionSettings, split
 

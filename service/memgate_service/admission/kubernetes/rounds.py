@@ -14,10 +14,12 @@ from typing import NamedTuple
 from memgate.client.clients import Client
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
+from memgate_service.admission.core.rules import PolicyChoice, Subject, resolve
 from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.admission.kubernetes.judging import PodAsker, judge_pods
+from memgate_service.admission.kubernetes.modes import make_policy
 from memgate_service.admission.kubernetes.objects import Pod
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_worker.logs import write_line
@@ -45,6 +47,9 @@ class Rounds(ABC):
         self._cluster = cluster
         self._settings = settings
         self._asker = PodAsker(client, ConfigMaps(lambda: cluster))
+        self._policy_file = settings.open_policy(
+            lambda problem: write_line("policy", {"error": problem})
+        )
         self._discovered_at = float("-inf")
 
     def run(self, interval_seconds: float, goes_on: Callable[[float], bool]) -> None:
@@ -75,19 +80,25 @@ class Rounds(ABC):
     def _go_round(self) -> Done:
         """Check everything that waits."""
 
-    def _policy(self) -> Policy:
+    def _choose_rule(self, subject: Subject) -> PolicyChoice:
+        """Return what the operator's policy says about an object now."""
+        return resolve(self._policy_file.read(), subject)
+
+    def _policy(self, chosen: PolicyChoice) -> Policy:
         """Return the policy of the webhooks; a controller waits for a missing answer."""
-        return replace(self._settings.policy, patience_seconds=float("inf"))
+        return replace(make_policy(self._settings, chosen), patience_seconds=float("inf"))
 
     def _judge(
-        self, namespace: str, pods: tuple[Pod, ...], waited_seconds: float = 0.0
+        self,
+        namespace: str,
+        pods: tuple[Pod, ...],
+        policy: Policy,
+        waited_seconds: float = 0.0,
     ) -> Judgement | None:
         """Judge an object by its pods; None if none of them has a job of ours.
 
         Raises:
             InputError: if what a person wrote about a job is wrong.
         """
-        rules = Rules(
-            policy=self._policy(), cluster=self._settings.gpus, waited_seconds=waited_seconds
-        )
+        rules = Rules(policy=policy, cluster=self._settings.gpus, waited_seconds=waited_seconds)
         return run(judge_pods(namespace, pods, rules), self._asker.do)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memgate_service.admission.kubernetes.cluster import Cluster, Resource
-from memgate_service.admission.kubernetes.objects import JsonObject, as_object
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 from memgate_service.admission.kubernetes.patches import Patch
 
 _SECRETS = Resource("v1", "secrets")

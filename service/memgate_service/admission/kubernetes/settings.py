@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,9 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from memgate.errors import InputError
 from memgate.gpus import GpuSpec, find_gpu, find_product
 from memgate_service.admission.core.policy import Action, Policy
+from memgate_service.admission.core.policy_file import PolicyFile
+from memgate_service.admission.core.rules import Mode, PolicyDocument
 from memgate_worker.queue.settings import Settings
 
 Choice = Literal["admit", "reject", "hold"]
+
+#: whether all pods of an object are one job: no; it may be; yes; yes, or some of them
+Group = Literal["separate", "perhaps", "together", "at_most"]
 
 #: what can be filled in for a scheduler: see ``right_size``
 FILLS = ("hami", "volcano", "kai", "mig", "node-selector")
@@ -33,12 +39,21 @@ class Shape(BaseModel):
     """What is true while the object makes no pods."""
     trainer: str | None = None
     """For kinds without a template: what says which resources each node gets."""
+    pods: Group = "separate"
+    """Whether all of its pods are one job: no; it may be; yes; yes, or some of them."""
     is_fixed: bool = True
     """Its templates cannot be changed once the object exists."""
 
 
 class AdmissionSettings(Settings):
     """What happens to jobs without a clear answer, and what is filled in."""
+
+    admission_mode: Mode = Mode.ENFORCE
+    """Whether anything is refused or held, where no policy says: ``enforce``, ``warn``, ``audit``;
+    ``MEMGATE_ADMISSION_MODE``."""
+
+    admission_policy: Path | None = None
+    """The file with the policy, JSON, read again when it changes; ``MEMGATE_ADMISSION_POLICY``."""
 
     admission_on_timeout: Choice = "admit"
     """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
@@ -76,6 +91,11 @@ class AdmissionSettings(Settings):
         uncertain = Action(self.admission_on_uncertain)
         unknown = Action(self.admission_on_timeout)
         return Policy(uncertain=uncertain, unmeasured=uncertain, unknown=unknown)
+
+    def open_policy(self, log: Callable[[str], None]) -> PolicyFile:
+        """Return the policy for clusters' objects: that of the file, or one mode for all."""
+        default = PolicyDocument(mode=self.admission_mode)
+        return PolicyFile(self.admission_policy, log, default=default)
 
     @property
     def gpus(self) -> tuple[GpuSpec, ...]:

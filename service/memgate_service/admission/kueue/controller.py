@@ -20,26 +20,20 @@ from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Action, Policy
+from memgate_service.admission.core.rules import Mode, PolicyChoice, Subject
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
-from memgate_service.admission.kubernetes.objects import (
-    JOB,
-    JsonObject,
-    Pod,
-    as_list,
-    as_object,
-    find_pods,
-    select_node,
-)
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
+from memgate_service.admission.kubernetes.objects import JOB, SHAPES, Pod, find_pods, select_node
 from memgate_service.admission.kubernetes.patches import Patch, put
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import Shape
+from memgate_service.admission.kubernetes.settings import Group, Shape
 from memgate_worker.logs import write_line
 
 #: the controller name of AdmissionChecks that are ours to answer
 CONTROLLER = "memgate.dev/admission-check"
 
 _GROUP = "kueue.x-k8s.io"
-_SHAPE = Shape(templates=("/spec/podSets/*/template",))
+_TEMPLATES = ("/spec/podSets/*/template",)
 
 #: when Kueue should retry what had no answer in time; others get the quota until then
 _REQUEUE_SECONDS = 60
@@ -120,17 +114,30 @@ class KueueController(Rounds):
         namespace = str(as_object(workload.get("metadata")).get("namespace", ""))
         since = _time(_checks(workload)[index].get("lastTransitionTime"), now)
         waited_seconds = (now - since).total_seconds()
+        chosen = self._choose_rule(_subject(workload, namespace))
+        policy = self._policy(chosen)
         try:
-            judgement = self._judge(namespace, place_pods(workload, flavors), waited_seconds)
+            pods = place_pods(workload, flavors)
+            reply = choose_state(self._judge(namespace, pods, policy, waited_seconds))
         except InputError as error:
-            return Reply("Rejected", f"memgate: {error.message}")
-        return choose_state(judgement)
+            reply = Reply("Rejected", f"memgate: {error.message}")
+        if chosen.mode is Mode.ENFORCE or reply.state == "Ready":
+            return reply
+        # nothing is kept waiting, or out, where nothing is enforced
+        said = f"memgate only warns here: {reply.message.removeprefix('memgate: ')}"
+        return Reply("Ready", said if chosen.mode is Mode.WARN else "")
 
-    def _policy(self) -> Policy:
+    def _policy(self, chosen: PolicyChoice) -> Policy:
         """Return the policy of the webhooks; a check waits for as long as they would."""
-        return replace(
-            self._settings.policy, patience_seconds=self._settings.admission_wait_seconds
-        )
+        patience = self._settings.admission_wait_seconds
+        return replace(super()._policy(chosen), patience_seconds=patience)
+
+
+def _subject(workload: JsonObject, namespace: str) -> Subject:
+    """Return where a Workload is; who submitted it, Kueue does not say."""
+    labels = as_object(as_object(workload.get("metadata")).get("labels"))
+    label = {name: text for name, text in labels.items() if isinstance(text, str)}
+    return Subject(namespace=namespace, kind=f"Workload.{_GROUP}", label=label)
 
 
 def find_waiting(workload: JsonObject, names: set[str]) -> Iterator[int]:
@@ -158,13 +165,24 @@ def place_pods(workload: JsonObject, flavors: Flavors) -> tuple[Pod, ...]:
     }
     sets = as_list(as_object(workload.get("spec")).get("podSets"))
     placed = []
-    for pod in find_pods(workload, _SHAPE):
+    for pod in find_pods(workload, Shape(templates=_TEMPLATES, pods=_group(workload))):
         index = int(pod.pointer.split("/")[3])
         labels: dict[str, str] = {}
         for flavor in chosen.get(as_object(sets[index]).get("name", "main"), ()):
             labels |= flavors.get(str(flavor), {})
         placed.append(_place(pod, labels))
     return tuple(placed)
+
+
+def _group(workload: JsonObject) -> Group:
+    """Say whether a Workload's pods are one job, by the kind of what it stands for."""
+    owners = as_list(as_object(workload.get("metadata")).get("ownerReferences"))
+    for owner in map(as_object, owners):
+        group = str(owner.get("apiVersion", "")).rpartition("/")[0]
+        kind = ".".join(filter(None, (str(owner.get("kind", "")), group)))
+        if kind in SHAPES:
+            return SHAPES[kind].pods
+    return "perhaps"  # of plain pods, which Kueue can group
 
 
 def _place(pod: Pod, labels: Mapping[str, str]) -> Pod:

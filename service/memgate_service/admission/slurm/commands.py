@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from memgate.errors import MemgateError
+from memgate_service.admission.core.rules import Subject
 from memgate_service.admission.slurm.records import AdminComment, Record, read_comment
 
 _TIMEOUT_SECONDS = 60.0
@@ -34,6 +37,11 @@ class SlurmJob:
     #: an administrator holds it; memgate's own hold looks like the owner's
     is_admin_held: bool = False
     comment: AdminComment
+    #: it has not started
+    is_pending: bool = True
+    #: who submitted it, and where to
+    subject: Subject = field(default_factory=Subject)
+    job_name: str = ""
     #: of the first part of a heterogeneous job; 0 for other jobs
     het_job_id: int = 0
     het_job_offset: int = 0
@@ -59,18 +67,34 @@ def read_queue(text: str) -> Iterator[SlurmJob]:
         jobs = json.loads(text)["jobs"]
         for job in jobs:
             comment = read_comment(job.get("admin_comment"))
-            if comment is not None and _OPEN_STATES.intersection(_list(job["job_state"])):
+            states = _OPEN_STATES.intersection(_list(job["job_state"]))
+            if comment is not None and states:
                 yield SlurmJob(
                     job_id=int(job["job_id"]),
                     submitted_at=float(_number(job["submit_time"])),
                     is_held=_number(job["priority"]) == 0,
                     is_admin_held=job.get("state_reason") == "JobHeldAdmin",
+                    is_pending="PENDING" in states,
+                    subject=_subject(job),
+                    job_name=str(job.get("name") or ""),
                     comment=comment,
                     het_job_id=_number(job.get("het_job_id", 0)),
                     het_job_offset=_number(job.get("het_job_offset", 0)),
                 )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"squeue --json printed something unexpected: {error!r:.200}") from None
+
+
+def _subject(job: dict[str, Any]) -> Subject:
+    """Read who submitted a job, and where to, as policies name it."""
+    return Subject(
+        user=str(job.get("user_name") or job.get("user_id") or ""),
+        group=[str(_number(job.get("group_id", 0)))],
+        account=str(job.get("account") or ""),
+        qos=str(job.get("qos") or ""),
+        partition=[name for name in str(job.get("partition") or "").split(",") if name],
+        kind="job",
+    )
 
 
 def _number(value: Any) -> int:
@@ -90,8 +114,21 @@ class SlurmCommands:
         return list(read_queue(run(["squeue", "--json"])))
 
     def release(self, job: SlurmJob) -> None:
-        """Let a held job start."""
-        run(["scontrol", "release", job.name])
+        """Let a held job start; one with a timer, when its owner wanted it to."""
+        if not job.record.timer:
+            run(["scontrol", "release", job.name])
+            return
+        is_later = job.record.begin > time.time()
+        start = datetime.fromtimestamp(job.record.begin).isoformat() if is_later else "now"
+        run(["scontrol", "update", f"JobId={job.name}", f"StartTime={start}"])
+
+    def hold(self, job: SlurmJob) -> None:
+        """Keep a job from starting, until an administrator releases it."""
+        run(["scontrol", "hold", job.name])
+
+    def notify(self, job: SlurmJob, message: str) -> None:
+        """Write to the output of a job that runs."""
+        run(["scontrol", "notify", job.name, message])
 
     def cancel(self, job: SlurmJob) -> None:
         """Cancel a job, with all its parts: Slurm cannot cancel one part alone."""

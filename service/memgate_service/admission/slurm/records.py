@@ -36,7 +36,29 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner_held: bool = False
     """Its owner holds it, too."""
     question: str = ""
-    """The body of ``POST /estimate``, if the job waits for the answer."""
+    """The body of ``POST /estimate``, if there was no answer yet."""
+    timer: int = 0
+    """Until when memgate holds it, in seconds since 1970; 0 if that has no end."""
+    begin: int = 0
+    """The start time that its owner asked for."""
+    late: str = ""
+    """``reject``: to be canceled if it does not fit and has not started."""
+    cards: str = ""
+    """The GPUs of the cluster, by their names."""
+    mode: str = ""
+    """The policy's mode when it was submitted, if nothing was enforced."""
+    audit: str = ""
+    """The id of its record in the audit."""
+
+    @property
+    def is_open(self) -> bool:
+        """There is something left to do: it is held, or has no answer yet."""
+        return self.held or (self.is_unanswered and bool(self.question))
+
+    @property
+    def is_unanswered(self) -> bool:
+        """There is no answer."""
+        return self.decision in ("pending", "unanswered")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,144 +1,45 @@
-"""Jobs that are held until there is an answer -> released, canceled or left, once there is one.
+"""Jobs without an answer -> released, canceled or left, once there is one.
 
-No state is kept here: what to do is in the jobs' records, so the program may be stopped, started
-and run twice at any time.
+Behind ``memgate slurm release``. Held jobs, and those that were let in without an answer, which are
+followed up. No state is kept here: what to do is in the jobs' records, so the program may be
+stopped, started and run twice.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
+from memgate.audit import Done
 from memgate.client.clients import Client
 from memgate.decision import Decision
 from memgate.errors import InputError, OperatorError
-from memgate.explanation import Sizes
-from memgate.gpus import GpuRequest
-from memgate.placement import Room
-from memgate.report import Estimate
-from memgate_service.admission.core.answers import Question
-from memgate_service.admission.core.cases import Case
-from memgate_service.admission.core.judgement import Judgement, find_without_case
+from memgate_service.admission.core.judgement import find_without_case
 from memgate_service.admission.core.policy import Action, Policy
+from memgate_service.admission.core.policy_file import PolicyFile
+from memgate_service.admission.core.rules import Mode, resolve
 from memgate_service.admission.core.sequence import Rules, judge_cases, run
 from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
 from memgate_service.admission.slurm.records import Record
+from memgate_service.admission.slurm.settling import (
+    MAX_WHY,
+    WORDS,
+    Settlement,
+    find_cards,
+    read_question,
+    settle,
+)
+from memgate_service.admission.slurm.spool import Spool
 
-#: how much Slurm shows in a line
-_MAX_WHY = 300
-
-#: what operators call the actions of Slurm
-WORDS = {
-    Action.ADMIT: "release",
-    Action.REJECT: "cancel",
-    Action.HOLD: "hold",
-    Action.WAIT: "wait",
-}
-ACTIONS = {word: action for action, word in WORDS.items()}
-
-
-def make_policy(
-    *, rejected: Action, uncertain: Action, unanswered: Action, patience_seconds: float
-) -> Policy:
-    """Make the policy for held jobs: none is canceled for a fault that is not its author's.
-
-    Raises:
-        InputError: if jobs would be canceled because memgate does not answer.
-    """
-    if unanswered is Action.REJECT:
-        raise InputError("unanswered is 'cancel': that memgate is down is not the job's fault")
-    # An operator who cancels what may not fit wants nothing released unseen: a person decides.
-    is_strict = uncertain is Action.REJECT
-    return Policy(
-        mistaken=rejected,
-        rejected=rejected,
-        uncertain=uncertain,
-        unmeasured=Action.HOLD if is_strict else uncertain,
-        unknown=unanswered,
-        patience_seconds=patience_seconds,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldCase(Case):
-    """A job as its owner described it, on the GPU that the plugin's settings name."""
-
-    question: Question
-
-    def questions(self) -> dict[str, Question]:
-        """Return the question that was asked, or could not be asked, when the job was submitted."""
-        return {"": self.question}
-
-    def rooms(self, estimates: Mapping[str, Estimate]) -> list[Room]:
-        """Return what the estimate itself says: it is about the GPU that the job gets."""
-        (estimate,) = estimates.values()
-        sizes = Sizes(estimate.needs_bytes, estimate.least_bytes, estimate.available_bytes)
-        return [Room(gpu=estimate.gpu, decision=estimate.decision, sizes=sizes)]
-
-    def own_estimate(self, estimates: Mapping[str, Estimate]) -> Estimate | None:
-        """Return the estimate."""
-        (estimate,) = estimates.values()
-        return estimate
-
-
-def read_question(text: str) -> HeldCase:
-    """Read the body of ``POST /estimate`` that the plugin has noted. The server reads the job.
-
-    Raises:
-        InputError: if the job is not JSON: Lua accepts some texts that are not, such as ``1.``.
-        OperatorError: if the rest is not what the plugin writes.
-    """
-    try:
-        asked: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise InputError(f"the description is not JSON: {error}") from None
-    try:
-        gpu = GpuRequest.model_validate(asked["gpu"])
-        return HeldCase(question=Question(key=text, job=asked["job"], gpu=gpu))
-    except (ValueError, KeyError, TypeError):
-        raise OperatorError("the record in AdminComment has no question for memgate") from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settlement:
-    """What to do with a held job, what to record about it, and why."""
-
-    action: Action
-    record: Record
-    why: str
-
-
-def settle(judgement: Judgement, gpu: str) -> Settlement:
-    """Return what happens to a held job that was judged."""
-    (finding,) = judgement.findings
-    why = finding.explanation.text[:_MAX_WHY]
-    if finding.known is None:
-        is_unknown = judgement.decision is Decision.UNKNOWN
-        decision = "unanswered" if is_unknown else str(judgement.decision)
-        record = Record(gpu=gpu, decision=decision, why=why)
-    else:
-        estimate = finding.known.estimate
-        record = Record(
-            decision=estimate.decision,
-            needs=estimate.needs_bytes,
-            capacity=estimate.capacity_bytes,
-            gpu=gpu,
-            id=finding.known.job_id,
-            page=finding.known.page,
-            why="" if estimate.decision is Decision.ADMIT else why,
-        )
-    # Its owner is told once, including what would fit: finding that takes seconds.
-    action = Action.WAIT if judgement.is_advice_pending else judgement.action
-    return Settlement(action=action, record=record, why=why)
+#: with less time than this on its timer a job does not wait for advice
+_LAST_SECONDS = 5.0
 
 
 class Releaser:
-    """Checks all held jobs, once or forever."""
+    """Checks all jobs without an answer, once or forever."""
 
     def __init__(
         self,
@@ -147,19 +48,25 @@ class Releaser:
         policy: Policy,
         log: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        *,
+        policy_file: PolicyFile | None = None,
+        spool: Spool | None = None,
     ) -> None:
         self._asker = ServerAsker(client)
         self._slurm = slurm
         self._policy = policy
         self._log = log
         self._clock = clock
+        self._policy_file = policy_file or PolicyFile(None, log)
+        self._spool = spool or Spool(client, None, log)
 
     def look(self) -> int:
-        """Check every held job once; return how many still wait for an answer."""
+        """Check every such job once; return how many still wait for an answer."""
         num_waiting = 0
         self._asker.start_round()
-        for job in self._slurm.jobs():
-            if not job.record.held:
+        jobs = self._slurm.jobs()
+        for job in jobs:
+            if not job.record.is_open:
                 continue
             try:
                 num_waiting += self._look_at(job)
@@ -167,6 +74,7 @@ class Releaser:
                 self._log(f"job {job.job_id}: {error.message}")
         for why in self._asker.problems():
             self._log(f"no answer: {why}")
+        self._spool.send({job.record.audit: job for job in jobs if job.record.audit})
         return num_waiting
 
     def _look_at(self, job: SlurmJob) -> bool:
@@ -176,40 +84,123 @@ class Releaser:
                 self._slurm.note(job, _without_hold(job.record))
             return False
         settlement = self._settle(job)
+        if not job.record.held or self._is_timer_over(job):
+            return self._follow_up(job, settlement)
+        if job.record.timer:
+            return self._look_at_timed(job, settlement)
         if not job.is_held:  # an administrator was quicker, or we were stopped halfway
             self._slurm.note(job, settlement.record)
             return False
-        if settlement.action is Action.WAIT:
+        if settlement.action is Action.WAIT or settlement.is_advice_pending:
             return True
-        self._act(job, settlement)
-        self._log(f"job {job.job_id}: {WORDS[settlement.action]}: {settlement.why}")
-        return False
+        return self._act(job, settlement)
+
+    def _look_at_timed(self, job: SlurmJob, settlement: Settlement) -> bool:
+        """Look at a job whose timer still runs; Slurm starts it when the timer ends."""
+        is_short = job.record.timer - self._clock() < _LAST_SECONDS
+        is_waiting = settlement.is_advice_pending and not is_short
+        if settlement.record.is_unanswered or is_waiting:
+            return True
+        return self._act(job, settlement)
+
+    def _is_timer_over(self, job: SlurmJob) -> bool:
+        timer = job.record.timer
+        return bool(timer) and (self._clock() >= timer or not job.is_pending)
 
     def _settle(self, job: SlurmJob) -> Settlement:
         gpu = job.record.gpu
         waited_seconds = self._clock() - job.submitted_at
-        rules = Rules(policy=self._policy, waited_seconds=waited_seconds)
+        rules = Rules(
+            policy=self._policy,
+            cluster=find_cards(job.record.cards),
+            waited_seconds=waited_seconds,
+        )
         try:
             case = read_question(job.record.question)
             return settle(run(judge_cases([case], rules), self._asker.do), gpu)
         except InputError as mistake:
-            why = mistake.message[:_MAX_WHY]
+            why = mistake.message[:MAX_WHY]
             record = Record(gpu=gpu, decision="bad_spec", why=why)
             return Settlement(action=self._policy.mistaken, record=record, why=why)
         except OperatorError as error:
             return settle(rules.judge([find_without_case(error)]), gpu)
 
-    def _act(self, job: SlurmJob, settlement: Settlement) -> None:
-        if settlement.action is Action.ADMIT:
+    def _mode(self, job: SlurmJob) -> tuple[Mode, str]:
+        """Return the mode that is in force for a job now, and which rule says so."""
+        chosen = resolve(self._policy_file.read(), job.subject)
+        return chosen.mode, chosen.rule
+
+    def _act(self, job: SlurmJob, settlement: Settlement) -> bool:
+        """Do what was decided about a held job; nothing is canceled where nothing is enforced."""
+        mode, _ = self._mode(job)
+        action = mode.apply(settlement.action)
+        record = msgspec.structs.replace(settlement.record, audit=job.record.audit)
+        if action is Action.ADMIT:
             # released first: if we are stopped here, the record still says what to do
             if not (job.record.owner_held or job.is_admin_held):
                 self._slurm.release(job)
-            self._slurm.note(job, settlement.record)
-            return
-        self._slurm.note(job, msgspec.structs.replace(settlement.record, held=True))
-        if settlement.action is Action.REJECT:
+            self._slurm.note(job, record)
+            self._tell(job, settlement, "released")
+        else:
+            self._slurm.note(job, msgspec.structs.replace(record, held=True))
+            if action is Action.REJECT:
+                self._slurm.cancel(job)
+            elif job.record.timer:  # the timer would let it start
+                self._slurm.hold(job)
+            self._tell(job, settlement, "canceled" if action is Action.REJECT else "held")
+        self._log(f"job {job.job_id}: {WORDS[action]}: {settlement.why}")
+        return False
+
+    def _follow_up(self, job: SlurmJob, settlement: Settlement) -> bool:
+        """Look at a job that was let in without an answer, or started when its timer ended."""
+        if job.record.held:
+            self._slurm.note(job, _without_hold(job.record))
+            self._tell(
+                job, settlement, "released", why="its timer ended before there was an answer"
+            )
+            self._log(f"job {job.job_id}: its timer ended before there was an answer")
+        if settlement.record.is_unanswered or settlement.is_advice_pending:
+            return False
+        mode, _ = self._mode(job)
+        is_rejected = settlement.record.decision == Decision.REJECT
+        record = msgspec.structs.replace(
+            settlement.record, audit=job.record.audit, mode=job.record.mode
+        )
+        self._slurm.note(job, record)
+        may_cancel = mode is Mode.ENFORCE and not job.record.mode and job.record.late == "reject"
+        if is_rejected and may_cancel and job.is_pending:
             self._slurm.cancel(job)
+            self._tell(job, settlement, "canceled")
+        else:
+            self._tell(job, settlement, "noted")
+            is_told = mode is not Mode.AUDIT and job.record.mode != Mode.AUDIT
+            if is_rejected and is_told and not job.is_pending:
+                self._notify(job, settlement.why)
+        self._log(f"job {job.job_id}: followed up: {settlement.why}")
+        return False
+
+    def _notify(self, job: SlurmJob, why: str) -> None:
+        try:
+            self._slurm.notify(job, f"memgate: this job {why}")
+        except SlurmError as error:  # only some jobs can be written to
+            self._log(f"job {job.job_id}: its owner could not be told: {error.message}")
+
+    def _tell(self, job: SlurmJob, settlement: Settlement, done: Done, *, why: str = "") -> None:
+        """Record what was done."""
+        mode, rule = self._mode(job)
+        is_unanswered = bool(why) or settlement.record.is_unanswered
+        self._spool.add(
+            job,
+            at=self._clock(),
+            decision="unanswered" if is_unanswered else settlement.record.decision,
+            mode=mode,
+            rule=rule,
+            done=done,
+            why=why or settlement.why,
+            estimate=settlement.record.id,
+            page=settlement.record.page,
+        )
 
 
 def _without_hold(record: Record) -> Record:
-    return msgspec.structs.replace(record, held=False, owner_held=False)
+    return msgspec.structs.replace(record, held=False, owner_held=False, timer=0, begin=0)

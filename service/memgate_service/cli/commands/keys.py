@@ -41,6 +41,14 @@ class QueueAwayError(PassingError):
 
     code = "QUEUE_UNREACHABLE"
 
+    @classmethod
+    def of(cls, error: QueueError) -> QueueAwayError:
+        """Say that the queue is away, and where to name it."""
+        return cls(
+            f"the queue cannot be reached ({type(error).__name__}): set MEMGATE_REDIS_URL, or"
+            " give --data of a running `memgate up`"
+        )
+
 
 class RoleName(StrEnum):
     """A role, as it is written on the command line."""
@@ -138,7 +146,7 @@ class _Keys:
     """The keys, while a block runs; if they cannot be reached, the error is one sentence."""
 
     def __init__(self, data: Path) -> None:
-        self._queue = QueueClient(_settings(data))
+        self._queue = QueueClient(queue_settings(data))
 
     def __enter__(self) -> KeyRing:
         return self._queue.keys
@@ -146,13 +154,11 @@ class _Keys:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._queue.close()
         if isinstance(error, QueueError):
-            raise QueueAwayError(
-                f"the queue cannot be reached ({type(error).__name__}): set MEMGATE_REDIS_URL, or"
-                " give --data of a running `memgate up`"
-            ) from None
+            raise QueueAwayError.of(error) from None
 
 
-def _settings(data: Path) -> ServiceSettings:
+def queue_settings(data: Path) -> ServiceSettings:
+    """Return where the queue is: as the environment says, or that of a running `memgate up`."""
     settings = ServiceSettings.from_environment()
     path = data.resolve() / "valkey.sock"
     if "MEMGATE_REDIS_URL" in os.environ:

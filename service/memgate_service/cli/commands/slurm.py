@@ -54,16 +54,28 @@ def release_command(
     ] = "wait",
     patience: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="How long to wait for an answer."),
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long a job without a timer waits for an answer."
+        ),
     ] = 600,
+    policy_file: Annotated[
+        Path, typer.Option("--policy", metavar="FILE", help="The policy that the plugin reads.")
+    ] = Path("/etc/slurm/memgate.policy.json"),
+    audit_file: Annotated[
+        Path, typer.Option(metavar="FILE", help="Where the plugin leaves the audit's records.")
+    ] = Path("/var/spool/memgate/audit.jsonl"),
 ) -> None:
-    """Release held jobs when memgate has an answer. Runs as an administrator of Slurm.
+    """Release held jobs when memgate has an answer, follow up what was let in without one, and
+    send the audit's records. Runs as an administrator of Slurm.
 
     Example: memgate slurm release --server http://127.0.0.1:8080 --key-file /etc/slurm/memgate.key
     """
     client = _client(server, api_key, key_file)
+    from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands
-    from memgate_service.admission.slurm.release import ACTIONS, Releaser, make_policy
+    from memgate_service.admission.slurm.release import Releaser
+    from memgate_service.admission.slurm.settling import ACTIONS, make_policy
+    from memgate_service.admission.slurm.spool import Spool
 
     def action(option: str, text: str, *choices: str) -> Action:
         if text not in choices:
@@ -77,7 +89,14 @@ def release_command(
         patience_seconds=patience,
     )
     with client, suppress(KeyboardInterrupt):
-        releaser = Releaser(client, SlurmCommands(), policy, typer.echo)
+        releaser = Releaser(
+            client,
+            SlurmCommands(),
+            policy,
+            typer.echo,
+            policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
+            spool=Spool(client, audit_file, typer.echo),
+        )
         if once:
             typer.echo(f"{releaser.look()} jobs still wait for an answer")
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 import anyio.to_thread
+import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.datastructures import FormData, UploadFile
@@ -19,6 +20,7 @@ from memgate.report import Estimate, Fit
 from memgate.schemas import EstimateCreate, FitCreate, TimelineFitCreate, TraceEstimateCreate
 from memgate.timeline_file.document import HEADER_BYTES
 from memgate.timeline_file.reading import read_version
+from memgate.worlds import fill_question
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import MULTIPART, content_type, json_body, read_json
 from memgate_service.http.dependencies import Dependencies, Deps
@@ -84,12 +86,24 @@ async def _from_json(
     kind: WorkKind,
 ) -> Response:
     body = await json_body(request)
-    asked = read_json(model, body)
+    asked = read_json(model, _with_world(body) if model is EstimateCreate else body)
     check_supported(asked.job)
     work = asked.work(kind) if isinstance(asked, EstimateCreate) else asked.work()
     if work.gpu is not None:
         work.gpu.target()  # refuses a name that the catalogue does not have
     return await ask(request, deps, work, asked.priority, prefer=prefer, key=cache_key(kind, body))
+
+
+def _with_world(body: bytes) -> bytes:
+    """Return a body with the number of GPUs in the job's spec, if only ``gpu.count`` says it."""
+    if b'"count"' not in body:
+        return body
+    try:
+        question = msgspec.json.decode(body, type=dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return body  # which is refused where it is read
+    filled = fill_question(question)
+    return body if filled is question else msgspec.json.encode(filled)
 
 
 _Upload = TypeVar("_Upload", TraceEstimateCreate, TimelineFitCreate)

@@ -69,6 +69,8 @@ def _peak_bound(said: Estimate, *, is_reserved_only: bool) -> int:
     What the allocator reserved may exceed its prediction by as much as the whole process may.
     """
     beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
+    if not is_reserved_only:
+        beside += said.communication_range.high_bytes
     return ceil(said.peak_reserved_on_gpu_bytes * (1 + MARGIN)) + beside
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from memgate.errors import InputError
 from memgate_service.admission.kubernetes import gate
 from memgate_service.admission.kubernetes.gate import WebhookGate
+from memgate_service.admission.kubernetes.modes import is_silent
 from memgate_service.admission.kubernetes.review import (
     Review,
     WebhookAnswer,
@@ -21,7 +22,7 @@ from memgate_service.http.access import needs
 from memgate_service.http.bodies import JSON, json_body
 from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.openapi import PROBLEMS, WRONG_TYPE, review_bodies
-from memgate_service.http.queue_asker import QueueAsker, read_timeout
+from memgate_service.http.queue_asker import QueueAsker, TimeBudget, read_timeout
 from memgate_worker.queue.keys import Role
 
 webhooks = APIRouter(
@@ -49,6 +50,19 @@ async def mutate(request: Request, deps: Deps, timeout: Timeout = None) -> Respo
     return await _answer(request, deps, timeout, gate.mutate)
 
 
+async def _look_again(deps: Dependencies, review: Review) -> dict[str, Any]:
+    """Judge again what was let in without an answer; empty while there is none.
+
+    Nothing is asked: a run that failed would be repeated.
+    """
+    asker = QueueAsker(deps, TimeBudget(wait=0.0, limit=10.0), is_dry_run=True)
+    made = WebhookGate(settings=deps.settings, do=asker.do, policy=deps.policy.read())
+    record = (await gate.validate(made, review)).record
+    if record.get("decision") == "unanswered":
+        return {}
+    return {name: value for name, value in record.items() if name != "would"} | {"done": "noted"}
+
+
 async def _answer(
     request: Request,
     deps: Dependencies,
@@ -56,12 +70,17 @@ async def _answer(
     decide: Callable[[WebhookGate, Review], Awaitable[WebhookAnswer]],
 ) -> Response:
     review = read_review(await json_body(request))
-    budget = read_timeout(timeout, deps.settings.admission_wait_seconds)
-    asker = QueueAsker(deps, budget, is_dry_run=review.dry_run)
+    policy = deps.policy.read()
+    wait = 0.0 if is_silent(policy, review) else deps.settings.admission_wait_seconds
+    asker = QueueAsker(deps, read_timeout(timeout, wait), is_dry_run=review.dry_run)
+    made = WebhookGate(settings=deps.settings, do=asker.do, policy=policy)
     try:
-        answer = await decide(WebhookGate(settings=deps.settings, do=asker.do), review)
+        answer = await decide(made, review)
     except RecursionError:
         raise InputError("the object is nested too deeply") from None
+    deps.decisions.add(answer.record)
+    if answer.allowed and answer.record.get("decision") == "unanswered":
+        deps.decisions.follow_up(lambda: _look_again(deps, review))
     if answer.outcome:
         allowed = "yes" if answer.allowed else "no"
         deps.metrics.admissions.labels(answer.outcome, allowed).inc()

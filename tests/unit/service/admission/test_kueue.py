@@ -91,11 +91,31 @@ def test_a_flavor_settles_what_a_pod_left_open() -> None:
     assert [place.gpu.name for place in find_places(elsewhere, ())] == ["t4", "a100-80"]
 
 
+@pytest.mark.parametrize(
+    ("owner", "group"),
+    [
+        ({"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}, "together"),
+        ({"apiVersion": "ray.io/v1", "kind": "RayJob"}, "at_most"),
+        ({"apiVersion": "batch/v1", "kind": "Job"}, "perhaps"),
+        ({"apiVersion": "v1", "kind": "Pod"}, "separate"),
+        ({"apiVersion": "example.org/v1", "kind": "Something"}, "perhaps"),
+    ],
+)
+def test_the_owner_says_whether_pods_are_one_job(owner: dict[str, str], group: str) -> None:
+    """A Workload itself does not; it says how many there are."""
+    workload = make_workload(nodeSelector=_T4)
+    workload["metadata"]["ownerReferences"] = [owner]
+    workload["spec"]["podSets"][0]["count"] = 3
+    (pod,) = place_pods(workload, {})
+
+    assert (pod.copies.group, pod.copies.number) == (group, 1 if group == "separate" else 3)
+
+
 def test_a_workload_without_flavors_is_as_it_is_written() -> None:
     """A queue may have one flavor without labels, and Kueue may have chosen none yet."""
     workload = make_workload(nodeSelector=_T4)
     workload["status"].pop("admission")
-    pods = find_pods(workload, Shape(templates=("/spec/podSets/*/template",)))
+    pods = find_pods(workload, Shape(templates=("/spec/podSets/*/template",), pods="perhaps"))
     assert place_pods(workload, {}) == pods
     assert pods[0].nodes == (select_node(_T4),)
 

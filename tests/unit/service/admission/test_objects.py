@@ -116,3 +116,48 @@ def test_holding_what_cannot_be_held_changes_nothing() -> None:
     document = read_recorded("create-deployment")["request"]["object"]
     assert hold(document, SHAPES["Deployment.apps"]) == []
     assert fill(document, {}, {}) == []
+
+
+def _copies(kind: str, document: Any) -> list[tuple[int, int | None]]:
+    return [(pod.copies.number, pod.copies.processes) for pod in find_pods(document, SHAPES[kind])]
+
+
+def test_pods_of_one_job_are_counted() -> None:
+    """Wherever a kind writes how many there are."""
+    template: Any = {"spec": {"containers": []}}
+    worker: dict[str, Any] = {"template": template}
+    pytorch = {"Master": {"replicas": 1, "template": template}, "Worker": worker}
+    assert _copies(
+        "PyTorchJob.kubeflow.org",
+        {"spec": {"nprocPerNode": "4", "pytorchReplicaSpecs": pytorch}},
+    ) == [(1, 4), (1, 4)]
+    assert _copies(
+        "MPIJob.kubeflow.org",
+        {
+            "spec": {
+                "slotsPerWorker": 8,
+                "mpiReplicaSpecs": {"Worker": {"replicas": 3, **worker}},
+            }
+        },
+    ) == [(3, 8)]
+    sets = {"replicas": 2, "template": {"spec": {"parallelism": 4, "template": template}}}
+    assert _copies("JobSet.jobset.x-k8s.io", {"spec": {"replicatedJobs": [sets]}}) == [(8, None)]
+    tasks = [{"replicas": 5, "template": template}]
+    assert _copies("Job.batch.volcano.sh", {"spec": {"tasks": tasks}}) == [(5, None)]
+    trainer = {"numNodes": 4, "numProcPerNode": "auto", "resourcesPerNode": {}}
+    assert _copies("TrainJob.trainer.kubeflow.org", {"spec": {"trainer": trainer}}) == [(4, None)]
+
+
+def test_a_group_that_grows_by_itself_counts_as_large_as_it_may_become() -> None:
+    """Otherwise every step of an autoscaler would be another job."""
+    group = {"replicas": 1, "maxReplicas": 6, "template": {"spec": {}}}
+    document = {"spec": {"workerGroupSpecs": [group]}}
+
+    assert _copies("RayCluster.ray.io", document) == [(6, None)]
+
+
+def test_how_many_there_are_does_not_matter_where_each_is_a_job() -> None:
+    """Scaling a Deployment is no reason to ask again."""
+    document = {"spec": {"replicas": 3, "template": {"spec": {}}}}
+
+    assert _copies("Deployment.apps", document) == [(1, None)]

@@ -8,7 +8,7 @@ from memgate.decision import Decision
 from memgate.errors import Fault
 from memgate_service.admission.core.policy import Action, Policy, decide_fault
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
-from memgate_service.admission.slurm.release import make_policy
+from memgate_service.admission.slurm.settling import make_policy
 
 _STRICT = Policy(uncertain=Action.REJECT, unmeasured=Action.REJECT, unknown=Action.REJECT)
 

@@ -1,0 +1,301 @@
+"""What slurmctld's plugin does with a job: by the answer, the settings and the policy's mode."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memgate.units import GIB
+from tests.admission import make_estimate
+from tests.unit.service.canned_server import JOB_ID
+from tests.unit.slurm.test_lua import pytestmark, run_lua
+
+__all__ = ["pytestmark"]
+
+_SUBMIT = """
+local given = cjson.decode(io.read("*a"))
+local printed, logged, num_asked = {}, {}, 0
+local function log(text, ...) logged[#logged + 1] = text:format(...) end
+slurm = {
+  SUCCESS = 0, ERROR = -1, log_error = log, log_info = log,
+  log_user = function(_, text) printed[#printed + 1] = text end,
+}
+package.loaded["memgate.http"] = {
+  now = function() return 1700000000.25 end,
+  post = function()
+    num_asked = num_asked + 1
+    local said = given.answers[math.min(num_asked, #given.answers)]
+    return {status = said.status, body = cjson.encode(said.document)}
+  end,
+}
+local gate, words = require("memgate.gate"), require("memgate.words")
+local says = {}
+for index, job in ipairs(given.jobs) do
+  printed, logged = {}, {}
+  if given.texts[index] then
+    local file = assert(io.open(given.policy, "w"))
+    file:write(given.texts[index])
+    file:close()
+  end
+  local status = gate.submit(given.conf, job, {})
+  says[index] = {
+    status = status, printed = printed, logged = logged, num_asked = num_asked,
+    record = words.read_record(job.admin_comment), priority = job.priority,
+    begin_time = job.begin_time,
+  }
+end
+print(cjson.encode(says))
+"""
+
+JOB: dict[str, Any] = {
+    "tres_per_node": "gres:gpu:t4:1",
+    "comment": 'memgate:{"a": 1}',
+    "user_name": "ada",
+    "account": "lab",
+    "partition": "debug",
+    "name": "train",
+}
+BARE = {name: value for name, value in JOB.items() if name != "comment"}
+
+
+def problem(fault: str) -> dict[str, Any]:
+    """Return a server's answer that there is no estimate, and whose fault that is."""
+    document = {"code": "ANY", "detail": "why not", "fault": fault, "job": JOB_ID}
+    return {"status": 422, "document": document}
+
+
+def estimate(peak_bytes: int) -> dict[str, Any]:
+    """Return a server's estimate for a T4."""
+    return {"status": 200, "document": make_estimate(peak_bytes).model_dump(mode="json")}
+
+
+class Plugin:
+    """The plugin, in Lua of its own, with files of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.spool = home / "audit.jsonl"
+
+    def submit(
+        self,
+        *jobs: dict[str, Any],
+        answers: list[dict[str, Any]] | None = None,
+        policies: list[str | None] | None = None,
+        settings: str = "",
+    ) -> list[dict[str, Any]]:
+        """Submit jobs one after the other; before each, the policy may be written anew."""
+        conf = self.home / "memgate.conf.lua"
+        conf.write_text(
+            f"return {{gpu_of_type = {{t4 = 't4'}}, audit_file = '{self.spool}', {settings}}}"
+        )
+        given = {
+            "jobs": jobs,
+            "answers": answers or [estimate(GIB)],
+            "texts": [text if text is not None else False for text in policies or []],
+            "conf": str(conf),
+            "policy": str(self.home / "memgate.policy.json"),
+        }
+        says: list[dict[str, Any]] = json.loads(run_lua(_SUBMIT, given))
+        return [said | {"printed": list(said["printed"])} for said in says]
+
+    def audited(self) -> list[dict[str, Any]]:
+        """Return the records of the audit."""
+        return [json.loads(line) for line in self.spool.read_text().splitlines()]
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    """Make a plugin."""
+    return Plugin(tmp_path)
+
+
+#: whose fault it is, and what becomes of a job: as ``test_release`` has it for those that are held
+FAULTS: list[tuple[str, int, str | None, bool]] = [
+    ("caller", -1, None, False),
+    ("job", 0, "uncertain", False),
+    ("unsupported", 0, "uncertain", False),
+    ("operator", 0, "pending", True),
+    ("passing", 0, "pending", True),
+    ("of a later version", 0, "pending", True),
+]
+
+
+@pytest.mark.parametrize(("fault", "status", "decision", "is_held"), FAULTS)
+def test_the_fault_alone_decides(
+    plugin: Plugin, fault: str, status: int, decision: str | None, is_held: bool
+) -> None:
+    """Only an author's own mistake refuses a job; without an answer it is held, by a timer."""
+    (said,) = plugin.submit(JOB, answers=[problem(fault)])
+
+    record = said.get("record") or {}
+    assert "why not" in said["printed"][0]
+    assert (said["status"], record.get("decision")) == (status, decision)
+    assert ("question" in record, "timer" in record, "begin_time" in said) == (is_held,) * 3
+    assert "priority" not in said
+
+
+def test_a_held_job_starts_by_itself_when_the_timer_ends(plugin: Plugin) -> None:
+    """Slurm keeps the timer as a start time; one that its owner set later stays."""
+    later = 4_000_000_000
+    held, own = plugin.submit(JOB, JOB | {"begin_time": later}, answers=[problem("passing")])
+
+    assert held["begin_time"] == held["record"]["timer"]
+    assert (own["begin_time"], own["record"]["begin"]) == (later, later)
+
+
+def test_without_a_timer_a_job_is_held_by_its_priority(plugin: Plugin) -> None:
+    """For operators who want nothing in unseen."""
+    (said,) = plugin.submit(JOB, answers=[problem("passing")], settings="hold_seconds = 0")
+
+    assert (said["priority"], said["record"]["held"]) == (0, True)
+    assert "timer" not in said["record"]
+
+
+HARSH = (
+    "on_reject = 'reject', on_uncertain = 'hold', on_unanswered = 'hold', on_bad_spec = 'reject',"
+    " on_unknown_gpu = 'reject', on_undescribed = 'reject', on_error = 'reject'"
+)
+EVERYTHING: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("does not fit", JOB, estimate(20 * GIB), "refused"),
+    ("would fail", JOB, problem("job"), "held"),
+    ("mistake", JOB, problem("caller"), "refused"),
+    ("no answer", JOB, problem("passing"), "held"),
+    ("not JSON", JOB | {"comment": "memgate:{"}, estimate(GIB), "refused"),
+    ("unknown GPU", JOB | {"tres_per_node": "gres:gpu:h100:1"}, estimate(GIB), "refused"),
+    ("undescribed", BARE, estimate(GIB), "refused"),
+    ("our own error", JOB, {"status": 200, "document": None}, "held"),
+]
+
+
+@pytest.mark.parametrize(("_", "job", "answer", "want"), EVERYTHING, ids=[e[0] for e in EVERYTHING])
+@pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
+def test_only_enforce_refuses_or_holds(
+    plugin: Plugin, mode: str, _: str, job: dict[str, Any], answer: dict[str, Any], want: str
+) -> None:
+    """GIVEN the harshest settings, THEN warn tells what would happen, and audit says nothing."""
+    policy = json.dumps({"mode": mode})
+    (said,) = plugin.submit(job, answers=[answer], policies=[policy], settings=HARSH)
+
+    (record,) = plugin.audited()
+    assert (record["user"], record["account"], record["partition"]) == ("ada", "lab", "debug")
+    assert (record["mode"], record["rule"]) == (mode, "cluster")
+    if mode == "enforce":
+        assert record["done"] == want
+        assert (said["status"] == -1) == (want == "refused")
+        assert said["printed"]
+        return
+    assert (said["status"], record["done"], record["would"]) == (0, "admitted", want)
+    assert "begin_time" not in said
+    assert "priority" not in said
+    told = [line for line in said["printed"] if f"it would be {want}" in line]
+    assert (len(told), bool(said["printed"])) == ((1, True) if mode == "warn" else (0, False))
+
+
+def test_a_failure_of_ours_refuses_only_where_that_is_enforced(plugin: Plugin) -> None:
+    """on_error = reject: with a key file that is not there, in each mode."""
+    settings = HARSH + ", key_file = '/nonexistent'"
+    policies: list[str | None] = [json.dumps({"mode": one}) for one in ("enforce", "warn", "audit")]
+    shut, warned, silent = plugin.submit(JOB, JOB, JOB, policies=policies, settings=settings)
+
+    assert [one["status"] for one in (shut, warned, silent)] == [-1, 0, 0]
+    assert "no job with a description is let in" in shut["printed"][0]
+    assert (warned["printed"], silent["printed"]) == (
+        ["memgate: failed, and this job was not checked"],
+        [],
+    )
+
+
+def test_a_broken_policy_leaves_the_last_good_one(plugin: Plugin) -> None:
+    """It is logged once, never enforces more than before, and is mended without a restart."""
+    policies = ['{"mode": "audit"}', '{"mode": "enforced"}', "{", '{"mode": "enforce"}']
+    says = plugin.submit(JOB, JOB, JOB, JOB, answers=[estimate(20 * GIB)], policies=[*policies])
+
+    assert [one["status"] for one in says] == [0, 0, 0, -1]
+    assert "it must be one of enforce, warn, audit" in says[1]["logged"][0]
+    assert "it is not JSON" in says[2]["logged"][0]
+
+
+def test_a_policy_that_was_never_right_enforces_nothing(plugin: Plugin) -> None:
+    """After a restart it is not known what was in force before."""
+    (said,) = plugin.submit(JOB, answers=[estimate(20 * GIB)], policies=["{"])
+
+    assert (said["status"], said["printed"]) == (0, [])
+    assert plugin.audited()[0]["mode"] == "audit"
+
+
+def test_who_is_exempt_is_not_asked_about(plugin: Plugin) -> None:
+    """Nothing is said, nothing is asked; the audit has it."""
+    policy = '{"exempt": [{"name": "ops", "account": "lab"}]}'
+    (said,) = plugin.submit(JOB, answers=[estimate(20 * GIB)], policies=[policy])
+
+    assert (said["status"], said["printed"], said["num_asked"]) == (0, [], 0)
+    assert [(one["decision"], one["rule"]) for one in plugin.audited()] == [("exempt", "ops")]
+
+
+def test_undescribed_jobs_are_counted(plugin: Plugin) -> None:
+    """Those with a GPU: nothing is said or asked, and nothing is written into the job."""
+    says = plugin.submit(BARE, {"partition": "debug"})
+
+    assert [(one["status"], one["printed"], one["num_asked"]) for one in says] == [(0, [], 0)] * 2
+    assert all("record" not in one for one in says)
+    (record,) = plugin.audited()
+    assert (record["decision"], record["done"], record["gpu"]) == ("undescribed", "admitted", "t4")
+
+
+def test_a_near_miss_is_told_and_recorded(plugin: Plugin) -> None:
+    """Its owner believes that the job is described."""
+    (said,) = plugin.submit(BARE | {"script": "#!/bin/sh\n#MEMGAT {}\ntrain\n"})
+
+    assert said["printed"] == [
+        'memgate: a line begins with "#MEMGAT {": if it describes the job, write #MEMGATE {'
+    ]
+    assert "#MEMGAT {" in plugin.audited()[0]["near_miss"]
+
+
+CARDS: list[tuple[list[int], int, str]] = [
+    ([GIB, GIB], 0, "admit"),
+    ([20 * GIB, GIB], 0, "uncertain"),
+    ([20 * GIB, 20 * GIB], -1, "reject"),
+]
+
+
+@pytest.mark.parametrize(("peaks", "status", "decision"), CARDS)
+def test_a_job_that_may_get_one_of_several_cards(
+    plugin: Plugin, peaks: list[int], status: int, decision: str
+) -> None:
+    """It is refused if it fits on none of them, and warned if not on all."""
+    job = JOB | {"tres_per_node": "gres:gpu:1", "partition": "small,large"}
+    (said,) = plugin.submit(
+        job,
+        answers=[estimate(peak) for peak in peaks],
+        settings="gpu_of_partition = {small = 't4', large = 'a100-80'}",
+    )
+
+    assert (said["status"], said["num_asked"]) == (status, 2)
+    assert plugin.audited()[0]["decision"] == decision
+
+
+def test_a_part_of_a_job_does_not_say_that_the_job_is_let_in(plugin: Plugin) -> None:
+    """Another part may be refused, and all of the job with it."""
+    part, whole = plugin.submit(
+        JOB | {"het_job_offset": 0},
+        JOB,
+        answers=[problem("passing")],
+        settings="on_unanswered = 'admit'",
+    )
+
+    assert "memgate: it is let in" in whole["printed"]
+    assert "memgate: it is let in" not in part["printed"]
+
+
+def test_a_record_is_small(plugin: Plugin) -> None:
+    """Whatever a user writes: under a kilobyte."""
+    long = "x" * 5000
+    plugin.submit(
+        JOB | {"name": long, "account": long, "partition": long}, answers=[problem("job")]
+    )
+
+    assert len(plugin.spool.read_bytes()) < 1024
