@@ -21,7 +21,10 @@ def allow_for_data(said: Estimate, least_segments_bytes: int | None, target: Gpu
     if least_segments_bytes is None or said.decision is not Decision.REJECT:
         return said
     smallest = decide(
-        least_segments_bytes, target.gpu, already_used_bytes=target.already_used_bytes
+        least_segments_bytes,
+        target.gpu,
+        already_used_bytes=target.already_used_bytes,
+        communication=said.communication_range,
     )
     if smallest.decision is Decision.REJECT:
         return said

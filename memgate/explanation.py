@@ -49,6 +49,8 @@ class Sizes(NamedTuple):
     """What the GPU has, less what others already use."""
     used_bytes: int = 0
     """What others already use."""
+    has_nccl: bool = False
+    """What NCCL takes is part of both."""
 
     @property
     def is_between(self) -> bool:
@@ -86,7 +88,8 @@ def compare_sizes(gpu: str, sizes: Sizes) -> str:
     needs = format_size(sizes.needs_bytes)
     if sizes.is_between:
         least = format_size(sizes.least_bytes)
-        return f"needs {least} to {needs}, depending on the CUDA context, {has}"
+        beside = "the CUDA context and NCCL" if sizes.has_nccl else "the CUDA context"
+        return f"needs {least} to {needs}, depending on {beside}, {has}"
     missing = sizes.needs_bytes - sizes.available_bytes
     if missing > 0 and needs == available:  # rounded, the two would look the same
         return f"needs {needs}, {has}, {format_size(missing)} too little"

@@ -63,8 +63,9 @@ SIZES = (
     Term(
         "peak",
         ("peak_bytes",),
-        "The most that the job would take with ample memory: what the allocator reserves, and the"
-        " CUDA context. It may be above what the job needs, because with less memory the allocator"
+        "The most that the job would take with ample memory: what the allocator reserves, the"
+        " CUDA context, and what NCCL takes if it is used. It may be above what the job needs,"
+        " because with less memory the allocator"
         " gives back what it has cached.",
     ),
     Term(
@@ -87,6 +88,14 @@ SIZES = (
         " size.",
     ),
     Term(
+        "communication",
+        ("communication",),
+        "What NCCL takes on the GPU for itself, outside the allocator: buffers for each channel and"
+        " neighbour, kernels. It depends on how many GPUs talk to each other, and on the machine,"
+        " so it is a range: the least is part of least, what is expected of the peak, the most of"
+        " needs. Only of jobs with a process group of NCCL.",
+    ),
+    Term(
         "peak on the GPU",
         ("peak_on_gpu_bytes", "peak_reserved_on_gpu_bytes"),
         "The peak at the capacity of this GPU: what nvidia-smi would show for the process, and of a"
@@ -105,8 +114,8 @@ BREAKDOWN = (
     Term(
         "breakdown",
         ("breakdown",),
-        "What holds the memory at the peak with ample memory, by category: the CUDA context and the"
-        " next nine, which add up to the peak.",
+        "What holds the memory at the peak with ample memory, by category: the CUDA context, of"
+        " a job that uses NCCL communication, and the next nine, which add up to the peak.",
     ),
     Term("parameters", (), "The weights of the model, and its buffers."),
     Term("gradients", (), "Of the parameters."),
@@ -156,6 +165,19 @@ ANSWER = (
         ("recording",),
         "Of a timeline file only: what was recorded (the command, the GPU, the training steps, the"
         " shapes of batches).",
+    ),
+    Term(
+        "ranks",
+        ("ranks", "world_size"),
+        "Of a distributed job, which has one process for each GPU (world_size of them): the ranks"
+        " that were run, and what each needs. The worst decides, and the rest of the answer is"
+        " about it; ranks that were not run do what one of these does.",
+    ),
+    Term(
+        "traffic",
+        ("traffic",),
+        "Bytes that a rank exchanges with the others in a training step, by kind (all_reduce,"
+        " all_gather, ...): whole messages, whatever way they take.",
     ),
     Term(
         "phases of the job",

@@ -177,14 +177,15 @@ def _guess(said: dict[int, Estimate]) -> int:
     """Return where the line through the two answers nearest to the capacity crosses it.
 
     Without a second answer, the line goes through what a job takes with an empty batch, of which
-    only the context is known.
+    only the context is known, and what NCCL takes.
     """
     (size, nearest), *others = sorted(said.items(), key=lambda item: abs(item[1].headroom_bytes))
     for other_size, other in others[:1]:
         rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
         if rise < 0:
             return int(max(1, size - nearest.headroom_bytes / rise))
-    taken = max(1, nearest.needs_bytes - MAX_CONTEXT_BYTES)
+    beside = MAX_CONTEXT_BYTES + nearest.communication_range.high_bytes
+    taken = max(1, nearest.needs_bytes - beside)
     share = 1 + nearest.headroom_bytes / taken
     # Going down, that is too much, and a caller with time for one try wants one that is admitted.
     return int(max(1, size * (share if share > 1 else _CAUTION * share)))

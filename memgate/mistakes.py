@@ -48,7 +48,10 @@ class Mistake:
 
 
 class RuleError(ValueError):
-    """A rule of our own that a value breaks; validators of pydantic models raise it."""
+    """A rule of our own that a value breaks; validators of pydantic models raise it.
+
+    A rule about one field of an object begins with the field: "wrap: it means nothing with ddp".
+    """
 
     def __init__(self, rule: str, next_step: str = "", near: tuple[str, ...] = ()) -> None:
         super().__init__(rule)

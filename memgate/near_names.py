@@ -23,7 +23,7 @@ def find_near(
 
     Case and the punctuation between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
     is like it as a whole, names that begin with it are returned, the shortest first, or those that
-    differ in one letter.
+    differ in one letter or in letters for digits.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_LENGTH:
         return ()
@@ -38,8 +38,18 @@ def find_near(
     like.sort(key=lambda text: sorted(text) != sorted(wanted))
     if not like and len(wanted) >= _SHORTEST_START:
         like = sorted((text for text in spellings if text.startswith(wanted)), key=len)
+        like = like or sorted((text for text in spellings if _looks_like(wanted, text)), key=len)
         like = like or [text for text in spellings if _is_one_letter_off(wanted, text)]
     return tuple(one for text in like for one in spellings[text])[:limit]
+
+
+def _looks_like(name: str, other: str) -> bool:
+    """Say whether a name begins another, but for letters instead of digits: h1oo, h100-80."""
+    return other.translate(_DIGITS).startswith(name.translate(_DIGITS))
+
+
+#: letters that are written for digits
+_DIGITS = str.maketrans("oil", "011")
 
 
 def _is_one_letter_off(name: str, other: str) -> bool:

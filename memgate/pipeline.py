@@ -13,21 +13,24 @@ from dataclasses import dataclass
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
-from memgate.capacity import MemoryNeeds
+from memgate.capacity import MemoryNeeds, RequiredMemory
 from memgate.collector import pause_collector
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.gpus import GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
+from memgate.nccl import NO_COMMUNICATION, MemoryRange, NcclUse, estimate_nccl
+from memgate.nccl.words import tell_communication
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
-from memgate.report import Estimate, Oom, Reason
+from memgate.report import SEARCH_STOPPED, CommunicationMemory, Estimate, Oom, Reason
 from memgate.residents import find_residents
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
+from memgate.units import format_size
 from memgate.verdict import USUAL_CONTEXT_BYTES, Verdict, decide, left_for_segments
 
 
@@ -76,18 +79,22 @@ def estimate_timeline(
     doubts: Sequence[Reason] = (),
     architectures: Collection[str] = (),
     needs: MemoryNeeds | None = None,
+    used: NcclUse = NO_COMMUNICATION,
 ) -> Estimate:
     """Answer for one job and one GPU.
 
     ``notes`` are what the engine has to say about its work. With ``doubts``, those about a trace
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
-    ``needs`` are those of the timeline, if the caller needs them too.
+    ``needs`` are those of the timeline, if the caller needs them too. ``used`` is what the job uses
+    NCCL for.
     """
     doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
     config = parse_alloc_conf(alloc_conf)
-    left = left_for_segments(target)
+    nccl = estimate_nccl(used, gpu)
+    beside = USUAL_CONTEXT_BYTES + nccl.expected_bytes
+    left = left_for_segments(target, nccl.expected_bytes)
     if needs is None:
         # 5. What the job takes,
         needs = MemoryNeeds(timeline, config)
@@ -96,9 +103,11 @@ def estimate_timeline(
     # what it would take with unlimited memory, and the least in which it runs,
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # 5. and what would hold the memory at the peak.
-    breakdown = break_down(timeline, ample) | {"context": USUAL_CONTEXT_BYTES}
+    breakdown = break_down(timeline, ample) | _beside(nccl)
     # 6. The verdict, here and elsewhere.
-    verdict = decide(required, gpu, already_used_bytes=target.already_used_bytes)
+    verdict = decide(
+        required, gpu, already_used_bytes=target.already_used_bytes, communication=nccl
+    )
     decision, reasons = _settle(verdict, doubts)
     return Estimate(
         decision=decision,
@@ -109,18 +118,19 @@ def estimate_timeline(
         upper_bound_bytes=verdict.sizes.needs_bytes,
         capacity_bytes=gpu.memory_bytes,
         available_bytes=verdict.sizes.available_bytes,
-        peak_bytes=ample.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
+        peak_bytes=ample.peak_reserved_bytes + beside,
         peak_reserved_bytes=ample.peak_reserved_bytes,
         peak_allocated_bytes=ample.peak_allocated_bytes,
-        peak_on_gpu_bytes=run.peak_reserved_bytes + USUAL_CONTEXT_BYTES,
+        peak_on_gpu_bytes=run.peak_reserved_bytes + beside,
         peak_reserved_on_gpu_bytes=run.peak_reserved_bytes,
         context_bytes=USUAL_CONTEXT_BYTES,
-        required_bytes=required + USUAL_CONTEXT_BYTES,
+        communication=CommunicationMemory(**nccl._asdict()) if nccl.is_any else None,
+        required_bytes=required + beside,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
-        reasons=[*reasons, *notes],
+        reasons=[*reasons, *_tell_search(needs.required), *tell_communication(used, nccl), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=_find_others(required, architectures),
+        fits_on=_find_others(required, architectures, used),
         timings_ms={},
         runtime=runtime,
         versions=versions,
@@ -135,10 +145,29 @@ def _settle(verdict: Verdict, doubts: Sequence[Reason]) -> tuple[Decision, list[
     return decision, [said, *doubts] if decision is verdict.decision else [*doubts, said]
 
 
-def _find_others(required_bytes: int, architectures: Collection[str]) -> list[str]:
+def _tell_search(required: RequiredMemory) -> list[Reason]:
+    """Say that the search for the smallest capacity was stopped, if it was."""
+    if required.is_exact:
+        return []
+    message = (
+        f"it runs from {format_size(required.size_bytes)} of segments on; whether less suffices was"
+        " not searched to the end: that takes too many replays"
+    )
+    return [Reason(code=SEARCH_STOPPED, message=message)]
+
+
+def _beside(nccl: MemoryRange) -> dict[str, int]:
+    """Return what a process takes besides its segments; NCCL only if it is used."""
+    context = {"context": USUAL_CONTEXT_BYTES}
+    return context | ({"communication": nccl.expected_bytes} if nccl.is_any else {})
+
+
+def _find_others(required_bytes: int, architectures: Collection[str], used: NcclUse) -> list[str]:
     """Return the GPUs that admit a job, smallest first."""
     return [
         gpu.name
         for gpu in list_gpus()
-        if decide(required_bytes, gpu).decision is Decision.ADMIT and gpu.has_kernels(architectures)
+        if gpu.has_kernels(architectures)
+        and decide(required_bytes, gpu, communication=estimate_nccl(used, gpu)).decision
+        is Decision.ADMIT
     ]

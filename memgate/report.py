@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, computed_field
 from memgate.decision import Decision
 from memgate.explanation import Explanation, Sizes, describe_peak, explain
 from memgate.gpus import GpuSpec
+from memgate.nccl import NO_MEMORY, MemoryRange
 
 #: reasons that the headline of an explanation already states
 _IN_THE_HEADLINE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
@@ -18,8 +19,13 @@ SMALLER_BATCH_FITS = "SMALLER_BATCH_FITS"
 RECORDED_FOR_ANOTHER_GPU = "RECORDED_FOR_ANOTHER_GPU"
 SIZES_DEPEND_ON_DATA = "SIZES_DEPEND_ON_DATA"
 
+#: the smallest memory in which the job runs was not searched for to the end
+SEARCH_STOPPED = "SEARCH_STOPPED"
+
 #: what an answer says itself: a recording does not bring such reasons along
-ESTIMATE_CODES = frozenset({*_IN_THE_HEADLINE, SMALLER_BATCH_FITS, RECORDED_FOR_ANOTHER_GPU})
+ESTIMATE_CODES = frozenset(
+    {*_IN_THE_HEADLINE, SMALLER_BATCH_FITS, RECORDED_FOR_ANOTHER_GPU, SEARCH_STOPPED}
+)
 
 
 class _Part(BaseModel):
@@ -59,6 +65,30 @@ class RecordingSummary(_Part):
     """The version of memgate that recorded it."""
 
 
+class CommunicationMemory(_Part):
+    """What NCCL takes of the GPU for itself, outside PyTorch's allocator."""
+
+    low_bytes: int
+    """With the least that its arithmetic allows for."""
+    expected_bytes: int
+    """On a machine as such GPUs are usually built into."""
+    high_bytes: int
+    """With everything connected, on the widest wiring."""
+
+
+class RankEntry(_Part):
+    """One rank of a distributed job: a process with a GPU of its own."""
+
+    rank: int
+    """Its number, from 0."""
+    needs_bytes: int
+    """What it needs on its GPU, as of the estimate."""
+    peak_bytes: int
+    """What it would take with ample memory."""
+    decision: Decision
+    """Whether it fits on its GPU."""
+
+
 class Estimate(_Part):
     """Will the job fit, how much does it need, and what for. Sizes are bytes."""
 
@@ -78,7 +108,8 @@ class Estimate(_Part):
     headroom_bytes: int
     """``available_bytes`` less ``needs_bytes``."""
     peak_bytes: int
-    """What the job would take with ample memory: segments and context."""
+    """What the job would take with ample memory: segments, context, and of a job on several GPUs
+    what NCCL takes."""
     peak_reserved_bytes: int
     peak_allocated_bytes: int
     peak_on_gpu_bytes: int
@@ -86,8 +117,11 @@ class Estimate(_Part):
     has cached, and a job that does not fit dies."""
     peak_reserved_on_gpu_bytes: int
     context_bytes: int
+    communication: CommunicationMemory | None = None
+    """What NCCL takes, if the job uses it: what is expected is part of the peak, the least of
+    ``least_bytes`` and the most of ``needs_bytes``."""
     required_bytes: int
-    """The smallest device memory in which the job still runs."""
+    """The smallest device memory in which the job runs, and runs in every larger one."""
     upper_bound_bytes: int
     """The older name of ``needs_bytes``."""
     breakdown: dict[str, int]
@@ -106,6 +140,14 @@ class Estimate(_Part):
     phases: dict[str, int] = {}
     """Of a command or a recorded job: the most that is allocated in each phase, ``load``,
     ``train``, ``evaluate`` and ``save``, with the context; those that were not seen are missing."""
+    world_size: int = 1
+    """How many processes the job has, each with a GPU of its own."""
+    ranks: list[RankEntry] = []
+    """Of a distributed job: the ranks that were run. The worst decides, and everything else in the
+    answer is about it; the ranks that are missing here do what one of these does."""
+    traffic: dict[str, int] = {}
+    """Of a distributed job: bytes that a rank exchanges with the others in a training step, by
+    kind (``all_reduce``, ``all_gather``...); whole messages, whatever way they take."""
     recording: RecordingSummary | None = None
     """What was recorded, if a timeline file was asked about."""
     id: str | None = None
@@ -126,12 +168,20 @@ class Estimate(_Part):
                 self.least_bytes,
                 self.available_bytes,
                 self.capacity_bytes - self.available_bytes,
+                has_nccl=self.communication is not None,
             ),
             why=[reason.message for reason in self.reasons if reason.code not in codes],
             largest_batch_size=self.largest_batch_size,
             smaller_batch=self.why(SMALLER_BATCH_FITS),
             fits_on=self.fits_on,
         )
+
+    @property
+    def communication_range(self) -> MemoryRange:
+        """What NCCL takes; nothing if the job does not use it."""
+        if self.communication is None:
+            return NO_MEMORY
+        return MemoryRange(**self.communication.model_dump())
 
     @property
     def peak_text(self) -> str:

@@ -12,10 +12,12 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memgate.gpus import GpuSpec
-from memgate.jobspec import JobSpec
+
+if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts sooner without
+    from memgate.jobspec import JobSpec
 
 #: the layout of a stored timeline; raise it when ``TracedJob`` or ``Timeline`` changes
 LAYOUT = 4

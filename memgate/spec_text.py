@@ -13,6 +13,7 @@ import yaml
 from memgate.errors import InputError
 from memgate.file_kinds import MAX_SPEC_LENGTH
 from memgate.jobspec import JobSpec, parse_job_spec
+from memgate.worlds import JobGpus, fill_world
 
 #: YAML takes a second for 50,000 characters, which blocks everybody else; JSON a millisecond
 _MAX_YAML = 1 << 14
@@ -58,13 +59,14 @@ class SpecTextError(InputError):
         self.line = line
 
 
-def read_job_text(text: str) -> JobSpec:
-    """Check a spec.
+def read_job_text(text: str, world: JobGpus | None = None) -> JobSpec:
+    """Check a spec; ``world`` are the GPUs of where it will run, if they are known.
 
     Raises:
         InputError: if it is not one, with the place, or the field and the rule.
     """
-    return parse_job_spec(read_text(text))
+    document = read_text(text)
+    return parse_job_spec(document if world is None else fill_world(document, world))
 
 
 def read_job_bytes(

@@ -123,7 +123,26 @@ def _explain(error: Any, place: _Place) -> Mistake:
     else:
         step, near = _advise(kind, given, place), ()
     rule = _write_rule(kind, context, str(error["msg"]))
-    return Mistake(field=field, value=show_value(given), rule=rule, next_step=step, near=near)
+    mistake = Mistake(field=field, value=show_value(given), rule=rule, next_step=step, near=near)
+    return _name_field(mistake, given) if isinstance(cause, RuleError) else mistake
+
+
+#: how a rule begins that is about one field of an object: with its name, or with its value, too
+_ABOUT = re.compile(r"(?P<field>\w+(\.\w+)*)( is [^:]*)?: (?P<rule>.*)", re.DOTALL)
+
+
+def _name_field(mistake: Mistake, given: object) -> Mistake:
+    """Put a mistake where the field is that its rule is about, if the object has that field."""
+    about = _ABOUT.fullmatch(mistake.rule)
+    if about is None:
+        return mistake
+    value = given
+    for name in about["field"].split("."):
+        if not isinstance(value, Mapping) or name not in value:
+            return mistake
+        value = value[name]
+    field = ".".join(filter(None, (mistake.field, about["field"])))
+    return replace(mistake, field=field, value=show_value(value), rule=about["rule"])
 
 
 _WHOLE_NUMBER = "it must be a whole number"

@@ -3,8 +3,9 @@
 Two things are not known exactly. The estimate of what the allocator needs is off a little, by a
 share that was measured. And what a process holds besides its allocator's segments, the CUDA context
 and the handles and kernels of libraries, is not the same on every machine: 200 to 700 MB have been
-reported, and no table by GPU is public. So a job is admitted if it fits with the most of both,
-rejected if it does not fit with the least, and uncertain between.
+reported, and no table by GPU is public. Of a job that uses NCCL, what that takes is such a range,
+too (``memgate.nccl``). So a job is admitted if it fits with the most of all, rejected if it does
+not fit with the least, and uncertain between.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from math import ceil
 from memgate.decision import Decision
 from memgate.explanation import Sizes, compare_sizes
 from memgate.gpus import GpuSpec, GpuTarget
+from memgate.nccl import NO_MEMORY, MemoryRange
 
 #: CUDA context and libraries: the least, the usual and the most
 MIN_CONTEXT_BYTES = 200 * 10**6
@@ -51,9 +53,10 @@ class Verdict:
         return self.sizes.available_bytes - self.sizes.needs_bytes
 
 
-def left_for_segments(target: GpuTarget) -> int:
+def left_for_segments(target: GpuTarget, communication_bytes: int = 0) -> int:
     """Return how much of a GPU a job's allocator can take, with the usual context."""
-    return max(0, target.gpu.memory_bytes - target.already_used_bytes - USUAL_CONTEXT_BYTES)
+    taken = target.already_used_bytes + USUAL_CONTEXT_BYTES + communication_bytes
+    return max(0, target.gpu.memory_bytes - taken)
 
 
 def decide_by_sizes(sizes: Sizes) -> Decision:
@@ -63,13 +66,24 @@ def decide_by_sizes(sizes: Sizes) -> Decision:
     return Decision.REJECT if sizes.least_bytes > sizes.available_bytes else Decision.UNCERTAIN
 
 
-def decide(segments_bytes: int, gpu: GpuSpec, *, already_used_bytes: int = 0) -> Verdict:
-    """Compare the smallest memory for segments that suffices with what a GPU has left."""
+def decide(
+    segments_bytes: int,
+    gpu: GpuSpec,
+    *,
+    already_used_bytes: int = 0,
+    communication: MemoryRange = NO_MEMORY,
+) -> Verdict:
+    """Compare the smallest memory for segments that suffices with what a GPU has left.
+
+    ``communication`` is what NCCL takes of it.
+    """
+    most = ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES
     sizes = Sizes(
-        needs_bytes=ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES,
-        least_bytes=segments_bytes + MIN_CONTEXT_BYTES,
+        needs_bytes=most + communication.high_bytes,
+        least_bytes=segments_bytes + MIN_CONTEXT_BYTES + communication.low_bytes,
         available_bytes=gpu.memory_bytes - already_used_bytes,
         used_bytes=already_used_bytes,
+        has_nccl=communication.is_any,
     )
     decision = decide_by_sizes(sizes)
     return Verdict(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
+from memgate.audit import AuditBatch, AuditEntry
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
 from memgate.errors import InputError
 from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
@@ -143,6 +144,12 @@ def report(outcome: OutcomeCreate) -> HttpCall:
     """Report what a job really took."""
     call = _question("/outcomes", outcome.model_dump(exclude_none=True))
     return replace(call, is_repeatable=False)  # each counts
+
+
+def record_decisions(entries: Sequence[AuditEntry]) -> HttpCall:
+    """Record what a gate decided. Each record has an id: sent twice, it is stored once."""
+    batch = AuditBatch(entries=list(entries))
+    return _question("/audit", batch.model_dump(mode="json", exclude_defaults=True))
 
 
 def _question(path: str, document: Any) -> HttpCall:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
 
 import anyio
 import httpx2
 
+from memgate.audit import AuditEntry
 from memgate.client import calls, conversation
 from memgate.client.calls import Asked, Gpu, HttpCall, Job
 from memgate.client.conversation import Pause, RetryPolicy, ServedEstimate, Talk
@@ -261,6 +262,10 @@ class Client(_Connection[httpx2.Client]):
     def report_outcome(self, job_id: str, measured_peak_bytes: int, **more: Any) -> None:
         """Report what an estimated job really took; ``more``: fields of ``OutcomeCreate``."""
         self._run(self._report(job_id, measured_peak_bytes, more))
+
+    def record_decisions(self, entries: Sequence[AuditEntry]) -> None:
+        """Record what a gate decided, in the server's audit."""
+        self._run(conversation.send(calls.record_decisions(entries), self._policy()))
 
     def accuracy(self) -> AccuracyRead:
         """Return how accurate the server was, by the outcomes reported to it."""

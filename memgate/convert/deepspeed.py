@@ -85,22 +85,32 @@ def put_deepspeed(draft: Draft, deepspeed: Config) -> None:
     stage = deepspeed.whole(f"{_ZERO}.stage", 0)
     if stage not in range(4):
         raise deepspeed.wrong(f"{_ZERO}.stage", stage, "it must be 0, 1, 2 or 3")
-    draft.put_workers(f"zero{stage}" if stage else "ddp", "DeepSpeed")
-    if deepspeed.get(f"{_ZERO}.offload_optimizer.device", "none") in ("cpu", "nvme"):
-        draft.offload("optimizer")
-    if deepspeed.get(f"{_ZERO}.offload_param.device", "none") in ("cpu", "nvme"):
-        deepspeed.refuse(f"{_ZERO}.offload_param", "weights are kept in the host's memory")
-    _put_precision(draft, deepspeed)
+    offloads = {
+        what: deepspeed.get(f"{_ZERO}.offload_{what}.device", "none") in ("cpu", "nvme")
+        for what in ("optimizer", "param")
+    }
+    if offloads["param"] and stage == 3:  # and with them what is made of them
+        draft.put_workers("zero3", "DeepSpeed", cpu_offload=True)
+    else:
+        draft.put_workers(f"zero{stage}" if stage else "ddp", "DeepSpeed")
+        if offloads["param"]:
+            deepspeed.refuse(f"{_ZERO}.offload_param", "weights are kept in the host's memory")
+        if offloads["optimizer"]:
+            draft.offload("optimizer")
+    _put_precision(draft, deepspeed, divides_weights=stage in (2, 3))
     _put_sizes(draft, deepspeed)
 
 
-def _put_precision(draft: Draft, deepspeed: Config) -> None:
-    """DeepSpeed makes the model itself 16 bits wide, and keeps its own copy in fp32."""
+def _put_precision(draft: Draft, deepspeed: Config, *, divides_weights: bool) -> None:
+    """DeepSpeed makes the model itself 16 bits wide, and keeps its own copy in fp32.
+
+    Where gradients are divided, FSDP stands for it, and does so if the job says ``amp-``.
+    """
     trained = draft.spec.get("precision", "fp32")
     for name in ("bf16", "fp16"):
         enabled = deepspeed.get(f"{name}.enabled", False)
         if enabled is True or (enabled == "auto" and trained.endswith(name)):
-            draft.spec["precision"] = name
+            draft.spec["precision"] = f"amp-{name}" if divides_weights else name
 
 
 def _put_sizes(draft: Draft, deepspeed: Config) -> None:

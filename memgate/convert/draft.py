@@ -142,8 +142,8 @@ class Draft:
             given = {one: self.config.get(field) for one, field in others.items()}
             self.put("compile", {one: value for one, value in given.items() if value} or True)
 
-    def put_workers(self, strategy: str, why: str) -> None:
-        """Set how the job is divided, and over how many GPUs."""
+    def put_workers(self, strategy: str, why: str, **more: Any) -> None:
+        """Set how the job is divided, and over how many GPUs; ``more`` are fields besides."""
         if self.beside.world_size is None:
             self.assume(
                 "distributed",
@@ -154,6 +154,7 @@ class Draft:
         self.spec["distributed"] = {
             "strategy": strategy,
             "world_size": self.beside.world_size or 1,
+            **more,
         }
 
     def offload(self, what: str) -> None:

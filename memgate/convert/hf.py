@@ -222,12 +222,17 @@ def put_fsdp(draft: Draft, *, version: object = None) -> None:
         raise config.wrong("fsdp", given, "it must be a list such as [full_shard, auto_wrap]")
     strategy = next((FSDP[word] for word in words if word in FSDP), "fsdp")
     is_second = str(version or config.get("fsdp_config.fsdp_version", 1)) == "2"
-    draft.put_workers("fsdp2" if is_second and strategy == "fsdp" else strategy, "FSDP")
-    check_sharding(config)
+    more: dict[str, Any] = {}
+    if strategy == "fsdp" and is_second:
+        strategy = "fsdp2"
+    elif strategy == "hsdp" and not is_second:
+        more["fsdp_version"] = 1
     if "shard_grad_op" in words or "hybrid_shard_zero2" in words:
-        config.refuse("fsdp", "weights stay whole between forward and backward pass")
-    elif "offload" in words:
-        config.refuse("fsdp", "weights are kept in the host's memory")
+        more["reshard_after_forward"] = False
+    if "offload" in words:
+        more["cpu_offload"] = True
+    draft.put_workers(strategy, "FSDP", **more)
+    check_sharding(config)
 
 
 #: settings of FSDP, and the values with which it divides all it can, as a spec means it

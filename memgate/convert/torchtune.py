@@ -36,8 +36,6 @@ KNOWN = Knowledge(
         "loss": "the loss is computed in another way",
         "optimizer_in_bwd": "each gradient is dropped as soon as its weight is stepped",
         "custom_sharded_layers": "layers that are divided on their own",
-        "fsdp_cpu_offload": "weights and optimizer are kept in the host's memory",
-        "fsdp_reshard_after_forward": "weights stay whole between forward and backward pass",
         "memory_efficient_fsdp_wrap": "layers that are divided on their own",
         "tensor_parallel_dim": "weights are divided",
         "tensor_parallel_plan": "weights are divided",
@@ -118,7 +116,12 @@ def convert_torchtune(draft: Draft) -> None:
     _put_evaluation(draft)
     _put_adapter(draft, method)
     if (draft.beside.world_size or 1) > 1:
-        draft.put_workers("fsdp2", "torchtune")
+        more: dict[str, Any] = {}
+        if config.flag("fsdp_cpu_offload"):
+            more["cpu_offload"] = True
+        if not config.flag("fsdp_reshard_after_forward", default=True):
+            more["reshard_after_forward"] = False
+        draft.put_workers("fsdp2", "torchtune", **more)
     draft.assume("model", _OWN_MODELS, can_matter=True)
 
 

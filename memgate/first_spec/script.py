@@ -8,6 +8,7 @@ from typing import Any
 from memgate.convert import Beside, ConfigKind, convert, describe_conversion
 from memgate.convert.hf import KNOWN
 from memgate.errors import MemgateError
+from memgate.first_spec.by_hand import put_accumulation, put_heads
 from memgate.first_spec.finding import Findings
 from memgate.first_spec.source import Option, Source, SourceCall, read_source
 from memgate.first_spec.unread import find_unread
@@ -54,6 +55,7 @@ def read_script(text: str) -> Findings:
     source = read_source(text)
     findings = Findings()
     _put_model(findings, source)
+    put_heads(findings, source)
     if parser := source.called(*_PARSERS):
         findings.doubts.append(
             f"not certain: {_from_call(parser)} reads settings from a command line or a config;"
@@ -68,7 +70,13 @@ def read_script(text: str) -> Findings:
     loader = source.called("DataLoader")
     if loader and isinstance(size := loader.keywords.get("batch_size"), int):
         findings.put("batch_size", size, _from_call(loader))
+    accelerator = source.called("Accelerator")
+    if accelerator and isinstance(
+        steps := accelerator.keywords.get("gradient_accumulation_steps"), int
+    ):
+        findings.put("gradient_accumulation_steps", steps, _from_call(accelerator))
     _put_option(findings, source, "gradient_accumulation_steps", _STEPS, least=2)
+    put_accumulation(findings, source.accumulation)
     _put_optimizer(findings, source)
     _put_precision(findings, source)
     _put_adapter(findings, source)

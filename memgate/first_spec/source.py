@@ -50,6 +50,24 @@ class SourceCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """A part of an object that a script sets to what it makes: ``model.fc = Linear(...)``."""
+
+    #: from the object on, without indices: ``fc``, ``roi_heads.box_predictor``
+    part: str
+    made: SourceCall
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulation:
+    """An optimizer's step that is made in some turns of a loop only."""
+
+    #: None if it is computed
+    every: int | None
+    line: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """What a script says."""
 
@@ -57,6 +75,8 @@ class Source:
     calls: Sequence[SourceCall]
     #: full names of what is set, such as ``torch.backends.cudnn.benchmark``, to what
     assigned: Mapping[str, Any]
+    replacements: Sequence[Replacement]
+    accumulation: Accumulation | None
 
     def find(self, *names: str) -> Option | None:
         """Return the first of these options that the script has and whose default is known."""
@@ -92,8 +112,15 @@ def read_source(text: str) -> Source:
     nodes = list(ast.walk(tree))
     reader = _Reader(nodes)
     options = {one.name: one for one in reversed(list(reader.options(tree)))}
-    reader.known = {name: option.value for name, option in options.items()}
-    return Source(options=options, calls=tuple(reader.calls()), assigned=dict(reader.assigned()))
+    # of a constant, the name as it is written; of an option, as its parser has it
+    reader.known = {one: option.value for option in options.values() for one in _names(option)}
+    return Source(
+        options=options,
+        calls=tuple(reader.calls()),
+        assigned=dict(reader.assigned()),
+        replacements=tuple(reader.replacements()),
+        accumulation=next(reader.accumulations(), None),
+    )
 
 
 class _Reader:
@@ -175,18 +202,49 @@ class _Reader:
     def calls(self) -> Iterator[SourceCall]:
         """Yield the calls, in the order of the script."""
         for node in sorted(self._calls(), key=lambda one: (one.lineno, one.col_offset)):
-            name = self.name(node.func)
-            if name is None:
+            if (call := self._call(node)) is not None:
+                yield call
+
+    def _call(self, node: ast.Call) -> SourceCall | None:
+        name = self.name(node.func)
+        if name is None:
+            return None
+        keywords = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
+        arguments = [self.value(one) for one in node.args]
+        return SourceCall(
+            name=name,
+            line=node.lineno,
+            arguments=tuple(None if isinstance(one, Unknown) else one for one in arguments),
+            keywords={k: v for k, v in keywords.items() if not isinstance(v, Unknown)},
+            given=frozenset(keywords),
+        )
+
+    def replacements(self) -> Iterator[Replacement]:
+        """Yield the parts of objects that are set to something that is made there."""
+        for node in self._nodes:
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                owner, _, part = _path(node.targets[0]).partition(".")
+                if owner == "self":  # a class of the script: what it has are objects
+                    _, _, part = part.partition(".")
+                made = self._call(node.value)
+                if part and made is not None:
+                    yield Replacement(part=part, made=made)
+
+    def accumulations(self) -> Iterator[Accumulation]:
+        """Yield where a step of an optimizer depends on the number of the turn."""
+        for node in self._nodes:
+            if not isinstance(node, ast.If):
                 continue
-            keywords = {one.arg: self.value(one.value) for one in node.keywords if one.arg}
-            arguments = [self.value(one) for one in node.args]
-            yield SourceCall(
-                name=name,
-                line=node.lineno,
-                arguments=tuple(None if isinstance(one, Unknown) else one for one in arguments),
-                keywords={k: v for k, v in keywords.items() if not isinstance(v, Unknown)},
-                given=frozenset(keywords),
-            )
+            turns = [
+                one
+                for one in ast.walk(node.test)
+                if isinstance(one, ast.BinOp) and isinstance(one.op, ast.Mod)
+            ]
+            inner = (one for statement in node.body for one in ast.walk(statement))
+            if turns and any(map(_is_step, inner)):
+                every = self.value(turns[0].right)
+                known = every if isinstance(every, int) else None
+                yield Accumulation(every=known, line=node.lineno)
 
     def _calls(self) -> list[ast.Call]:
         return [node for node in self._nodes if isinstance(node, ast.Call)]
@@ -219,6 +277,28 @@ class _Reader:
                 return name
             return self.known.get(name.rpartition(".")[2], _UNKNOWN)
         return _UNKNOWN
+
+
+def _path(node: ast.expr) -> str:
+    """Return the names of ``a.b[0].c``, without indices; none of what is computed."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute | ast.Subscript) and len(parts) < _MAX_NAMES:
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
+
+
+def _is_step(node: ast.AST) -> bool:
+    """Say whether a node is ``optimizer.step()`` or ``scaler.step(optimizer)``, by their names."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    words = [_path(one).lower() for one in (node.func.value, *node.args[:1])]
+    return node.func.attr == "step" and any("opt" in one for one in words)
+
+
+def _names(option: Option) -> tuple[str, str]:
+    return option.name, option.shown
 
 
 def _option(name: str, value: Any, node: Any, *, shown: str = "") -> Option:

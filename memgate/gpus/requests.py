@@ -52,7 +52,9 @@ class GpuRequest(BaseModel):
     already_used_bytes: Annotated[int, Field(strict=True, ge=0, le=MAX_BYTES)] = 0
     """By other processes on the same GPU."""
     count: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] = 1
-    """How many the job gets; the answer is for each of them."""
+    """How many the job gets, in all machines together; the answer is for each of them."""
+    per_node: Annotated[int, Field(strict=True, ge=1, le=1 << 20)] | None = None
+    """How many of them are in one machine; 8 at most unless given."""
 
     @field_validator("compute_capability")
     @classmethod
@@ -67,7 +69,11 @@ class GpuRequest(BaseModel):
         return found[0].name if len(found) == 1 else name
 
     def model_post_init(self, _: object) -> None:
-        """Check that it is either named or described."""
+        """Check that it is either named or described, and that machines are full."""
+        if self.per_node is not None and self.count % self.per_node:
+            raise RuleError(f"per_node: {self.count} GPUs do not fill machines of {self.per_node}")
+        if self.count == 1:  # says nothing, and a question has one id
+            self.__dict__["per_node"] = None
         described = (self.memory_bytes is None, self.compute_capability is None)
         if any(described) != all(described) or (self.name is None) == all(described):
             raise RuleError("give either 'name', or 'memory_bytes' and 'compute_capability'")
@@ -79,7 +85,12 @@ class GpuRequest(BaseModel):
             UnknownGpuError: if it is named and not in the catalogue.
         """
         gpu = find_gpu(self.name) if self.name is not None else _described(self)
-        return GpuTarget(gpu=gpu, already_used_bytes=self.already_used_bytes, count=self.count)
+        return GpuTarget(
+            gpu=gpu,
+            already_used_bytes=self.already_used_bytes,
+            count=self.count,
+            per_node=self.per_node,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +99,9 @@ class GpuTarget:
 
     gpu: GpuSpec
     already_used_bytes: int = 0
+    #: that the job gets, and how many of them are in one machine, if that is known
     count: int = 1
+    per_node: int | None = None
 
 
 def parse_gpu(document: object) -> GpuTarget:

@@ -7,6 +7,13 @@ from memgate.jobspec.adapters import (
     QuantizationSpec,
 )
 from memgate.jobspec.attention import Attention
+from memgate.jobspec.distributed import (
+    DistributedSpec,
+    MixedPrecisionSpec,
+    Schedule,
+    Strategy,
+    Wrap,
+)
 from memgate.jobspec.inputs import InputSpec, TensorSpec
 from memgate.jobspec.model import ModelSource, ModelSpec, find_architecture
 from memgate.jobspec.optimizer import OptimizerSpec
@@ -34,11 +41,13 @@ __all__ = [
     "AllocatorText",
     "Attention",
     "CompileSpec",
+    "DistributedSpec",
     "EvalSpec",
     "InputSpec",
     "JobSpec",
     "LoraSpec",
     "Loss",
+    "MixedPrecisionSpec",
     "ModelSource",
     "ModelSpec",
     "OffloadSpec",
@@ -47,8 +56,11 @@ __all__ = [
     "QuantizationLibrary",
     "QuantizationMethod",
     "QuantizationSpec",
+    "Schedule",
+    "Strategy",
     "TensorSpec",
     "Trainer",
+    "Wrap",
     "ZeroGrad",
     "check_supported",
     "find_architecture",

@@ -5,10 +5,16 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from memgate.jobspec.parts import Part, Settings, Truth
 from memgate.mistakes import RuleError
+
+#: names, or one that stands for several
+_Layers = Annotated[
+    Annotated[tuple[str, ...], Tag("~names")] | Annotated[str, Tag("~name")],
+    Discriminator(lambda value: "~name" if isinstance(value, str) else "~names"),
+]
 
 
 class LoraSpec(Part):
@@ -22,10 +28,11 @@ class LoraSpec(Part):
     """Scales what is added; it changes no memory."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Of what the adapter is given; it keeps a mask for each layer."""
-    target_modules: tuple[str, ...] | str | None = None
+    target_modules: _Layers | None = None
     """Names of layers, or ``all-linear``; the method's own choice for the model unless given."""
     kwargs: Settings = Field(default_factory=dict)
-    """Passed to the configuration of the method."""
+    """Passed to the configuration of the method. With ``autocast_adapter_dtype: false`` an adapter
+    in 16 bits stays so, where the trainer is ``plain`` or ``lightning``."""
 
 
 class QuantizationMethod(StrEnum):
@@ -69,7 +76,8 @@ class QuantizationSpec(Part):
     double: Truth = False
     """The scales of 4-bit weights are quantised, too; torchao's NF4 always does so."""
     compute: Literal["fp32", "fp16", "bf16"] | None = None
-    """The type that weights are unpacked to; that of the job's precision unless given."""
+    """The type that weights are unpacked to; that of the job's precision unless given. Not for
+    bitsandbytes' ``int8``, which has one type."""
     prepare: Truth = True
     """As peft prepares models of bitsandbytes: what is not quantised becomes fp32."""
 
@@ -77,6 +85,10 @@ class QuantizationSpec(Part):
         """Check that the library has the method, and the method what is asked of it."""
         if self.double and self.method in (QuantizationMethod.INT8, QuantizationMethod.FP8):
             rule = f"double: the scales of 4-bit weights are quantised, and {self.method} has 8"
+            raise RuleError(rule, "leave it out")
+        is_own = self.library is QuantizationLibrary.BITSANDBYTES
+        if self.compute is not None and is_own and self.method is QuantizationMethod.INT8:
+            rule = "compute: bitsandbytes' 8-bit layers compute in fp16, whatever they are given"
             raise RuleError(rule, "leave it out")
         known = _METHODS[self.library]
         if self.method not in known:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field
 
-from memgate.jobspec.parts import MAX_DIMENSIONS, MAX_TENSORS, Part, Size
+from memgate.jobspec.parts import MAX_DIMENSIONS, MAX_TENSORS, Part, Size, Truth
 from memgate.jobspec.varying import LengthDistribution, Lengths, ShapeDistribution, Shapes
 from memgate.mistakes import RuleError
 
@@ -31,13 +31,17 @@ class InputSpec(Part):
     """Of one sample, without the batch; or the shapes of successive batches, or their
     distribution."""
     dtype: Literal["float32", "float16", "bfloat16"] = "float32"
-    """Of images, as the data loader makes them."""
+    """Of images and latents, as the data loader makes them; not of models of transformers."""
     sequence_length: Lengths | None = None
     """Tokens; of sound and series, samples or frames. One length, or those of successive batches,
     or their distribution."""
     tensors: dict[str, TensorSpec] = Field(default_factory=dict, max_length=MAX_TENSORS)
     """What a model of transformers or diffusers is given, by the names of its arguments, instead of
     both."""
+
+    precomputed: Truth = False
+    """Of models of diffusers: latents and texts are encoded before training, so that no autoencoder
+    and no text encoder is on the GPU. Otherwise nothing is admitted without a doubt."""
 
     def model_post_init(self, _: Any) -> None:
         """Check that tensors are all of it."""

@@ -7,14 +7,17 @@ model and running the loop is the worker's business.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
+from operator import attrgetter
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec.adapters import LoraSpec, Quantization
 from memgate.jobspec.attention import Attention, asks_for_flash, check_attention
+from memgate.jobspec.distributed import DistributedSpec
 from memgate.jobspec.inputs import InputSpec
 from memgate.jobspec.model import ModelSource, ModelSpec
 from memgate.jobspec.optimizer import OptimizerSpec
@@ -29,7 +32,7 @@ from memgate.jobspec.together import check_together
 from memgate.jobspec.trainers import find_plain_only, own_defaults
 from memgate.jobspec.training import (
     USUAL_ITERATIONS,
-    CompileSpec,
+    Compile,
     EvalSpec,
     Loss,
     OffloadSpec,
@@ -37,6 +40,7 @@ from memgate.jobspec.training import (
     Trainer,
     ZeroGrad,
 )
+from memgate.jobspec.undivided import find_undivided
 from memgate.mistakes import Mistake, RuleError, show_value
 from memgate.validation import validate
 
@@ -59,11 +63,11 @@ class JobSpec(Part):
     ]
     """How large one sample is."""
     batch_size: Annotated[Size, Field(examples=[32])]
-    """Samples in a batch, of one step of accumulation."""
+    """Samples in a batch of one GPU, of one step of accumulation."""
     loss: Loss = Loss.CROSS_ENTROPY
     """Of the outputs and labels; transformers' models compute it themselves from the labels, those
     of diffusers learn noise. ``contrastive``: of two texts for each sample, for embeddings."""
-    optimizer: OptimizerSpec = OptimizerSpec()
+    optimizer: Annotated[OptimizerSpec, Field(examples=[{"name": "AdamW"}])] = OptimizerSpec()
     """SGD keeps nothing, Adam and AdamW twice the trained weights. AdamW with ``hf``, ``trl-sft``
     unless given."""
     zero_grad: ZeroGrad = ZeroGrad.BEFORE_BACKWARD
@@ -90,15 +94,17 @@ class JobSpec(Part):
     """What ``PYTORCH_ALLOC_CONF`` would be."""
     runtime: str | None = None
     """The library versions the job runs with, by name; the default is the newest installed."""
-    lora: LoraSpec | None = None
+    lora: Annotated[LoraSpec | None, Field(examples=[{"rank": 16}])] = None
     """Train an adapter, and leave the model's own weights as they are."""
     quantization: Quantization | None = None
     """``nf4``, ``fp4`` or ``int8`` for the frozen weights, or an object that says more."""
-    distributed: dict[str, Any] | None = None
-    """Not supported yet, and refused."""
-    compile: Annotated[
-        Truth | CompileSpec, Field(examples=[True, {"mode": "max-autotune-no-cudagraphs"}])
-    ] = False
+    distributed: Annotated[
+        DistributedSpec | None, Field(examples=[{"strategy": "fsdp2", "world_size": 8}])
+    ] = None
+    """Many GPUs, one process for each; ``batch_size`` is that of one of them."""
+    compile: Annotated[Compile, Field(examples=[True, {"mode": "max-autotune-no-cudagraphs"}])] = (
+        False
+    )
     """``torch.compile`` of the model, with its own arguments if an object is given."""
     trainer: Trainer = Trainer.PLAIN
     """Whose training loop runs: ``plain`` is memgate's own, the others are their libraries'."""
@@ -106,7 +112,7 @@ class JobSpec(Part):
     """How a model of transformers computes attention; ``auto``: as the library chooses."""
     packing: Truth = False
     """Samples are laid end to end, so that every sequence is full and nothing is padded."""
-    eval: EvalSpec | None = None
+    eval: Annotated[EvalSpec | None, Field(examples=[{"batch_size": 16}])] = None
     """An evaluation between the steps; ``{}`` is one like a step of training."""
     save: Truth = False
     """A checkpoint is saved between the steps, as the trainer saves it."""
@@ -114,7 +120,7 @@ class JobSpec(Part):
     """An averaged copy of the weights is kept on the GPU (``AveragedModel`` of torch)."""
     liger: Truth = False
     """The layers of a model of transformers are replaced by liger-kernel's."""
-    offload: OffloadSpec = OffloadSpec()
+    offload: Annotated[OffloadSpec, Field(examples=[{"activations": True}])] = OffloadSpec()
     """State of the optimizer, or activations, that wait in the host's memory."""
 
     def model_post_init(self, _: Any) -> None:
@@ -145,12 +151,6 @@ class JobSpec(Part):
         return given
 
 
-#: fields of jobs that cannot be run yet -> what the answer would be about without the field
-_NOT_YET = {
-    "distributed": "one process on one GPU",
-}
-
-
 def check_supported(spec: JobSpec) -> None:
     """Refuse a job that memgate cannot run yet; the spec itself is right.
 
@@ -160,18 +160,7 @@ def check_supported(spec: JobSpec) -> None:
     """
     parse_alloc_conf(spec.allocator)
     spec.input.check_drawn(spec.batch_size)
-    mistakes = tuple(
-        Mistake(
-            field=field,
-            value=show_value(getattr(spec, field)),
-            rule="memgate cannot run this yet",
-            next_step=f"without it the answer would be for another job ({without}); use your own"
-            " training script instead of a spec, or a trace of it",
-        )
-        for field, without in _NOT_YET.items()
-        if (given := getattr(spec, field)) and given != JobSpec.model_fields[field].default
-    )
-    mistakes += tuple(_refuse_combinations(spec))
+    mistakes = tuple(_refuse_combinations(spec))
     if mistakes:
         raise UnsupportedJobError.from_mistakes(*mistakes, what="job spec")
 
@@ -183,13 +172,21 @@ def _refuse_combinations(spec: JobSpec) -> Iterator[Mistake]:
         together.append(("packing", "an input that varies from batch to batch"))
     if spec.compile and spec.offload.activations:
         together.append(("compile", "activations that are offloaded"))
+    together += find_undivided(spec)
     for field, other in together:
         yield Mistake(
             field=field,
-            value=show_value(getattr(spec, field)),
+            value=show_value(_plain(attrgetter(field)(spec))),
             rule=f"memgate cannot run this yet with {other}",
             next_step="use your own training script instead of a spec: memgate run",
         )
+
+
+def _plain(value: object) -> object:
+    """Return a field as its owner may have written it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return value.value if isinstance(value, Enum) else value
 
 
 def parse_job_spec(document: object) -> JobSpec:

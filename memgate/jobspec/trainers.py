@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from memgate.jobspec.adapters import QuantizationLibrary
 from memgate.jobspec.model import ModelSource
 from memgate.jobspec.optimizer import OptimizerSpec
-from memgate.jobspec.training import Loss, Trainer, ZeroGrad
+from memgate.jobspec.training import CompileSpec, Loss, Trainer, ZeroGrad
 from memgate.mistakes import RuleError
 
 if TYPE_CHECKING:
@@ -70,9 +70,8 @@ def check_trainer(spec: JobSpec) -> None:
 
 def find_plain_only(spec: JobSpec) -> Iterator[str]:
     """Yield the fields of a job that memgate knows in its own loop alone, and another runs it."""
-    given = {"compile": spec.compile is not False, "offload": spec.offload.is_given}
-    if spec.trainer is not Trainer.PLAIN:
-        yield from (field for field, is_given in given.items() if is_given)
+    if spec.trainer is not Trainer.PLAIN and spec.offload.is_given:
+        yield "offload"
 
 
 def _check_transformers(spec: JobSpec) -> None:
@@ -85,6 +84,8 @@ def _check_transformers(spec: JobSpec) -> None:
     if spec.ema:
         rule = f"ema: {spec.trainer.full_name} keeps no average of the weights"
         raise RuleError(rule, "leave it out, or use the trainer 'plain' or 'lightning'")
+    if isinstance(spec.compile, CompileSpec):
+        _check_compile(spec.compile, spec.trainer)
     quantized = spec.quantization
     if quantized is not None and quantized.library is not QuantizationLibrary.BITSANDBYTES:
         rule = f"quantization: {spec.trainer.full_name} trains what bitsandbytes quantised"
@@ -92,6 +93,14 @@ def _check_transformers(spec: JobSpec) -> None:
     if spec.trainer is Trainer.TRL_SFT and quantized is not None and not quantized.prepare:
         rule = "quantization.prepare is false: trl's SFTTrainer prepares quantised models itself"
         raise RuleError(rule, "leave it out, or use the trainer 'hf'")
+
+
+def _check_compile(compiled: CompileSpec, trainer: Trainer) -> None:
+    """Refuse what ``TrainingArguments`` has no argument for."""
+    others = compiled.model_fields_set - {"backend", "mode"}
+    if others:
+        rule = f"compile.{min(others)}: {trainer.full_name} can be told a backend and a mode"
+        raise RuleError(rule, "leave it out, or use the trainer 'plain' or 'lightning'")
 
 
 def _check_packing(spec: JobSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from memgate.jobspec.parts import Part, Settings, Size, Truth
 from memgate.mistakes import RuleError
@@ -110,6 +110,13 @@ class CompileSpec(Part):
         """Check that it has a mode or options, as torch does."""
         if self.mode is not None and self.options is not None:
             raise RuleError("torch.compile takes 'mode' or 'options'", "leave out one of the two")
+
+
+#: a switch, or the arguments
+Compile = Annotated[
+    Annotated[Truth, Tag("~switch")] | Annotated[CompileSpec, Tag("~arguments")],
+    Discriminator(lambda value: "~arguments" if isinstance(value, dict | Part) else "~switch"),
+]
 
 
 def check_offload(offload: OffloadSpec, optimizer: str, precision: Precision) -> None:

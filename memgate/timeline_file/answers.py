@@ -8,6 +8,8 @@ replay is a guess: it may reject a job and never admits one.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
@@ -15,6 +17,7 @@ from memgate.data_sizes import allow_for_data
 from memgate.errors import NoKernelsError, TimelineFileError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
 from memgate.pipeline import estimate_timeline
+from memgate.ranks import RankAnswer, find_worst, join_ranks
 from memgate.report import RECORDED_FOR_ANOTHER_GPU, Estimate, Reason, RecordingSummary
 from memgate.run_key import GpuTraits
 from memgate.timeline_file.job_phases import find_phase_peaks
@@ -24,12 +27,26 @@ from memgate.timeline_file.recorded import RecordedTimeline
 _MAX_SHAPES = 20
 
 
-def find_recorded_needs(recorded: RecordedTimeline, alloc_conf: str = "") -> MemoryNeeds:
-    """Return what a recorded job needs, to be used for several GPUs or a picture.
+class RecordedAnswer(NamedTuple):
+    """An estimate, and the rank that decided it: of a job of one process, that one."""
+
+    estimate: Estimate
+    recorded: RecordedTimeline
+    needs: MemoryNeeds
+
+
+def find_recorded_needs(
+    recorded: RecordedTimeline, alloc_conf: str = ""
+) -> tuple[MemoryNeeds, ...]:
+    """Return what each recorded rank of a job needs, to be used for several GPUs or a picture.
 
     Raises:
-        TimelineFileError: if there is no memory in which it runs: then it was not recorded.
+        TimelineFileError: if there is no memory in which one runs: then it was not recorded.
     """
+    return tuple(_find_needs(one, alloc_conf) for one in recorded.ranks)
+
+
+def _find_needs(recorded: RecordedTimeline, alloc_conf: str) -> MemoryNeeds:
     needs = MemoryNeeds(recorded.timeline, parse_alloc_conf(alloc_conf or recorded.alloc_conf))
     if (oom := needs.ample.oom) is not None:
         raise TimelineFileError(
@@ -44,9 +61,9 @@ def estimate_recorded(
     target: GpuTarget,
     *,
     alloc_conf: str = "",
-    needs: MemoryNeeds | None = None,
+    needs: Sequence[MemoryNeeds] = (),
 ) -> Estimate:
-    """Say whether a recorded job fits on a GPU.
+    """Say whether a recorded job fits on a GPU, each of its ranks on one of its own.
 
     Args:
         recorded: the job.
@@ -58,6 +75,17 @@ def estimate_recorded(
         NoKernelsError: if the job's PyTorch was not built for the GPU.
         TimelineFileError: if the recording contradicts itself.
     """
+    return answer_recorded(recorded, target, alloc_conf=alloc_conf, needs=needs).estimate
+
+
+def answer_recorded(
+    recorded: RecordedTimeline,
+    target: GpuTarget,
+    *,
+    alloc_conf: str = "",
+    needs: Sequence[MemoryNeeds] = (),
+) -> RecordedAnswer:
+    """Say the same as ``estimate_recorded``, and which rank decided."""
     gpu = target.gpu
     if not gpu.has_kernels(recorded.architectures):
         raise NoKernelsError(
@@ -65,6 +93,20 @@ def estimate_recorded(
             f" {', '.join(recorded.architectures)}; record it with another PyTorch"
         )
     needs = needs or find_recorded_needs(recorded, alloc_conf)
+    said = [
+        RankAnswer(one.rank, _estimate_rank(one, target, alloc_conf, needed))
+        for one, needed in zip(recorded.ranks, needs, strict=True)
+    ]
+    worst = find_worst(said)
+    estimate = said[worst].estimate
+    if recorded.world_size > 1:
+        estimate = join_ranks(said, recorded.world_size)
+    return RecordedAnswer(estimate, recorded.ranks[worst], needs[worst])
+
+
+def _estimate_rank(
+    recorded: RecordedTimeline, target: GpuTarget, alloc_conf: str, needs: MemoryNeeds
+) -> Estimate:
     said = estimate_timeline(
         recorded.timeline,
         target,
@@ -73,15 +115,18 @@ def estimate_recorded(
         runtime=recorded.runtime,
         versions=dict(recorded.versions),
         notes=recorded.notes,
-        doubts=(*recorded.doubts, *doubt_other_gpu(recorded, gpu)),
+        doubts=(*recorded.doubts, *doubt_other_gpu(recorded, target.gpu)),
         architectures=recorded.architectures,
         needs=needs,
+        used=recorded.communication,
     )
     said = allow_for_data(said, recorded.least_segments_bytes, target)
     return said.model_copy(
         update={
             "fits_on": _admitting(recorded, said.fits_on),
-            "phases": find_phase_peaks(recorded.marks, needs.ample),
+            "phases": find_phase_peaks(
+                recorded.marks, needs.ample, said.communication_range.expected_bytes
+            ),
             "recording": describe_recording(recorded),
         }
     )

@@ -20,7 +20,7 @@ from memgate.units import MIB
 MAGIC = b"\x89MGTL\r\n\x1a"
 
 #: major, minor. A reader takes all minor ones of a major that it knows: they only add fields
-FORMAT_VERSION = (1, 1)
+FORMAT_VERSION = (1, 2)
 
 #: magic and version; what follows is a zlib stream of one MessagePack document
 HEADER_BYTES = len(MAGIC) + 2
@@ -38,9 +38,15 @@ class ReadLimits:
 #: of any file, whatever the reader's limits are
 MAX_EVENTS = ReadLimits().max_events
 
+#: more than any job has
+MAX_RANKS = 1 << 24
+
 #: more than any device has: 8 TiB
 MAX_SIZE_BYTES = 1 << 43
 _MAX_STREAM = (1 << 63) - 1
+
+#: of a job, those that are in a file
+MAX_RECORDED_RANKS = 64
 
 #: no control characters but line ends and tabs: texts are printed on terminals
 _PLAIN = r"\A[^\x00-\x08\x0b-\x1f\x7f-\x9f]*\Z"
@@ -133,25 +139,41 @@ class PhasesPart(Struct, frozen=True, kw_only=True):
     kinds: Annotated[bytes, Meta(max_length=MAX_EVENTS)]
 
 
-class Document(Struct, frozen=True, kw_only=True):
-    """What is packed in a file; see ``RecordedTimeline``."""
+class CommunicatorPart(Struct, frozen=True, kw_only=True):
+    """See ``Communicator``."""
 
-    memgate_version: Name
-    engine_revision: Count
-    engine: RecordingEngine
-    command: Annotated[list[Text], Meta(max_length=1_000)]
-    gpu: GpuPart
-    versions: Annotated[dict[Name, Name], Meta(max_length=200)]
-    cudnn: Name | None
+    num_ranks: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+    ranks_on_node: Annotated[int, Meta(ge=1, le=MAX_RANKS)]
+    local_peers: Annotated[int, Meta(ge=0, le=MAX_RANKS)] = 0
+    remote_peers: Annotated[int, Meta(ge=0, le=MAX_RANKS)] = 0
+    is_layout_known: bool = True
+    collectives: Annotated[list[Name], Meta(max_length=100)] | None = None
+
+
+class NcclPart(Struct, frozen=True, kw_only=True):
+    """See ``NcclUse``."""
+
+    communicators: Annotated[list[CommunicatorPart], Meta(max_length=10_000)]
+    version: tuple[Annotated[int, Meta(ge=1, le=99)], Annotated[int, Meta(ge=0, le=99)]]
+    buffer_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] | None = None
+    max_channels: Annotated[int, Meta(ge=0, le=1024)] | None = None
+    min_channels: Annotated[int, Meta(ge=0, le=1024)] | None = None
+    uses_nvls: bool | None = None
+
+
+class RunPart(Struct, frozen=True, kw_only=True):
+    """One process of a job."""
+
     alloc_conf: Annotated[str, Meta(max_length=1_000, pattern=_PLAIN)]
     num_parameters: Count
-    architectures: Annotated[list[Name], Meta(max_length=100)]
     marks: Annotated[list[MarkPart], Meta(max_length=100_000)]
-    batches: Annotated[list[BatchPart], Meta(max_length=10_000)]
     notes: Annotated[list[ReasonPart], Meta(max_length=100)]
     doubts: Annotated[list[ReasonPart], Meta(max_length=100)]
     #: since 1.1
     least_segments_bytes: Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)] | None = None
+    #: since 1.2
+    rank: Annotated[int, Meta(ge=0, lt=MAX_RANKS)] = 0
+    nccl: NcclPart | None = None
     events: EventsPart
     labels: LabelsPart
     phases: PhasesPart
@@ -161,3 +183,21 @@ class Document(Struct, frozen=True, kw_only=True):
     #: of a trace, see ``Timeline``
     diagnostics: Annotated[dict[Name, Count], Meta(max_length=100)]
     shares: Annotated[dict[Name, Annotated[float, Meta(ge=0, le=1)]], Meta(max_length=100)]
+
+
+class Document(RunPart, frozen=True, kw_only=True):
+    """What is packed in a file; see ``RecordedTimeline``."""
+
+    memgate_version: Name
+    engine_revision: Count
+    engine: RecordingEngine
+    command: Annotated[list[Text], Meta(max_length=1_000)]
+    gpu: GpuPart
+    versions: Annotated[dict[Name, Name], Meta(max_length=200)]
+    cudnn: Name | None
+    architectures: Annotated[list[Name], Meta(max_length=100)]
+    batches: Annotated[list[BatchPart], Meta(max_length=10_000)]
+    #: since 1.2
+    world_size: Annotated[int, Meta(ge=1, le=MAX_RANKS)] = 1
+    #: since 1.2
+    other_ranks: Annotated[list[RunPart], Meta(max_length=MAX_RECORDED_RANKS - 1)] = []

@@ -9,8 +9,10 @@ from memgate.timeline_file.recorded import JobMark, JobPhase
 from memgate.verdict import USUAL_CONTEXT_BYTES
 
 
-def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
-    """Return the most that a job has allocated in each of its phases, with the context.
+def find_phase_peaks(
+    marks: Sequence[JobMark], ample: Replay, communication_bytes: int = 0
+) -> dict[str, int]:
+    """Return the most that a job has allocated in each of its phases, with the context and NCCL.
 
     What is reserved would not tell phases apart: what one of them took, the allocator keeps for
     those that follow.
@@ -23,6 +25,6 @@ def find_phase_peaks(marks: Sequence[JobMark], ample: Replay) -> dict[str, int]:
         # takes no memory of a GPU) holds what was there
         held = series[max(0, mark.event_index - 1) : end]
         if held:
-            most = max(held) + USUAL_CONTEXT_BYTES
+            most = max(held) + USUAL_CONTEXT_BYTES + communication_bytes
             peaks[mark.phase] = max(most, peaks.get(mark.phase, 0))
     return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}

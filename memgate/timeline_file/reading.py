@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -17,7 +18,12 @@ from typing import Any, BinaryIO
 import msgspec
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.errors import AllocatorConfigError, TimelineFileError, UnsupportedAllocatorError
+from memgate.errors import (
+    AllocatorConfigError,
+    MemgateError,
+    TimelineFileError,
+    UnsupportedAllocatorError,
+)
 from memgate.gunzip import read_unpacked
 from memgate.mistakes import show_value
 from memgate.report import Reason
@@ -30,6 +36,7 @@ from memgate.timeline_file.columns import (
     unpack_labels,
     unpack_phases,
 )
+from memgate.timeline_file.communication import unpack_communication
 from memgate.timeline_file.document import (
     FORMAT_VERSION,
     HEADER_BYTES,
@@ -37,6 +44,7 @@ from memgate.timeline_file.document import (
     Document,
     GpuPart,
     ReadLimits,
+    RunPart,
 )
 from memgate.timeline_file.recorded import (
     BatchShape,
@@ -149,30 +157,66 @@ def _find_value(body: bytes, place: str) -> str:
 
 
 def _build(document: Document, version: tuple[int, int], limits: ReadLimits) -> RecordedTimeline:
-    num_events = len(document.events.actions)
+    runs = (document, *document.other_ranks)
+    num_events = sum(len(run.events.actions) for run in runs)
     if num_events > limits.max_events:
         raise broken("events.actions", f"{num_events} long", f"the limit is {limits.max_events}")
+    _check_ranks(document)
+    first = _recorded(document, document, version)
+    others = (
+        _other_rank(number, run, document, version)
+        for number, run in enumerate(document.other_ranks)
+    )
+    return replace(first, other_ranks=tuple(others))
+
+
+def _check_ranks(document: Document) -> None:
+    """Check that each rank is there once, and is one of the job's."""
+    known = {document.rank}
+    for number, run in enumerate(document.other_ranks):
+        if run.rank in known:
+            raise broken(f"other_ranks[{number}].rank", run.rank, "each rank is there once")
+        known.add(run.rank)
+    if max(known) >= document.world_size:
+        raise broken("world_size", document.world_size, f"there is a rank {max(known)}")
+
+
+def _other_rank(
+    number: int, run: RunPart, document: Document, version: tuple[int, int]
+) -> RecordedTimeline:
+    try:
+        return _recorded(run, document, version)
+    except MemgateError as error:
+        raise error.about(f"other_ranks[{number}]") from None
+
+
+def _recorded(run: RunPart, document: Document, version: tuple[int, int]) -> RecordedTimeline:
+    """Return one process of a job, without the others."""
+    num_events = len(run.events.actions)
     if not num_events:
         raise broken("events.actions", "empty", "a recording has events")
-    _check_settings(document.alloc_conf)
+    _check_settings(run.alloc_conf)
     return RecordedTimeline(
-        timeline=_timeline(document),
+        timeline=_timeline(run),
         engine=document.engine,
         command=tuple(document.command),
         gpu=_gpu(document.gpu),
         versions=document.versions,
         cudnn=document.cudnn,
-        alloc_conf=document.alloc_conf,
-        num_parameters=document.num_parameters,
+        alloc_conf=run.alloc_conf,
+        num_parameters=run.num_parameters,
         architectures=tuple(document.architectures),
-        marks=_marks(document, num_events),
+        marks=_marks(run, num_events),
         batches=tuple(
             BatchShape(batch.name, batch.shape, batch.dtype, batch.num_batches)
             for batch in document.batches
         ),
-        notes=tuple(Reason(code=one.code, message=one.message) for one in document.notes),
-        doubts=tuple(Reason(code=one.code, message=one.message) for one in document.doubts),
-        least_segments_bytes=document.least_segments_bytes,
+        notes=tuple(Reason(code=one.code, message=one.message) for one in run.notes),
+        doubts=tuple(Reason(code=one.code, message=one.message) for one in run.doubts),
+        least_segments_bytes=run.least_segments_bytes,
+        rank=run.rank,
+        world_size=document.world_size,
+        communication=unpack_communication(run.nccl),
         memgate_version=document.memgate_version,
         engine_revision=document.engine_revision,
         format_version=version,
@@ -188,17 +232,17 @@ def _check_settings(alloc_conf: str) -> None:
         raise error.about("the recording's own settings") from None
 
 
-def _timeline(document: Document) -> Timeline:
-    events = unpack_events(document.events)
-    dispensable = frozenset(unpack_column("dispensable", document.dispensable))
+def _timeline(run: RunPart) -> Timeline:
+    events = unpack_events(run.events)
+    dispensable = frozenset(unpack_column("dispensable", run.dispensable))
     return Timeline(
         events=events,
-        labels=unpack_labels(document.labels, document.events),
+        labels=unpack_labels(run.labels, run.events),
         dispensable=dispensable,
-        private_streams=frozenset(document.private_streams),
-        phases=unpack_phases(document.phases, len(events)),
-        diagnostics=document.diagnostics,
-        shares=document.shares,
+        private_streams=frozenset(run.private_streams),
+        phases=unpack_phases(run.phases, len(events)),
+        diagnostics=run.diagnostics,
+        shares=run.shares,
     )
 
 
@@ -214,8 +258,8 @@ def _gpu(part: GpuPart) -> RecordedGpu:
     )
 
 
-def _marks(document: Document, num_events: int) -> tuple[JobMark, ...]:
-    marks = tuple(JobMark(mark.event_index, mark.phase, mark.step) for mark in document.marks)
+def _marks(run: RunPart, num_events: int) -> tuple[JobMark, ...]:
+    marks = tuple(JobMark(mark.event_index, mark.phase, mark.step) for mark in run.marks)
     for number, mark in enumerate(marks):
         if mark.event_index > num_events:
             raise broken(f"marks[{number}]", mark.event_index, f"there are {num_events} events")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from memgate.gpus import GpuSpec
+from memgate.nccl import NO_COMMUNICATION, NcclUse
 from memgate.report import Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline import Timeline
@@ -86,15 +87,27 @@ class RecordedTimeline:
     doubts: tuple[Reason, ...] = ()
     #: what the allocator needs with other data, if sizes depend on data and that is less
     least_segments_bytes: int | None = None
+    #: of a job of several processes: which of them this is, and how many there are
+    rank: int = 0
+    world_size: int = 1
+    #: others of them that were recorded, each with a timeline of its own
+    other_ranks: tuple[RecordedTimeline, ...] = ()
+    #: what the job uses NCCL for
+    communication: NcclUse = NO_COMMUNICATION
     #: of the memgate that recorded it
     memgate_version: str
     #: its ``ENGINE_REVISION``
     engine_revision: int
     #: of the file's format; a file that is written has the newest
-    format_version: tuple[int, int] = field(default=(1, 1), compare=False)
+    format_version: tuple[int, int] = field(default=(1, 2), compare=False)
 
     def __post_init__(self) -> None:
         assert not self.timeline.residents, "a recording begins with the program"
+
+    @property
+    def ranks(self) -> tuple[RecordedTimeline, ...]:
+        """Every process of the job that was recorded, this one first."""
+        return (self, *self.other_ranks)
 
     @property
     def runtime(self) -> str:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from memgate.errors import InputError
 from memgate.report import Reason
 from memgate.timeline_file.columns import pack_column, pack_events, pack_labels, pack_phases
+from memgate.timeline_file.communication import pack_communication
 from memgate.timeline_file.document import (
     FORMAT_VERSION,
     MAGIC,
     MAX_EVENTS,
+    MAX_RECORDED_RANKS,
     BatchPart,
     Document,
     GpuPart,
     MarkPart,
     ReasonPart,
+    RunPart,
 )
 from memgate.timeline_file.recorded import RecordedTimeline
 
@@ -43,7 +47,7 @@ def write_timeline(recorded: RecordedTimeline) -> bytes:
     Raises:
         InputError: if it has more events than a file takes.
     """
-    num_events = len(recorded.timeline.events)
+    num_events = sum(len(one.timeline.events) for one in recorded.ranks)
     if num_events > MAX_EVENTS:
         raise InputError(
             f"the recording has {num_events} events, and a timeline file takes {MAX_EVENTS};"
@@ -54,9 +58,9 @@ def write_timeline(recorded: RecordedTimeline) -> bytes:
 
 
 def _lay_out(recorded: RecordedTimeline) -> Document:
-    timeline = recorded.timeline
     traits = recorded.gpu.traits
     return Document(
+        **_lay_out_run(recorded),
         memgate_version=_clean(recorded.memgate_version, _NAME),
         engine_revision=recorded.engine_revision,
         engine=recorded.engine,
@@ -73,10 +77,7 @@ def _lay_out(recorded: RecordedTimeline) -> Document:
             for name, version in sorted(recorded.versions.items())
         },
         cudnn=None if recorded.cudnn is None else _clean(recorded.cudnn, _NAME),
-        alloc_conf=recorded.alloc_conf,
-        num_parameters=recorded.num_parameters,
         architectures=[_clean(name, _NAME) for name in recorded.architectures],
-        marks=[MarkPart(*mark) for mark in recorded.marks[:_MAX_MARKS]],
         batches=[
             BatchPart(
                 name=_clean(batch.name, _NAME),
@@ -86,19 +87,36 @@ def _lay_out(recorded: RecordedTimeline) -> Document:
             )
             for batch in recorded.batches[:_MAX_SHAPES]
         ],
-        notes=_reasons(recorded.notes),
-        doubts=_reasons(recorded.doubts),
-        least_segments_bytes=recorded.least_segments_bytes,
-        events=pack_events(timeline.events),
-        labels=pack_labels(
+        world_size=recorded.world_size,
+        other_ranks=[
+            RunPart(**_lay_out_run(other))
+            for other in recorded.other_ranks[: MAX_RECORDED_RANKS - 1]
+        ],
+    )
+
+
+def _lay_out_run(recorded: RecordedTimeline) -> dict[str, Any]:
+    """Return the fields of a ``RunPart``."""
+    timeline = recorded.timeline
+    return {
+        "alloc_conf": recorded.alloc_conf,
+        "num_parameters": recorded.num_parameters,
+        "marks": [MarkPart(*mark) for mark in recorded.marks[:_MAX_MARKS]],
+        "notes": _reasons(recorded.notes),
+        "doubts": _reasons(recorded.doubts),
+        "least_segments_bytes": recorded.least_segments_bytes,
+        "rank": recorded.rank,
+        "nccl": pack_communication(recorded.communication),
+        "events": pack_events(timeline.events),
+        "labels": pack_labels(
             [label._replace(layer=_clean_layer(label.layer)) for label in timeline.labels]
         ),
-        phases=pack_phases(timeline.phases),
-        dispensable=pack_column(sorted(timeline.dispensable)),
-        private_streams=sorted(timeline.private_streams),
-        diagnostics=dict(sorted(timeline.diagnostics.items())),
-        shares=dict(sorted(timeline.shares.items())),
-    )
+        "phases": pack_phases(timeline.phases),
+        "dispensable": pack_column(sorted(timeline.dispensable)),
+        "private_streams": sorted(timeline.private_streams),
+        "diagnostics": dict(sorted(timeline.diagnostics.items())),
+        "shares": dict(sorted(timeline.shares.items())),
+    }
 
 
 def _reasons(reasons: Sequence[Reason]) -> list[ReasonPart]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import time
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 from pydantic import BaseModel
@@ -23,6 +22,7 @@ from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit, Reason
 from memgate.run_key import EngineIdentity, RunKey
 from memgate.views import TimelineView, view_timeline
+from memgate_worker.dividing import DividedRun
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.registry import Engine, start_engine
 from memgate_worker.engines.traced import TracedJob
@@ -33,6 +33,7 @@ from memgate_worker.settings import WorkerSettings
 from memgate_worker.timelines import pack, unpack
 from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
+from memgate_worker.uploads.host import UploadHost
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
 
@@ -56,6 +57,7 @@ class EngineAnswerer:
         #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
+        self._uploads = UploadHost()
 
     def __enter__(self) -> EngineAnswerer:
         return self
@@ -64,7 +66,8 @@ class EngineAnswerer:
         self.stop_engines()
 
     def stop_engines(self) -> None:
-        """Stop the engines' processes; they are started again when they are needed."""
+        """Stop all processes; they are started again when they are needed."""
+        self._uploads.stop()
         self._engines.clear()
         self._started.close()
 
@@ -107,7 +110,7 @@ class EngineAnswerer:
             max_bytes=self._settings.max_trace_bytes,
             max_seconds=self._settings.upload_timeout_seconds,
         )
-        judged = judge_upload(self._load_upload(work), question)
+        judged = judge_upload(self._load_upload(work), question, self._uploads)
         return WorkAnswer(result=judged.estimate, view=judged.view)
 
     def _load_upload(self, work: Work) -> io.BytesIO:
@@ -168,7 +171,7 @@ class EngineAnswerer:
                 max_bytes=self._settings.max_trace_bytes,
                 max_seconds=self._settings.upload_timeout_seconds,
             )
-            return fit_upload(self._load_upload(work), question)
+            return fit_upload(self._load_upload(work), question, self._uploads)
         return fit_everywhere(partial(self._run_of, work), work.job, engine=work.engine)
 
     def _run_of(self, work: Work, job: JobSpec, gpu: GpuSpec) -> TracedJob:
@@ -176,15 +179,16 @@ class EngineAnswerer:
 
     def _trace(self, work: Work, gpu: GpuSpec) -> TracedJob:
         assert work.job is not None
-        found = self._hub.complete(work.job)
+        divided = DividedRun.of(work.job, work.target if work.gpu else None)
+        found = self._hub.complete(divided.job)
         runtime = find_runtime(found.job.runtime)
         made_by = identify_engine(runtime)
         key = RunKey.of(found.job, gpu, engine=work.engine, made_by=made_by)
         if (known := self._load(key)) is not None:
-            return found.mark(replace(known, alloc_conf=found.job.allocator, seconds=0.0))
+            return divided.mark(found.mark(known.again(found.job.allocator)))
         traced = self._run(found.job, gpu, self._engine(work.engine, runtime, made_by))
         self._store.save_timeline(key.digest(), pack(key, traced))
-        return found.mark(traced)
+        return divided.mark(found.mark(traced))
 
     def _load(self, key: RunKey) -> TracedJob | None:
         packed = self._store.load_timeline(key.digest())

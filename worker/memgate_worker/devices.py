@@ -16,7 +16,7 @@ from memgate.report import Estimate, Reason
 from memgate.units import format_size
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.timings import TimedEstimate
-from memgate_worker.verdicts import estimate_run, find_needs
+from memgate_worker.verdicts import answer_run
 
 #: with a doubt, what such a file shows is the least that the job takes, wherever it runs
 _SHOWS_LEAST = ("snapshot", MEASURED)
@@ -33,8 +33,8 @@ def estimate_devices(recorded: Iterable[tuple[int, TracedJob]], target: GpuTarge
     told: list[str] = []
     fits_on: list[list[str]] = []
     for number, traced in tracing.time(recorded):
-        needs = find_needs(traced)
-        said = estimate_run(traced, target, needs)
+        answered = answer_run(traced, target)
+        said = answered.estimate
         told.append(
             f"device {number} {name_verdict(said.decision, said.gpu)}, needs"
             f" {format_size(said.needs_bytes)}"
@@ -42,7 +42,7 @@ def estimate_devices(recorded: Iterable[tuple[int, TracedJob]], target: GpuTarge
         shows_least = traced.doubts and traced.engine in _SHOWS_LEAST
         fits_on.append([] if shows_least else said.fits_on)
         if worst is None or _rank(said) < _rank(worst[1].estimate):
-            worst = number, TimedEstimate(said, traced, needs)
+            worst = number, TimedEstimate(*answered)
     assert worst is not None, "a file of no device is refused"
     number, answer = worst
     reasons = list(answer.estimate.reasons)

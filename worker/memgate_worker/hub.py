@@ -102,7 +102,10 @@ class LookedUp:
 
     def mark(self, traced: TracedJob) -> TracedJob:
         """Say in an answer where the model's configuration is from."""
-        return traced if self.note is None else replace(traced, notes=(*traced.notes, self.note))
+        if self.note is None:
+            return traced
+        note = self.note
+        return traced.of_every_rank(lambda one: replace(one, notes=(*one.notes, note)))
 
 
 class ModelHub:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memgate.errors import InputError, OperatorError
+from memgate.gpu_plan import GpuCounts, GpuPlan, find_plan
 from memgate.gpus import GpuSpec, GpuTarget
 from memgate.jobspec import JobSpec, check_supported
 from memgate.max_batch import MaxBatch
@@ -22,6 +23,7 @@ from memgate.mistakes import RuleError
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
 from memgate.timeline_file.recorded import RecordedTimeline
+from memgate_worker.dividing import DividedRun
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
 from memgate_worker.engines.traced import TracedJob
@@ -34,11 +36,12 @@ from memgate_worker.recorder.batches import PLACE, find_largest_batch_of
 from memgate_worker.recorder.everywhere import fit_command_everywhere
 from memgate_worker.recorder.listening import Heard
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import CommandRun, record_command
+from memgate_worker.recorder.ranks import record_command
+from memgate_worker.recorder.reading import CommandRun
 from memgate_worker.recordings import record_run
 from memgate_worker.runtimes.locks import using
 from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
-from memgate_worker.timings import TimedEstimate, time_estimate
+from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
@@ -64,6 +67,7 @@ __all__ = [
     "fit_spec",
     "fit_timeline",
     "load_own_gpus",
+    "plan_spec",
     "profile_script",
     "trace_spec",
 ]
@@ -81,7 +85,10 @@ class LocalAnswer:
     """An estimate, and what its pictures are drawn from."""
 
     estimate: Estimate
+    #: the rank that decided
     traced: TracedJob
+    #: with all ranks that were run; None if a file was asked about
+    job: TracedJob | None = None
     #: what else is known if a command was run
     run: CommandRun | None = None
 
@@ -97,9 +104,10 @@ class LocalAnswer:
 
     def record(self, gpu: GpuSpec, command: Sequence[str] = ()) -> RecordedTimeline:
         """Return what is kept of the run in a timeline file; ``gpu`` is what it was made for."""
+        traced = (self.job or self.traced).led_by(self.traced.rank)
         if self.run is not None:
             return record_run(
-                self.traced,
+                traced,
                 gpu,
                 command=command,
                 cudnn=self.run.cudnn,
@@ -107,7 +115,7 @@ class LocalAnswer:
             )
         runtime = read_runtimes()[self.traced.runtime]
         cudnn = runtime.cudnn if runtime.has_cudnn else None
-        return record_run(self.traced, gpu, command=command, cudnn=cudnn)
+        return record_run(traced, gpu, command=command, cudnn=cudnn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +147,13 @@ def estimate_spec(
     Raises:
         MemgateError: if there is no answer; its ``fault`` says whose fault that is.
     """
-    trace = partial(trace_spec, spec, target.gpu, engine=engine, runtime=runtime, limits=limits)
-    return _answer(time_estimate(trace, target))
+    divided = DividedRun.of(spec, target)
+
+    def trace() -> TracedJob:
+        run = trace_spec(divided.job, target.gpu, engine=engine, runtime=runtime, limits=limits)
+        return divided.mark(run)
+
+    return _answer(trace, target)
 
 
 def estimate_script(
@@ -189,7 +202,7 @@ def estimate_command(
         runs.append(record_command(question, output=output, on_progress=on_progress))
         return runs[0].traced
 
-    return replace(_answer(time_estimate(trace, target)), run=runs[0])
+    return replace(_answer(trace, target), run=runs[0])
 
 
 def estimate_upload(
@@ -276,6 +289,28 @@ def find_largest_batch(
     return found
 
 
+def plan_spec(
+    spec: JobSpec,
+    target: GpuTarget,
+    counts: GpuCounts,
+    *,
+    runtime: str | None = None,
+    limits: RunLimits = DEFAULT_LIMITS,
+    on_said: Callable[[JobSpec, Estimate], None] = lambda *_: None,
+) -> GpuPlan:
+    """Find the fewest GPUs for a job and the cheapest way to divide it; each line is a run.
+
+    ``on_said`` is told of each job that was run. Raises what ``estimate_spec`` raises.
+    """
+
+    def ask(job: JobSpec) -> Estimate:
+        said = estimate_spec(job, target, engine="phantom", runtime=runtime, limits=limits).estimate
+        on_said(job, said)
+        return said
+
+    return find_plan(ask, spec, target.gpu.name, counts)
+
+
 def profile_script(
     script: Script,
     output: Path,
@@ -327,5 +362,12 @@ def _find_hub() -> ModelHub:
         raise OperatorError(f"MEMGATE_HUB: {error}") from None
 
 
-def _answer(timed: TimedEstimate) -> LocalAnswer:
-    return LocalAnswer(estimate=timed.estimate, traced=timed.traced)
+def _answer(trace: Callable[[], TracedJob], target: GpuTarget) -> LocalAnswer:
+    jobs: list[TracedJob] = []
+
+    def trace_and_keep() -> TracedJob:
+        jobs.append(trace())
+        return jobs[0]
+
+    timed = time_estimate(trace_and_keep, target)
+    return LocalAnswer(estimate=timed.estimate, traced=timed.traced, job=jobs[0])

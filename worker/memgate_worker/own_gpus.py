@@ -12,10 +12,7 @@ from pathlib import Path
 
 from memgate.errors import InputError, OwnGpusError
 from memgate.file_kinds import MAX_SPEC_LENGTH
-from memgate.given_files import open_given_file
 from memgate.gpus import use_own_gpus
-from memgate.gpus.own import read_own_gpus
-from memgate.spec_text import read_text
 
 VARIABLE = "MEMGATE_GPUS"
 
@@ -29,6 +26,10 @@ def load_own_gpus() -> None:
     said = os.environ.get(VARIABLE, "").strip()
     if not said:
         return
+    # As a rule there are none, and a process that judges an upload starts sooner without these.
+    from memgate.gpus.own import read_own_gpus
+    from memgate.spec_text import read_text
+
     is_document = said.startswith("{")
     where = VARIABLE if is_document else f"{VARIABLE} is {said!r}"
     try:
@@ -42,5 +43,7 @@ def load_own_gpus() -> None:
 
 
 def _read(path: Path) -> str:
+    from memgate.given_files import open_given_file
+
     with open_given_file(path) as stream:
         return stream.read(MAX_SPEC_LENGTH + 1).decode()

@@ -16,7 +16,11 @@ from memgate.gpus import GpuSpec, GpuTarget, list_gpus
 from memgate.report import Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline import Phase, Timeline
-from memgate.timeline_file.answers import estimate_recorded, find_recorded_needs
+from memgate.timeline_file.answers import (
+    answer_recorded,
+    estimate_recorded,
+    find_recorded_needs,
+)
 from memgate.timeline_file.document import ReadLimits
 from memgate.timeline_file.reading import read_timeline
 from memgate.timeline_file.recorded import (
@@ -69,6 +73,13 @@ def record_run(
         notes=traced.notes,
         doubts=traced.doubts,
         least_segments_bytes=traced.least_segments_bytes,
+        rank=traced.rank,
+        world_size=traced.world_size,
+        other_ranks=tuple(
+            record_run(other, gpu, command=command, cudnn=cudnn, batches=batches)
+            for other in traced.other_ranks
+        ),
+        communication=traced.communication,
         memgate_version=__version__,
         engine_revision=ENGINE_REVISION,
     )
@@ -110,13 +121,13 @@ def estimate_recording(
     start = time.perf_counter()
     recorded = read_timeline(stream, _limits(max_bytes), on_unpacked=on_unpacked)
     read_at = time.perf_counter()
-    needs = find_recorded_needs(recorded, alloc_conf)
-    said = estimate_recorded(recorded, target, alloc_conf=alloc_conf, needs=needs)
+    answer = answer_recorded(recorded, target, alloc_conf=alloc_conf)
     end = time.perf_counter()
     seconds = {"run": 0.0, "trace": read_at - start, "replay": end - read_at, "total": end - start}
     timings = {name: round(value * 1000) for name, value in seconds.items()}
-    traced = _restore(recorded, alloc_conf, read_at - start)
-    return TimedEstimate(said.model_copy(update={"timings_ms": timings}), traced, needs)
+    traced = _restore(answer.recorded, alloc_conf, read_at - start)
+    said = answer.estimate.model_copy(update={"timings_ms": timings})
+    return TimedEstimate(said, traced, answer.needs)
 
 
 def fit_recording(
@@ -164,5 +175,8 @@ def _restore(recorded: RecordedTimeline, alloc_conf: str, seconds: float) -> Tra
         marks=recorded.marks,
         architectures=recorded.architectures,
         least_segments_bytes=recorded.least_segments_bytes,
+        rank=recorded.rank,
+        world_size=recorded.world_size,
+        communication=recorded.communication,
         seconds=seconds,
     )

@@ -10,11 +10,11 @@ from memgate.capacity import MemoryNeeds
 from memgate.gpus import GpuTarget
 from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
-from memgate_worker.verdicts import estimate_run, find_needs
+from memgate_worker.verdicts import answer_run
 
 
 class TimedEstimate(NamedTuple):
-    """An estimate with its ``timings_ms``, and what it was made from."""
+    """An estimate with its ``timings_ms``, and what it was made from: the rank that decided."""
 
     estimate: Estimate
     traced: TracedJob
@@ -30,14 +30,14 @@ def time_estimate(trace: Callable[[], TracedJob], target: GpuTarget) -> TimedEst
     start = time.perf_counter()
     traced = trace()
     traced_at = time.perf_counter()
-    needs = find_needs(traced)
-    estimate = estimate_run(traced, target, needs)
+    answer = answer_run(traced, target)
     end = time.perf_counter()
     seconds = {
-        "run": traced.seconds,
+        "run": sum(one.seconds for one in traced.ranks),
         "trace": traced_at - start,
         "replay": end - traced_at,
         "total": end - start,
     }
     timings_ms = {name: round(value * 1000) for name, value in seconds.items()}
-    return TimedEstimate(estimate.model_copy(update={"timings_ms": timings_ms}), traced, needs)
+    said = answer.estimate.model_copy(update={"timings_ms": timings_ms})
+    return TimedEstimate(said, answer.traced, answer.needs)

@@ -8,23 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import Replay
 from memgate.capacity import MemoryNeeds
 from memgate.data_sizes import allow_for_data
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
-from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch, find_max_batch
 from memgate.measured import doubt_reserved, quote_peaks
 from memgate.pipeline import estimate_timeline
+from memgate.ranks import RankAnswer, find_worst, join_ranks
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
+from memgate.timeline import Timeline
 from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.varied import note_lengths
 from memgate_worker.engines.traced import TracedJob
+
+if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts sooner without
+    from memgate.jobspec import JobSpec
+
+    #: runs a job for a GPU
+    Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
 
 #: faults whose errors may concern only one kind of GPU
 _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
@@ -32,16 +41,48 @@ _OF_ONE_GPU = (Fault.JOB, Fault.UNSUPPORTED)
 #: how far from the limit an answer for one GPU must be to hold for others of its generation
 _CLEAR = 0.1
 
-#: runs a job for a GPU
-Tracer = Callable[[JobSpec, GpuSpec], TracedJob]
+
+class RunNeeds(NamedTuple):
+    """What each process of a run needs, in the order of ``TracedJob.ranks``."""
+
+    of_ranks: tuple[MemoryNeeds, ...]
+
+    @property
+    def ample(self) -> Replay:
+        """What the first of them would do with unlimited memory."""
+        return self.of_ranks[0].ample
 
 
-def estimate_run(
-    traced: TracedJob, target: GpuTarget, needs: MemoryNeeds | None = None
-) -> Estimate:
+class RunAnswer(NamedTuple):
+    """An estimate, and the rank that decided it: of a job of one process, that one."""
+
+    estimate: Estimate
+    traced: TracedJob
+    needs: MemoryNeeds
+
+
+def estimate_run(traced: TracedJob, target: GpuTarget, needs: RunNeeds | None = None) -> Estimate:
     """Say whether a job that was run fits on a GPU; ``needs`` as ``find_needs`` returns them."""
+    return answer_run(traced, target, needs).estimate
+
+
+def answer_run(traced: TracedJob, target: GpuTarget, needs: RunNeeds | None = None) -> RunAnswer:
+    """Say whether a job fits, each of its ranks on a GPU of its own, and which rank decided."""
+    of_ranks = (needs or find_needs(traced)).of_ranks
+    ranks = traced.ranks
+    said = [
+        RankAnswer(one.rank, _estimate_rank(one, target, needs))
+        for one, needs in zip(ranks, of_ranks, strict=True)
+    ]
+    worst = find_worst(said)
+    estimate = said[worst].estimate
+    if traced.world_size > 1:
+        estimate = join_ranks(said, traced.world_size)
+    return RunAnswer(estimate, ranks[worst], of_ranks[worst])
+
+
+def _estimate_rank(traced: TracedJob, target: GpuTarget, needs: MemoryNeeds) -> Estimate:
     peaks = traced.peaks
-    needs = needs or find_needs(traced)
     said = estimate_timeline(
         traced.timeline,
         target,
@@ -53,8 +94,11 @@ def estimate_run(
         doubts=(*traced.doubts, *(doubt_reserved(peaks, target) if peaks else ())),
         architectures=traced.architectures,
         needs=needs,
+        used=traced.communication,
     )
-    said = said.model_copy(update={"phases": find_phase_peaks(traced.marks, needs.ample)})
+    beside = said.communication_range.expected_bytes
+    phases = find_phase_peaks(traced.marks, needs.ample, beside)
+    said = said.model_copy(update={"phases": phases, "traffic": traced.traffic})
     if traced.doubts or find_doubts(traced.timeline):  # they are the same on every GPU
         said = said.model_copy(update={"fits_on": []})
     said = quote_peaks(said, peaks) if peaks else said
@@ -63,9 +107,11 @@ def estimate_run(
     return allow_for_data(said, traced.least_segments_bytes, target)
 
 
-def find_needs(traced: TracedJob) -> MemoryNeeds:
+def find_needs(traced: TracedJob) -> RunNeeds:
     """Return what a job that was run needs, to be used for several GPUs or a picture."""
-    return MemoryNeeds(traced.timeline, parse_alloc_conf(traced.alloc_conf))
+    return RunNeeds(
+        tuple(MemoryNeeds(one.timeline, parse_alloc_conf(one.alloc_conf)) for one in traced.ranks)
+    )
 
 
 def largest_batch(
@@ -165,9 +211,9 @@ class _SettledByOthers:
     """
 
     def __init__(self) -> None:
-        self._runs: dict[str, list[tuple[GpuSpec, TracedJob, MemoryNeeds]]] = {}
+        self._runs: dict[str, list[tuple[GpuSpec, TracedJob, RunNeeds]]] = {}
 
-    def add(self, gpu: GpuSpec, traced: TracedJob, needs: MemoryNeeds) -> None:
+    def add(self, gpu: GpuSpec, traced: TracedJob, needs: RunNeeds) -> None:
         """Keep a run for other GPUs."""
         if not traced.cudnn_benchmark and not traced.doubts and traced.peaks is None:
             self._runs.setdefault(gpu.generation, []).append((gpu, traced, needs))
@@ -220,15 +266,19 @@ class _NeedsByTimeline:
     """Runs for different GPUs often have the same events: their needs are computed once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[TracedJob, MemoryNeeds]] = []
+        self._known: list[tuple[TracedJob, RunNeeds]] = []
 
-    def __call__(self, traced: TracedJob) -> MemoryNeeds:
+    def __call__(self, traced: TracedJob) -> RunNeeds:
         for other, needs in self._known:
-            if (other.timeline, other.alloc_conf) == (traced.timeline, traced.alloc_conf):
+            if _timelines(other) == _timelines(traced):
                 return needs
         needs = find_needs(traced)
         self._known.append((traced, needs))
         return needs
+
+
+def _timelines(traced: TracedJob) -> list[tuple[Timeline, str]]:
+    return [(one.timeline, one.alloc_conf) for one in traced.ranks]
 
 
 def group_by_run(gpus: Iterable[GpuSpec], job: JobSpec, engine: str) -> Iterator[list[GpuSpec]]:

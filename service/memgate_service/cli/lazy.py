@@ -68,6 +68,7 @@ _ALL = (
     ),
     Command(name="analyze", summary="Would the job of this file fit on that GPU?"),
     Command(name="max-batch", summary="What is the largest batch that is admitted?"),
+    Command(name="plan", summary="How many GPUs does a job need, and how should it be divided?"),
     Command(name="fit", summary="On which GPUs does this job fit?"),
     Command(
         name="profile",
@@ -105,6 +106,20 @@ _ALL = (
         " estimators.",
     ),
     Command(name="keys", summary="Make, list and revoke API keys.", extra="service"),
+    Command(
+        name="audit",
+        summary="Export and count what gates decided, and remove people's names from it.",
+        extra="service",
+    ),
+    Command(
+        name="policy",
+        summary="Check the policy of a gate, and see which of its rules is about a job.",
+    ),
+    Command(
+        name="doctor",
+        summary="Find what an administrator has set up wrongly; nothing is changed.",
+        extra="client",
+    ),
     Command(
         name="slurm",
         summary="Release the jobs that Slurm holds for memgate, and report what jobs really took.",

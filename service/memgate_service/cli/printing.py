@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from memgate.decision import Decision
+from memgate.gpu_plan import GpuPlan
 from memgate.gpus import CATALOGUE
 from memgate.max_batch import MaxBatch
 from memgate.report import Estimate, Fit
@@ -40,6 +41,8 @@ def print_estimate(answer: Estimate, *, server: str = "") -> None:
     for text in said.helps:
         console.print(f"try: {text}", markup=False)
     _print_notes(console, answer)
+    if answer.ranks:
+        console.print(_ranks(answer))
     console.print(_breakdown(answer))
     console.print(f"peak: {answer.peak_text}")
     _print_phases(console, answer)
@@ -84,6 +87,14 @@ def _print_phases(console: Console, answer: Estimate) -> None:
         console.print(f"allocated by phase, with the context: {', '.join(peaks)}")
 
 
+def _ranks(answer: Estimate) -> Table:
+    table = Table("rank", "decision", "needs", "peak")
+    for one in answer.ranks:
+        sizes = (format_size(one.needs_bytes), format_size(one.peak_bytes))
+        table.add_row(str(one.rank), _mark(one.decision), *sizes)
+    return table
+
+
 def _breakdown(answer: Estimate) -> Table:
     table = Table("at the peak", "")
     for name, size in sorted(answer.breakdown.items(), key=lambda item: -item[1]):
@@ -125,6 +136,28 @@ def print_max_batch(found: MaxBatch, *, server: str = "") -> None:
         table.add_row(str(tried.batch_size), _mark(tried.decision), needs)
     console.print(table)
     _print_page(console, found.page, server)
+
+
+def print_plan(plan: GpuPlan) -> None:
+    """Print every way that was tried, and the headline."""
+    console = _console()
+    table = Table("way", "GPUs", "decision", "needs on each", "sent by each in a step", "runs")
+    for line in plan.lines:
+        table.add_row(
+            line.way,
+            str(line.num_gpus),
+            _mark(line.decision),
+            "" if line.needs_bytes is None else format_size(line.needs_bytes),
+            format_size(line.traffic_bytes),
+            ", ".join(map(str, line.tried)),
+        )
+    console.print(table)
+    for line in plan.lines:
+        if line.decision is Decision.UNKNOWN:
+            console.print(f"{line.way}: {line.reason}", markup=False)
+    if plan.lines:
+        console.print(f"each line was run, {plan.num_runs} runs in all")
+    console.print(plan.headline, markup=False)
 
 
 def _console() -> Console:

@@ -35,6 +35,8 @@ def show_stages(name: str, *, silent: bool) -> Iterator[Callable[[Heard], None]]
         task = shown.add_task(f"{name}: starting")
 
         def on_progress(heard: Heard) -> None:
-            shown.update(task, description=f"{name}: {heard.stage}, step {heard.num_steps}")
+            rank = next((f" rank {rank}," for rank in heard.ranks.values()), "")
+            stage = f"{name}:{rank} {heard.stage}, step {heard.num_steps}"
+            shown.update(task, description=stage)
 
         yield on_progress

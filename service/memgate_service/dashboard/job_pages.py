@@ -24,6 +24,7 @@ from memgate_service.dashboard.job_view import (
     strip_of,
 )
 from memgate_service.dashboard.mistakes import next_step, whose_mistake
+from memgate_service.dashboard.ranks_view import view_ranks
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
 from memgate_service.http.dependencies import Dependencies, Deps
@@ -75,6 +76,7 @@ def _estimate_context(deps: Dependencies, record: JobRecord, said: Estimate) -> 
         "is_advice_pending": is_advice_pending(record),
         "is_above_line": view is not None and max(view.reserved, default=0) > capacity_line(record),
         "slices": slice_breakdown(said.breakdown),
+        "ranks": view_ranks(said, record.work.job),
         "how": describe_run(said),
         "view": view,
         "phases": list_phases(view) if view else [],

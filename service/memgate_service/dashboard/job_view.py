@@ -236,4 +236,6 @@ def _is_doubted(said: Estimate, gpu: GpuSpec) -> bool:
 
 def capacity_line(record: JobRecord) -> int:
     """Return how much of the GPU the allocator can take: where the chart draws its line."""
-    return left_for_segments(record.work.target)
+    said = record.estimate
+    communication = said.communication_range.expected_bytes if said else 0
+    return left_for_segments(record.work.target, communication)

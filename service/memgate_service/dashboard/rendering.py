@@ -59,6 +59,7 @@ CATEGORIES = {
     "other": "other",
     "fragmentation": "fragmentation",
     "context": "CUDA context",
+    "communication": "NCCL",
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from memgate.errors import InputError
 from memgate.first_spec import read_batch, read_input, read_model, read_precision
-from memgate.jobspec import ModelSource, QuantizationMethod
+from memgate.jobspec import ModelSource, QuantizationMethod, Strategy
 from memgate.mistakes import Mistake, show_value
 from memgate.spec_edit import set_field
 from memgate.spec_text import SpecTextError, read_text
@@ -30,7 +30,12 @@ FIELDS = {
     "precision": "precision",
     "rank": "lora",
     "quantization": "quantization",
+    "strategy": "distributed",
+    "world_size": "distributed",
 }
+
+#: of a form that has only one of the two
+_USUAL_GPUS = 8
 
 
 def list_models() -> list[dict[str, str]]:
@@ -55,6 +60,8 @@ def read_form(text: str) -> dict[str, str]:
     job = _job_of(read_text(text) if text.strip() else {})
     lora = job.get("lora")
     quantization = job.get("quantization")
+    divided = job.get("distributed")
+    divided = divided if isinstance(divided, dict) else {}
     return {
         "model": _show_model(job.get("model")),
         "input": _show_input(job.get("input")),
@@ -63,6 +70,8 @@ def read_form(text: str) -> dict[str, str]:
         "precision": _show(job.get("precision")),
         "rank": _show(lora.get("rank", 8)) if isinstance(lora, dict) else _NONE,
         "quantization": _show(_inside(quantization, "method")),
+        "strategy": _show(divided.get("strategy")),
+        "world_size": _show(divided.get("world_size")),
     }
 
 
@@ -143,6 +152,25 @@ def _read_quantization(text: str, job: dict[str, Any]) -> str:
     return text
 
 
+def _read_strategy(text: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Keep how many GPUs there are; what goes with another strategy only is left to its author."""
+    if text not in set(Strategy):
+        mistake = Mistake(
+            field="distributed.strategy", value=show_value(text), rule="there is no such strategy"
+        )
+        raise InputError.from_mistakes(mistake)
+    return {"world_size": _USUAL_GPUS} | _divided(job) | {"strategy": text}
+
+
+def _read_world_size(text: str, job: dict[str, Any]) -> dict[str, Any]:
+    return {"strategy": Strategy.DDP.value} | _divided(job) | {"world_size": read_batch(text)}
+
+
+def _divided(job: dict[str, Any]) -> dict[str, Any]:
+    given = job.get("distributed")
+    return given if isinstance(given, dict) else {}
+
+
 _READERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "model": lambda text, _: read_model(text, lambda name: find_public_model(name).name),
     "input": _read_input,
@@ -151,4 +179,6 @@ _READERS: dict[str, Callable[[str, dict[str, Any]], Any]] = {
     "precision": lambda text, _: read_precision(text),
     "rank": _read_rank,
     "quantization": _read_quantization,
+    "strategy": _read_strategy,
+    "world_size": _read_world_size,
 }

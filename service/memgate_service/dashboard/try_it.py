@@ -14,10 +14,11 @@ from memgate.contract import EngineName, Work
 from memgate.errors import InputError
 from memgate.first_spec import OPTIMIZERS
 from memgate.gpus import list_gpus
-from memgate.jobspec import Precision, QuantizationMethod
+from memgate.jobspec import Precision, QuantizationMethod, Strategy
 from memgate.mistakes import Mistake, show_value
 from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from memgate.spec_text import SpecTextError, read_text
+from memgate.worlds import fill_question
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.spec_form import FIELDS, fill_form, list_models, read_form
@@ -71,6 +72,7 @@ def read_page(
         optimizers=OPTIMIZERS,
         precisions=[one.value for one in Precision],
         quantizations=[one.value for one in QuantizationMethod],
+        strategies=[one.value for one in Strategy],
         engines=get_args(EngineName),
         spec=_EXAMPLE if known is None else write_question(known),
         gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,
@@ -172,7 +174,9 @@ def read_question(text: str, gpu: str, engine: str) -> tuple[Work | None, list[M
     if isinstance(asked["gpu"], str):
         mistakes += find_wrong_gpu(asked["gpu"])
     try:
-        create = EstimateCreate.model_validate(asked)
+        create = EstimateCreate.model_validate(fill_question(asked))
+    except InputError as error:
+        return None, [*mistakes, *error.mistakes]
     except ValidationError as error:
         mistakes += explain(error.errors(include_url=False), EstimateCreate, inside="job")
         return None, mistakes

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -207,6 +207,7 @@ def _preload(request: Request) -> None:
         if spec.model.source is not ModelSource.DIFFUSERS:
             importlib.import_module(spec.model.source)
         if spec.model.source is ModelSource.TRANSFORMERS:
+            _hide_torchao()
             configs = importlib.import_module("memgate_worker.jobs.configs")
             class_name, _ = configs.find_config(spec.model)
             classes = importlib.import_module("memgate_worker.jobs.classes")
@@ -219,6 +220,16 @@ def _preload(request: Request) -> None:
         if spec.lora is not None or spec.compile or "." in spec.optimizer.name:
             # Most of what bitsandbytes takes long to import; it uses CUDA itself, so a job does it.
             importlib.import_module("torch._inductor.compile_fx")
+
+
+def _hide_torchao() -> None:
+    """Keep transformers from importing torchao with every model: it uses CUDA while it is imported.
+
+    A job that asks for torchao is given it by memgate, and never by transformers.
+    """
+    for name in ("transformers.utils.import_utils", "transformers.utils"):
+        module: Any = importlib.import_module(name)
+        module.is_torchao_available = lambda *_, **__: False
 
 
 def _has_touched_cuda() -> bool:

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from memgate.errors import Fault, MemgateError, restore_error
 from memgate.mistakes import Mistake
+from memgate.nccl import NO_COMMUNICATION, NcclUse
 from memgate.timeline import Label, PhaseStart, TimelineEvent
 from memgate_worker.limits import RunLimits
 
@@ -74,6 +75,36 @@ class WorkAreas(Struct, frozen=True, kw_only=True):
     cufft_itself: int = 0
 
 
+class SeenCommunicator(Struct, frozen=True, kw_only=True):
+    """A communicator of NCCL."""
+
+    num_ranks: int
+    #: this process's in it
+    rank: int
+    device: int
+    #: that it sent to or received from directly
+    num_peers: int
+    #: calls and bytes of the whole messages, by kind; nothing: it was never used
+    traffic: dict[str, tuple[int, int]]
+
+
+class SeenRanks(Struct, frozen=True, kw_only=True):
+    """A rank of several; see ``memgate_hook.communication``."""
+
+    rank: int
+    world_size: int
+    #: as the launcher said
+    local_rank: int | None
+    local_world_size: int | None
+    communicators: list[SeenCommunicator]
+    #: of whole messages, by kind, in a training step
+    bytes_per_step: dict[str, int]
+    #: integers that other ranks would have sent to all were looked at: sizes, most likely
+    reads_from_other_ranks: bool
+    #: objects that another rank would have sent were taken to be what this one has
+    assumes_objects: bool
+
+
 class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     """What the job asked of the allocator."""
 
@@ -97,13 +128,21 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     architectures: tuple[str, ...]
     #: ``torch.backends.cudnn.benchmark`` at the end
     cudnn_benchmark: bool
+    #: what it uses NCCL for
+    communication: NcclUse = NO_COMMUNICATION
     work_areas: WorkAreas = WorkAreas()
     #: of the job, each with the event that it begins at; those of ``JobPhase``
     stages: tuple[tuple[int, str], ...] = ()
     #: events at which training steps ended
     steps: tuple[int, ...] = ()
+    #: None: there is only one
+    ranks: SeenRanks | None = None
+    #: devices that were used besides its own, and the most bytes that were allocated there
+    other_devices: tuple[tuple[int, int], ...] = ()
     #: what else was seen of it, by name
     notes: tuple[str, ...] = ()
+    #: of a distributed job: ranks that are given something else than this one
+    unlike_ranks: tuple[int, ...] = ()
     #: how long the job ran
     seconds: float
 

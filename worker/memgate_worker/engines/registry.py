@@ -77,6 +77,8 @@ class AutoEngine:
         try:
             return self._phantom.trace(spec, gpu, limits=limits)
         except NotModelledError as error:
+            if spec.distributed is not None:  # only the phantom has many GPUs
+                raise
             refusal = error.message
         if self._profile is None:
             self._profile = self._engines.enter_context(ProfileEngine(self._runtime))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -33,6 +34,9 @@ _TASK_TYPES = {
 #: what the scripts of diffusers add LoRA to; peft knows no choice for its models
 _OF_DIFFUSERS = ("to_q", "to_k", "to_v", "to_out.0")
 
+#: of ``get_peft_model`` itself: whether weights of an adapter in 16 bits are made 32 (they are)
+_OF_PEFT = "autocast_adapter_dtype"
+
 _NO_ARGUMENT = "this method of peft takes no such argument"
 _DEFAULT_RANK = 8
 
@@ -47,9 +51,11 @@ def add_adapter(model: nn.Module, spec: LoraSpec) -> nn.Module:
     peft = need_library("peft", "lora")
     if spec.target_modules is None and type(model).__module__.startswith("diffusers."):
         spec = spec.model_copy(update={"target_modules": _OF_DIFFUSERS})
-    config = make_config(spec, type(model).__name__)
+    of_peft = {name: value for name, value in spec.kwargs.items() if name == _OF_PEFT}
+    of_method = {name: value for name, value in spec.kwargs.items() if name != _OF_PEFT}
+    config = make_config(spec.model_copy(update={"kwargs": of_method}), model)
     try:
-        with_adapter: nn.Module = peft.get_peft_model(model, config)
+        with_adapter: nn.Module = peft.get_peft_model(model, config, **of_peft)
     except (TypeError, ValueError, KeyError) as error:
         said = " ".join(str(error).split())
         given = show_value(spec.model_dump(exclude_defaults=True, mode="json"))
@@ -63,14 +69,60 @@ def add_adapter(model: nn.Module, spec: LoraSpec) -> nn.Module:
     return with_adapter
 
 
-def make_config(spec: LoraSpec, model_class: str) -> Any:
-    """Make the configuration of a method, for a model of a class.
+def follow_step(model: nn.Module, num_steps: int) -> None:
+    """Do what methods that move their rank about (AdaLoRA) ask of a loop after every step.
+
+    They keep three more numbers for each of their weights, which tell what it is worth.
+    """
+    adapter: Any = getattr(model, "base_model", None)
+    if hasattr(model, "peft_config") and hasattr(adapter, "update_and_allocate"):
+        adapter.update_and_allocate(num_steps)
+
+
+def make_config(spec: LoraSpec, model: nn.Module) -> Any:
+    """Make the configuration of a method, for a model.
 
     Raises:
-        InputError: if peft has no such method, or it takes no such argument.
+        InputError: if peft has no such method, it takes no such argument, or the model has no layer
+            of a name that is given.
         LibraryMissingError: if the runtime lacks peft.
     """
-    return _configure(_find_method(spec.method), spec, model_class)
+    _check_targets(spec, model)
+    return _configure(_find_method(spec.method), spec, type(model).__name__)
+
+
+def _check_targets(spec: LoraSpec, model: nn.Module) -> None:
+    """Refuse names of layers that the model does not have; peft skips them if it has others."""
+    targets = spec.target_modules
+    if targets is None or targets in (_ALL, _OF_DIFFUSERS):
+        return
+    is_pattern = isinstance(targets, str)
+    given = (targets,) if isinstance(targets, str) else targets
+    names = [name for name, _ in model.named_modules()]
+    layers = [name for name, one in model.named_modules() if not any(one.children())]
+    known = dict.fromkeys([name.rpartition(".")[2] for name in layers if name])
+    rule = f"{type(model).__name__} has no layer of this name"
+    mistakes = [
+        unknown_name("lora.target_modules", one, [*known, _ALL], rule=rule)
+        for one in given
+        if not any(_is_meant(one, name, is_pattern=is_pattern) for name in names)
+    ]
+    if mistakes:
+        raise InputError.from_mistakes(*mistakes)
+
+
+def _is_meant(target: str, name: str, *, is_pattern: bool) -> bool:
+    """Say whether peft takes a layer for one that is named: by its end, or by a pattern."""
+    if is_pattern:
+        try:
+            return re.fullmatch(target, name) is not None
+        except re.error:
+            return False
+    return name == target or name.endswith(f".{target}")
+
+
+#: stands for all linear layers
+_ALL = "all-linear"
 
 
 def _find_method(name: str) -> Any:

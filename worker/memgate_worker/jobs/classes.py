@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from memgate.errors import InputError
@@ -15,12 +16,43 @@ _CLASS = re.compile("x?[A-Z][A-Za-z0-9_]*")
 #: these choose a class by a configuration
 _AUTO = re.compile("Auto(Model|Backbone)")
 
+_KIND = "model.config.model_type"
+
 #: classes with a head, of PyTorch
-_TRAINABLE = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w*([a-z0-9]For[A-Z]\w*|HeadModel)$")
+_TRAINABLE = re.compile(r"(?!TF|Flax|AutoModel|Load|MODEL|is_)\w*([a-z0-9]For[A-Z]\w*|HeadModel)$")
 
 _MAX_SHOWN = 5
 
 _NO_SUCH = "transformers has no such class"
+
+
+def choose_class(name: str, settings: Mapping[str, Any]) -> str:
+    """Return the class that one of transformers' ``AutoModel...`` stands for, by a configuration.
+
+    Any other name is returned as it is.
+
+    Raises:
+        InputError: if the configuration does not say of which type it is, or there is no class of
+            that type for the task.
+    """
+    import transformers
+
+    auto = getattr(transformers, name, None) if _AUTO.match(name) else None
+    by_config = getattr(auto, "_model_mapping", None)
+    if by_config is None:
+        return name
+    by_type: Mapping[str, Any] = by_config._model_mapping
+    kind = settings.get("model_type")
+    if kind is None:
+        rule = f"{name} chooses a class by it"
+        step = "add it, as in config.json, or name the class itself in 'model.class'"
+        missing = Mistake(field=_KIND, value="missing", rule=rule, next_step=step)
+        raise InputError.from_mistakes(missing)
+    if kind not in by_type:
+        rule = f"{name} has no class for it"
+        raise InputError.from_mistakes(unknown_name(_KIND, kind, list(by_type), rule=rule))
+    chosen = by_type[kind]
+    return str(chosen if isinstance(chosen, str) else chosen[0])
 
 
 def find_class(name: str, field: str = "model.class", *, has_own_code: bool = False) -> Any:

@@ -34,17 +34,29 @@ def compile_model(model: nn.Module, asked: bool | CompileSpec) -> nn.Module:
         LibraryMissingError: if the runtime lacks Triton.
         CompilerMissingError: if this machine has no C compiler, which Triton needs.
     """
-    if asked is False:
+    spec = check_compile(asked)
+    if spec is None:
         return model
+    given = spec.model_dump(exclude_defaults=True)
+    compiled: nn.Module = torch.compile(model, **given)
+    return compiled
+
+
+def check_compile(asked: bool | CompileSpec) -> CompileSpec | None:
+    """Return what is asked of ``torch.compile``; None if it is not asked for.
+
+    Raises:
+        MemgateError: as ``compile_model`` does.
+    """
+    if asked is False:
+        return None
     spec = CompileSpec() if asked is True else asked
     _refuse_graphs(spec)
     _check_backend(spec.backend)
     if spec.backend == _INDUCTOR:
         need_triton("compile")
         _check_mode(spec)
-    given = spec.model_dump(exclude_defaults=True)
-    compiled: nn.Module = torch.compile(model, **given)
-    return compiled
+    return spec
 
 
 def need_triton(field: str) -> None:

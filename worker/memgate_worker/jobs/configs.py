@@ -22,7 +22,7 @@ from memgate.jobspec import ModelSpec
 from memgate.mistakes import Mistake, show_value, unknown_field
 from memgate.near_names import find_near
 from memgate_worker.jobs.arguments import declared_arguments, find_arguments
-from memgate_worker.jobs.classes import find_class
+from memgate_worker.jobs.classes import choose_class, find_class
 from memgate_worker.jobs.config_keys import COMMON, DTYPES, LEFT_OUT, PUBLISHED, SIZES, is_token
 from memgate_worker.jobs.public import find_public_model
 from memgate_worker.jobs.seal import sealed
@@ -80,13 +80,14 @@ def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     A public model may be named without its owner, as ``gpt2`` (see ``public``).
 
     Raises:
-        InputError: if the model is named and our table has no such name.
+        InputError: if the model is named and our table has no such name, or if no class can be
+            chosen for the configuration.
     """
     if spec.name is not None:
         public = find_public_model(spec.name)
         return public.class_name, public.config | spec.config
     assert spec.architecture is not None, "a spec has one or the other"
-    return spec.architecture, dict(spec.config)
+    return choose_class(spec.architecture, spec.config), dict(spec.config)
 
 
 def make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:

@@ -61,7 +61,8 @@ def explain_exception(
     """
     if isinstance(error, MemgateError):  # raised where most was known about it
         return error
-    said = f"{type(error).__name__}: {error}".splitlines()[0]
+    first_line = next(iter(str(error).strip().splitlines()), "")  # some begin with an empty one
+    said = f"{type(error).__name__}: {first_line}"
     if refused:
         return not_modelled(refused)
     if is_out_of_host_memory(error):

@@ -23,9 +23,15 @@ from memgate.jobspec import (
     QuantizationSpec,
     ZeroGrad,
 )
-from memgate_worker.jobs.adapters import add_adapter
+from memgate_worker.jobs.adapters import add_adapter, follow_step
 from memgate_worker.jobs.between_steps import BetweenSteps, Saving, as_it_is
 from memgate_worker.jobs.compiling import compile_model
+from memgate_worker.jobs.distributed.dividing import (
+    clip_gradients,
+    divide,
+    hold_gradients,
+    make_scaler,
+)
 from memgate_worker.jobs.liger import take_liger_layers
 from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.offloading import keep_activations
@@ -64,12 +70,17 @@ class TrainingLoop:
         self._device = device
         self._tasks = cycle(tasks)
         self._evaluation = evaluation_task(self._spec, model, tasks)
-        self.model = compile_model(place(spec, model, device), spec.compile)
+        if spec.distributed is None:
+            self.model = compile_model(place(spec, model, device), spec.compile)
+        else:
+            self.model = divide(spec.distributed, place(spec, model, where(spec)), device)
         self._between = BetweenSteps(self._spec, self.model, self._evaluation.batch, saving)
-        self.optimizers = make_optimizers(spec.optimizer, self.model, spec.offload)
+        self.optimizers = make_optimizers(
+            spec.optimizer, self.model, spec.offload, spec.distributed
+        )
         self._needs_closure = needs_closure(type(self.optimizers[0]))
         scales = spec.precision is Precision.AMP_FP16
-        self._scaler = torch.amp.GradScaler(device) if scales else None
+        self._scaler = make_scaler(spec, device) if scales else None
         if spec.input.varies and self._needs_closure:
             raise UnsupportedJobError(
                 f"{spec.optimizer.name} calls the model as often as it likes, so memgate cannot say"
@@ -92,17 +103,20 @@ class TrainingLoop:
         for done in range(num_iterations(spec)):
             if spec.zero_grad is ZeroGrad.ITERATION_START:
                 self._zero_grad()
-            for _ in range(spec.gradient_accumulation_steps):
+            for turn in range(spec.gradient_accumulation_steps):
+                is_last = turn + 1 == spec.gradient_accumulation_steps
                 task = next(self._tasks)
                 batch = move(task.batch, self._device)
-                with keep_activations(spec.offload), self._autocast():
-                    # named, though never read: a script's variables hold them until the next turn
-                    outputs = task.call(self.model, self._laid_out(batch))
-                    loss = task.loss(outputs, batch)
-                if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
-                    self._zero_grad()
-                self._backward(loss)
+                with hold_gradients(spec, self.model, is_last=is_last):
+                    with keep_activations(spec.offload), self._autocast():
+                        # named, though never read: a script's variables hold them until next turn
+                        outputs = task.call(self.model, self._laid_out(batch))
+                        loss = task.loss(outputs, batch)
+                    if spec.zero_grad is ZeroGrad.BEFORE_BACKWARD:
+                        self._zero_grad()
+                    self._backward(loss)
             self._step()
+            follow_step(self.model, done + 1)
             if spec.zero_grad is ZeroGrad.AFTER_STEP:
                 self._zero_grad()
             self._between.follow(done + 1, self.optimizers, self._predict)
@@ -163,7 +177,7 @@ class TrainingLoop:
             if self._scaler is not None:
                 for optimizer in self.optimizers:
                     self._scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._spec.clip_grad_norm)
+            clip_gradients(self.model, self._spec.clip_grad_norm)
         for optimizer in self.optimizers:
             if self._scaler is not None:
                 self._scaler.step(optimizer)
@@ -223,6 +237,11 @@ def place(spec: JobSpec, model: nn.Module, device: str) -> nn.Module:
         if _is_prepared(spec.quantization):
             model = prepare(model, checkpointing=spec.gradient_checkpointing)
         return add_adapter(model, spec.lora).train()
+
+
+def where(spec: JobSpec) -> str:
+    """Say where a model is put before it is divided: a quantised one is on the GPU already."""
+    return "cpu" if spec.quantization is None else "cuda"
 
 
 def _is_prepared(spec: QuantizationSpec | None) -> bool:

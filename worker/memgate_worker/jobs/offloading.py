@@ -21,19 +21,29 @@ def make_offloaded(chosen: Any, parameters: list[Any], kwargs: dict[str, Any]) -
     """
     offloaded = need_library("torchao.optim", _FIELD).CPUOffloadOptimizer
     optimizer = offloaded(parameters, chosen, **kwargs)
-
-    class OnTheHost(chosen):
-        """Computes nothing, so that no page of the host's memory is touched."""
-
-        def step(self, closure: Any = None) -> None:
-            """Leave the parameter as it is; it is copied to the GPU afterwards, all the same."""
-
     for on_gpu, of_one in optimizer.optim_dict.items():
-        of_one.__class__ = OnTheHost
-        of_one._patch_step_function()
+        _compute_nothing(of_one, chosen)
         for group in of_one.param_groups:
             group["params"] = [on_gpu]  # whose gradient it is that it steps with
     return optimizer
+
+
+def make_on_the_host(chosen: Any, parameters: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Make an optimizer of parameters that are in the host's memory, where FSDP keeps them."""
+    optimizer = chosen(parameters, **kwargs)
+    _compute_nothing(optimizer, chosen)
+    return optimizer
+
+
+def _compute_nothing(optimizer: Any, chosen: Any) -> None:
+    """Have an optimizer's steps leave all as it is, so that no page of the host is touched."""
+
+    class OnTheHost(chosen):
+        def step(self, closure: Any = None) -> None:
+            """Leave parameters as they are; they are copied to the GPU afterwards, all the same."""
+
+    optimizer.__class__ = OnTheHost
+    optimizer._patch_step_function()
 
 
 def keep_activations(spec: OffloadSpec) -> AbstractContextManager[Any]:

@@ -27,7 +27,7 @@ from memgate.report import Estimate
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import record_command
+from memgate_worker.recorder.ranks import record_command
 from memgate_worker.verdicts import estimate_run
 
 #: stands for the batch size in a command
@@ -87,7 +87,7 @@ class _Runs:
             watch = Watch(steps=_NUM_STEPS + longer)
             short = replace(self._at(size), watch=watch, has_no_evaluation=True)
             run = record_command(short)
-            self._traced[size] = replace(run.traced, doubts=())
+            self._traced[size] = _without_doubts(run.traced)
             self._tell(size, self._traced[size])
             self._check_that_it_grows(size, {batch.shape for batch in run.batches})
         return self._said[size]
@@ -158,9 +158,8 @@ class _Runs:
         def ask(size: int) -> Estimate:
             if size in self._said:
                 return self._said[size]
-            line = BatchLine((low, high), size)
-            timeline = extrapolate_timeline(first.timeline, second.timeline, line)
-            return estimate_run(replace(first, timeline=timeline, marks=()), self._target)
+            between = _extrapolate(first, second, BatchLine((low, high), size))
+            return estimate_run(between, self._target)
 
         found = find_max_batch(ask, high)
         assert found is not None, "a search that nothing ends finds something"
@@ -179,3 +178,28 @@ class _Runs:
         ):
             self._on_size(size, said)
         return said
+
+
+def _without_doubts(traced: TracedJob) -> TracedJob:
+    others = tuple(replace(other, doubts=()) for other in traced.other_ranks)
+    return replace(traced, doubts=(), other_ranks=others)
+
+
+def _extrapolate(first: TracedJob, second: TracedJob, line: BatchLine) -> TracedJob:
+    """Return a job at another batch size, each of its ranks on a line of its own.
+
+    Raises:
+        ExtrapolationError: if two runs do not match.
+    """
+    if [one.rank for one in first.ranks] != [one.rank for one in second.ranks]:
+        raise ExtrapolationError("other ranks were run at another batch size")
+    ranks = [
+        replace(
+            one,
+            timeline=extrapolate_timeline(one.timeline, other.timeline, line),
+            marks=(),
+            other_ranks=(),
+        )
+        for one, other in zip(first.ranks, second.ranks, strict=True)
+    ]
+    return replace(ranks[0], other_ranks=tuple(ranks[1:]))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,6 +36,9 @@ _SHOWING_SECONDS = 0.1
 #: how long processes may take to end that were killed
 _ENDING_SECONDS = 5.0
 
+#: what ranks leave for others in the run's folder (``memgate_hook.rank_gloo``)
+_SENT = "objects-*.pickle"
+
 #: of a command's output, so much of the end is kept for messages
 _LAST_BYTES = 8192
 
@@ -54,8 +58,12 @@ class Recorded:
     last_output: str
     #: what of it is known to come later, and was not seen; empty if nothing is
     unseen: str
+    #: how long it ran, without what it waited for us
+    seconds: float
     #: its changes of files were kept apart, so that it can be run again
     is_protected: bool
+    #: what its rank has sent to others, by the names of files; see ``CommandQuestion.sent``
+    sent: dict[str, bytes]
 
 
 def run_command(
@@ -84,12 +92,16 @@ def run_command(
         silent_terminal() as terminal,
         _ended_by_signals(),
     ):
+        for name, content in question.sent.items():
+            (run_dir / name).write_bytes(content)
         with Listening(run_dir, find_libraries, on_progress) as listening:
+            start = time.monotonic()
             process = _start(question, guard, run_dir, terminal, said)
             try:
                 with _shown(said, output):
                     unseen = wait_for(process, listening, question, lambda: _find_daemons(run_dir))
                 status = process.poll()
+                seconds = time.monotonic() - start - listening.building.seconds
             finally:
                 _end(process, run_dir)
         if listening.crash is not None:  # after the command had ended
@@ -105,7 +117,9 @@ def run_command(
             status=status,
             last_output=_read_the_end(said),
             unseen=unseen,
+            seconds=seconds,
             is_protected=guard.protection is not Protection.NONE,
+            sent={path.name: path.read_bytes() for path in run_dir.glob(_SENT)},
         )
 
 

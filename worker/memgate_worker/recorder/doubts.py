@@ -8,7 +8,7 @@ from math import prod
 
 from memgate.report import Reason
 from memgate.units import format_size
-from memgate_worker.engines.phantom.kernels import doubt_timed_kernels
+from memgate_worker.engines.phantom.kernels import doubt_other_kernels
 from memgate_worker.engines.phantom.recorded import (
     Description,
     Raised,
@@ -31,6 +31,9 @@ _LITTLE_BYTES = 256 << 20
 
 #: what NVIDIA's libraries may take for themselves: it was measured together with the context
 _LIBRARIES_BYTES = 64 << 20
+
+#: of the batches of a data loader, if that is not known; see ``memgate_hook.loaders``
+UNKNOWN = 1 << 40
 
 #: the peak that PyTorch counts itself
 _RESERVED = "reserved_bytes.all.peak"
@@ -101,13 +104,7 @@ def _doubt_other_kernels(described: Description) -> Iterator[Reason]:
             message="the job uses torch.compile, and was run without it as --ignore-compile asks;"
             " compiled, it takes other memory",
         )
-    if "recurrent" in described.notes:
-        yield Reason(
-            code="RECURRENT_LAYERS",
-            message="recurrent layers (nn.LSTM, nn.GRU, nn.RNN) ran by PyTorch's own kernels: only"
-            " cuDNN knows what it keeps for the backward pass, and that may be more or less",
-        )
-    yield from doubt_timed_kernels(described.notes)
+    yield from doubt_other_kernels(described.notes)
 
 
 def _doubt_what_was_not_reached(
@@ -131,10 +128,9 @@ def _doubt_what_was_not_reached(
     if described.larger_loader:
         yield Reason(
             code="LOADER_NOT_SEEN",
-            message=f"a data loader of the job that shuffles has batches of"
-            f" {described.larger_loader}, which is more than any that was trained with, and was not"
-            " used so far: training may go on with it; watch more of the job (memgate run --until"
-            " end)",
+            message="a data loader of the job that shuffles was not used so far, and"
+            f" {_tell_size(described.larger_loader)}: training may go on with it; watch more of the"
+            " job (memgate run --until end)",
         )
     if described.has_idle_optimizer:
         yield Reason(
@@ -142,6 +138,25 @@ def _doubt_what_was_not_reached(
             message="the job was stopped before one of its optimizers had made a step, so its state"
             " is not counted; watch more of it (memgate run --watch SECONDS, or --until end)",
         )
+    if described.training_loop:
+        yield Reason(
+            code="TRAINS_AGAIN",
+            message=f"the job makes an optimizer in each turn of a loop ({described.training_loop}:"
+            " trials, folds, stages), and was stopped in one of the first two: what later ones take"
+            " was not seen; watch all of them (memgate run --until end), or ask about the largest"
+            " one alone",
+        )
+
+
+def _tell_size(num_samples: int) -> str:
+    if num_samples >= UNKNOWN:
+        return (
+            "how large its batches are is not known (samples take long to make, or it is a stream)"
+        )
+    return (
+        f"its batches are as large as {num_samples} samples of those that were trained with, which"
+        " is more than any had"
+    )
 
 
 def _doubt_other_memory(described: Description) -> Iterator[Reason]:
@@ -195,12 +210,6 @@ def _doubt_shapes(described: Description) -> Iterator[Reason]:
 
 def note_what_was_seen(described: Description, *, growth_bytes: int = 0) -> Iterator[Reason]:
     """Yield what there is to know about the answer."""
-    if described.num_communicators:
-        yield Reason(
-            code="NCCL_NOT_COUNTED",
-            message="the job has a process group of NCCL with one process in it; what NCCL loads"
-            " onto the GPU for itself is not in the figures",
-        )
     if described.is_cudnn_lost:
         yield Reason(
             code="CUDNN_LOST",

@@ -27,6 +27,9 @@ OFFLINE = {
 #: where torch.compile and Triton keep what they compile, and what they found to be fast
 _CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
+#: which torchrun takes for arguments that it is not given
+_TORCHRUNS_OWN = ("PET_NPROC_PER_NODE", "PET_NNODES")
+
 
 def command_environment(
     question: CommandQuestion, scratch: Path, *, is_protected: bool
@@ -44,6 +47,7 @@ def command_environment(
         DATA_SIZES: question.data_sizes,
         **question.watch.to_environment(),
         **describe_device(question.gpu),
+        **_rank_variables(question),
     }
     if not is_protected:
         # Times mean nothing here: a job on a real GPU must never find what they led to.
@@ -52,3 +56,20 @@ def command_environment(
         ours |= OFFLINE
         ours["MLFLOW_TRACKING_URI"] = (scratch / "mlruns").as_uri()
     return dict(question.environment) | ours
+
+
+def _rank_variables(question: CommandQuestion) -> dict[str, str]:
+    """Return which process of a job is run, and what launchers fill in that say nothing else."""
+    variables = {
+        "MEMGATE_RANK": str(question.rank),
+        "MEMGATE_NPROC": str(question.nproc or ""),
+        "MEMGATE_NNODES": str(question.nnodes or ""),
+    }
+    if num_devices := question.num_devices or question.nproc:
+        variables["MEMGATE_PHANTOM_DEVICES"] = str(num_devices)
+    for name, asked in zip(_TORCHRUNS_OWN, (question.nproc, question.nnodes), strict=True):
+        if asked and name not in question.environment:
+            variables[name] = str(asked)
+    if question.given_world is not None:
+        variables |= question.given_world.variables(question.rank, question.environment)
+    return variables

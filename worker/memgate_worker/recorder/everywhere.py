@@ -9,7 +9,7 @@ from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.report import Fit, FitEntry
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import record_command
+from memgate_worker.recorder.ranks import record_command
 from memgate_worker.verdicts import fit_groups
 
 #: every PyTorch has kernels for it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from memgate_worker.jobs.failures import (
     nothing_trained,
 )
 from memgate_worker.recorder.command import Recorded
+from memgate_worker.recorder.lookups import find_hidden_use
 from memgate_worker.recorder.question import CommandQuestion
 
 #: of a command's output, so many lines are quoted
@@ -48,6 +50,21 @@ _TRACEBACK = "Traceback (most recent call last)"
 _NO_TRITON = "Cannot find a working triton installation"
 _NO_COMPILER = "Failed to find C compiler"
 
+#: what libraries say that compile kernels at first use (DeepSpeed, apex, PyTorch's extensions),
+#: where there is no nvcc
+_NO_NVCC = (
+    "CUDA_HOME does not exist",
+    "CUDA_HOME environment variable is not set",
+    "unable to compile CUDA op",
+    "/bin/nvcc",
+)
+
+#: which kernels those are
+_EXTENSION = re.compile(r"building extension '(\w+)'")
+
+#: what jobs look for that a launcher would have set
+_RANK_VARIABLES = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR"}
+
 
 def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> MemgateError:
     """Say why no process of a command recorded anything."""
@@ -56,6 +73,12 @@ def explain_no_recording(recorded: Recorded, question: CommandQuestion) -> Memga
         return heard.error
     if heard.problems:
         return NotWatchedError(heard.problems[0])
+    hidden = find_hidden_use(heard.lookups, heard.ancestors)
+    if hidden and not recorded.status:
+        return UnsupportedJobError(
+            f"{hidden[0].program} looked for NVIDIA's driver ({hidden[0].sought}) without torch:"
+            " memgate answers for jobs that use the GPU through PyTorch, and no other"
+        )
     if heard.failures:
         cause = _find_cause([*heard.failures.values()])
         return explain_failure(cause, (), question, output_of(recorded, cause))
@@ -123,6 +146,16 @@ def explain_failure(
             " needs to start kernels: install one (apt install gcc, conda install gcc), or name"
             " one with the variable CC"
         )
+    if any(said in failure.last_line for said in _NO_NVCC):
+        named = _EXTENSION.search(failure.last_line)
+        what = named[1] if named else failure.last_line[:_MAX_CHARACTERS]
+        return UnsupportedJobError(
+            f"the job compiles kernels with nvcc at first use ({what}){_where(failure)}, which"
+            " memgate cannot do, and has no stand-in for; use what PyTorch has instead:"
+            ' "torch_adam": true in the parameters of DeepSpeed\'s optimizer, torch.optim.AdamW'
+            " (fused=True allocates as FusedAdam does) for apex, or install a package that has its"
+            " kernels built"
+        )
     if _NO_TRITON in failure.message and question.runtime:
         return UnsupportedJobError(
             "the job uses torch.compile, which needs the module 'triton', which runtime"
@@ -140,8 +173,15 @@ def explain_failure(
         )
     if _NO_SUCH_DEVICE in failure.message:
         return UnsupportedJobError(
-            f"the job asks for a second GPU{_where(failure)}, and memgate shows it one: several"
-            " GPUs are not supported yet; ask about one process of it (torchrun --nproc-per-node 1)"
+            f"the job asks for more GPUs than memgate shows it{_where(failure)}: say how many a"
+            " node has, with --nproc N"
+        )
+    missing = failure.message.strip("'\"")
+    if failure.kind == "KeyError" and missing in _RANK_VARIABLES:
+        return JobFailedError(
+            f"the job failed{_where(failure)}: it reads the variable {missing}, which what starts"
+            " its processes would set; start it with that (torchrun --nproc-per-node N), or give"
+            " the variables yourself (RANK=0 WORLD_SIZE=N LOCAL_RANK=0 before memgate)"
         )
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
 

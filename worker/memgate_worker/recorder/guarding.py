@@ -21,6 +21,7 @@ from memgate_worker.guard.guard import (
 )
 from memgate_worker.recorder.environment import HOOK_DIR
 from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.lookups import LOOKUPS, Lookup
 from memgate_worker.recorder.question import CommandQuestion
 from memgate_worker.runtimes.runtime import default_home
 from memgate_worker.standins.finding import cache_home, standins_home
@@ -54,13 +55,16 @@ def guarded(question: CommandQuestion, run_dir: Path) -> Iterator[Guard]:
 
 
 def read_reports(run_dir: Path, heard: Heard) -> None:
-    """Take up what the guard's library says of processes that were stopped."""
+    """Take up what the guard's library says of processes: stopped ones, and looks for a GPU."""
     path = run_dir / PROBLEMS_NAME
     if not path.is_file():
         return
     for one in map(json.loads, path.read_text().splitlines()):
         if one["code"] == "PROGRAM_ENDED":
             heard.ended.append(one["program"] or "a program")
+            continue
+        if one["code"] in LOOKUPS:
+            heard.lookups.append(Lookup.from_report(one))
             continue
         heard.problems.append(
             f"{' '.join(one['command'])}: this process loads torch and cannot be watched, since it"

@@ -21,6 +21,8 @@ import psutil
 from memgate.errors import MemgateError, StandInsMissingError
 from memgate_worker.engines.phantom.recorded import Raised
 from memgate_worker.recorder.libraries import Libraries
+from memgate_worker.recorder.lookups import Lookup
+from memgate_worker.recorder.stopwatch import Stopwatch
 
 _T = TypeVar("_T")
 
@@ -32,6 +34,17 @@ MISSING = {
 
 #: how long to read what processes said that have ended; one that lives on says nothing more
 _READING_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeardWorld:
+    """How many processes a job has, as a launcher or one of them says."""
+
+    size: int
+    nproc: int = 0
+    nnodes: int = 0
+    #: the launcher; empty if a process said so
+    source: str = ""
 
 
 @dataclass(slots=True)
@@ -50,7 +63,7 @@ class Heard:
     stops: dict[int, float] = field(default_factory=dict)
     #: devices that were first used after such an end
     later_devices: set[int] = field(default_factory=set)
-    #: processes that those which were ended early had started: they go with them
+    #: processes that only did what those which were ended early told them: they go with them
     left_behind: set[int] = field(default_factory=set)
     #: what ended processes, by process id, in the order in which they ended
     failures: dict[int, Raised] = field(default_factory=dict)
@@ -62,12 +75,23 @@ class Heard:
     problems: list[str] = field(default_factory=list)
     #: programs that were ended because they would have changed a file around the guard
     ended: list[str] = field(default_factory=list)
+    #: looks for NVIDIA's driver that found nothing
+    lookups: list[Lookup] = field(default_factory=list)
+    #: processes that have started those which used CUDA, however far up
+    ancestors: set[int] = field(default_factory=set)
     #: an error of ours, raised while a process waited
     error: MemgateError | None = None
     #: the real cuDNN that was asked for plans
     cudnn: str | None = None
     num_steps: int = 0
     stage: str = ""
+    #: the job's processes, if it has several
+    world: HeardWorld | None = None
+    #: the rank that runs, by process id, and those that wait until it has ended
+    ranks: dict[int, int] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
+    #: the command contradicts what the caller says
+    refusal: str = ""
 
     @property
     def stopped_at(self) -> float | None:
@@ -88,13 +112,19 @@ class Listening:
         self.heard = Heard()
         #: what processes said when they first used CUDA, by process id
         self._origins: dict[int, dict[str, Any]] = {}
+        #: what processes that were ended early had started, by their ids
+        self._families: dict[int, set[int]] = {}
         self._find_libraries = find_libraries
         self._on_progress = on_progress
+        #: runs while processes wait for their stand-ins, which may have to be built
+        self.building = Stopwatch()
         #: an error in this class, or in what it calls
         self.crash: Exception | None = None
         #: notified whenever something was heard
         self.changed = threading.Condition()
         self._connections: list[socket.socket] = []
+        self._waiting: list[socket.socket] = []
+        self._lets_go = False
         self._hearing: list[threading.Thread] = []
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(run_dir / "socket"))
@@ -121,6 +151,15 @@ class Listening:
         for connection in self._connections:
             with suppress(OSError):
                 connection.sendall(b'{"kind": "enough"}\n')
+
+    def let_go(self) -> None:
+        """Have the processes end that wait, and all that will."""
+        with self.changed:
+            self._lets_go = True
+            for connection in self._waiting:
+                with suppress(OSError):
+                    connection.sendall(b"{}\n")
+            self._waiting.clear()
 
     def _accept(self) -> None:
         while True:
@@ -151,11 +190,16 @@ class Listening:
         for line in lines:
             message = json.loads(line)
             if message["kind"] == "torch":
-                answer = self._answer_about_torch(message)
+                with self.building.running():
+                    answer = self._answer_about_torch(message)
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             with self.changed:
                 self._take(message)
+                if message["kind"] == "waits":
+                    self._waiting.append(connection)
                 self.changed.notify_all()
+            if message["kind"] == "waits" and self._lets_go:
+                self.let_go()
             if message["kind"] == "progress":
                 self._on_progress(self.heard)
 
@@ -184,8 +228,9 @@ class Listening:
                 heard.stage = message["stage"]
             case "recorded":
                 heard.recordings[message["pid"]] = message["file"]
-                heard.left_behind |= _family_of(message["children"])
+                heard.left_behind |= _family_of(message["helpers"])
                 if message["why"] != "end":
+                    self._families[message["pid"]] = _family_of(message["children"])
                     heard.stops[message["pid"]] = message["at"]
             case "failed":
                 failure = msgspec.convert(message["failure"], type=Raised)
@@ -195,6 +240,28 @@ class Listening:
                     heard.later_failures[message["pid"]] = failure
             case "problem":
                 heard.problems.append(message["message"])
+            case "refused":
+                heard.refusal = message["message"]
+            case "world" | "rank" | "waits":
+                self._take_rank(message)
+
+    def _take_rank(self, message: dict[str, Any]) -> None:
+        """Take up what a launcher says, or a process of several."""
+        heard = self.heard
+        size = message["world_size"]
+        if message["kind"] == "world":
+            heard.world = HeardWorld(size, message["nproc"], message["nnodes"], message["source"])
+            return
+        if heard.world is None or not heard.world.source:
+            heard.world = HeardWorld(size)
+        pid, rank = message["pid"], message["rank"]
+        if message["kind"] == "rank":
+            heard.ranks[pid] = rank
+            return
+        heard.waiting[pid] = rank
+        # It may have looked at the GPU before, and does nothing more.
+        heard.devices.discard(pid)
+        heard.at_once.discard(pid)
 
     def _take_device(self, message: dict[str, Any]) -> None:
         heard, pid = self.heard, message["pid"]
@@ -205,6 +272,8 @@ class Listening:
         if others := (running | self._would_run_beside(message)) - {pid}:
             heard.at_once |= {pid, *others}
         heard.devices.add(pid)
+        with suppress(psutil.Error):
+            heard.ancestors |= {one.pid for one in psutil.Process(pid).parents()}
         if heard.stops:
             heard.later_devices.add(pid)
 
@@ -214,6 +283,7 @@ class Listening:
             other
             for other, at in self.heard.stops.items()
             if message["began"] < at
+            or message["pid"] in self._families[other]
             or self._origins[other]["background"] not in (0, message["background"])
             or _is_waited_for_by(other, self._origins[other]["parent"])
         }
@@ -229,6 +299,7 @@ class Listening:
                 known.add(number)
         _rename(heard.recordings, pid, number)
         _rename(heard.stops, pid, number)
+        _rename(self._families, pid, number)
         _rename(heard.failures, pid, number)
         _rename(heard.later_failures, pid, number)
 

@@ -8,6 +8,7 @@ from memgate.report import Reason
 from memgate.units import format_size
 from memgate_worker.recorder.failures import explain_ended, tell_failure
 from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.lookups import find_hidden_use
 
 
 def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iterator[Reason]:
@@ -40,6 +41,7 @@ def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iter
             code="PROGRAM_ENDED",
             message=f"{explain_ended(heard.ended)}. What the job does after it is not known",
         )
+    yield from _doubt_lookups(heard)
     for failure in heard.later_failures.values():
         unseen = f"a later command of it failed ({tell_failure(failure)})"
     if unseen:
@@ -49,6 +51,21 @@ def doubt_processes(heard: Heard, peaks: Mapping[int, int], unseen: str) -> Iter
             " stopped or had ended; what later commands take is not known: run all of it to its end"
             " with memgate run --until end, or ask about each command alone",
         )
+
+
+def _doubt_lookups(heard: Heard) -> Iterator[Reason]:
+    """Yield which programs would have found a GPU on a machine that has one."""
+    hidden = find_hidden_use(heard.lookups, heard.devices | heard.ancestors)
+    if not hidden:
+        return
+    first, *others = hidden
+    more = f", and so did {len(others)} other programs" if others else ""
+    yield Reason(
+        code="DRIVER_NOT_FOUND",
+        message=f"{first.program} looked for NVIDIA's driver ({first.sought}) without torch, did"
+        f" not find it, and went on without a GPU{more}; what it takes where there is one is not in"
+        " the figures",
+    )
 
 
 def note_processes(heard: Heard, peaks: Mapping[int, int], decisive: int) -> Iterator[Reason]:

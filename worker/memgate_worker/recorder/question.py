@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from memgate.gpus import GpuSpec
+from memgate_worker.hook.memgate_hook.layout import ToldWorld
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 
@@ -41,3 +42,14 @@ class CommandQuestion:
     data_sizes: str = "all"
     #: the runtime of ours that it runs in; empty: an environment of its own
     runtime: str = ""
+    #: processes on a node, and nodes, where the command leaves that open; None: as it says
+    nproc: int | None = None
+    nnodes: int | None = None
+    #: of a job of several processes, the one that is run; the others wait
+    rank: int = 0
+    #: Python objects that ranks sent which were run before, as they lie in the run's folder
+    sent: Mapping[str, bytes] = field(default_factory=dict)
+    #: GPUs that it sees; None: as many as ``nproc``
+    num_devices: int | None = None
+    #: by the variables that it is given, a command is a process of this world
+    given_world: ToldWorld | None = None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, NamedTuple
 
 from msgspec import structs
 
 from memgate.errors import (
     JobFailedError,
+    MemgateError,
     NotProtectedError,
     SimulationError,
     UnsupportedJobError,
@@ -45,7 +46,7 @@ from memgate_worker.recorder.failures import (
     output_of,
 )
 from memgate_worker.recorder.growth import find_growth, kept_at_steps
-from memgate_worker.recorder.listening import Heard
+from memgate_worker.recorder.listening import Heard, HeardWorld
 from memgate_worker.recorder.processes import doubt_processes, note_processes
 from memgate_worker.recorder.question import CommandQuestion
 
@@ -74,17 +75,32 @@ class CommandRun:
     num_steps: int
     #: why the run ended: ``end``, ``steps``, ``evaluation`` or ``time``
     why: str
+    #: the most that its allocator reserved
+    peak_bytes: int
+    #: its changes of files were kept apart, so that the command can be run again
+    is_protected: bool
+    #: the job's processes, if it has several; which of them were there, and which this is
+    world: HeardWorld | None = None
+    present: frozenset[int] = frozenset()
+    rank: int = 0
+    #: of a job with a pipeline, the ranks of its stages
+    stages: tuple[int, ...] = ()
+    #: what it sent to other ranks
+    sent: Mapping[str, bytes] = field(default_factory=dict)
+    #: the GPU that it used, of those of its node; None if it was shown no other
+    device: int | None = None
 
 
-def record_command(
+def record_rank(
     question: CommandQuestion,
     *,
     output: BinaryIO | None = None,
     on_progress: Callable[[Heard], None] = lambda _: None,
 ) -> CommandRun:
-    """Run a command on the phantom and return the timeline of its job.
+    """Run a command on the phantom and return the timeline of one rank of its job.
 
-    If sizes depend on data, it is run a second time, at the other end (``data_sizes``).
+    All of them are up to ``ranks``. If sizes depend on data, the command is run a second time, at
+    the other end (``data_sizes``).
 
     Raises what ``run_command`` raises, and:
         JobFailedError: if the job fails.
@@ -100,9 +116,9 @@ def record_command(
     runs = [first.run]
 
     def run_with_none() -> TracedJob:
-        if not first.is_protected:
+        if not first.run.is_protected:
             raise NotProtectedError("its changes of files are not kept apart")
-        limits = question.limits.after(time.perf_counter() - start)
+        limits = question.limits.after(first.seconds)
         # What reports to others has done so.
         again = replace(question, data_sizes="none", keep=None, is_online=False, limits=limits)
         runs.append(_record_once(again, None, lambda _: None).run)
@@ -121,7 +137,8 @@ class _RunOnce:
 
     run: CommandRun
     has_data_sizes: bool
-    is_protected: bool
+    #: of the command
+    seconds: float
 
 
 def _record_once(
@@ -131,8 +148,12 @@ def _record_once(
     recorded = run_command(question, output=output, on_progress=on_progress)
     try:
         return _read(recorded, question, start)
-    except JobFailedError as error:
-        raise blame_guard(error, recorded) from None
+    except MemgateError as error:
+        if isinstance(error, JobFailedError):
+            error = blame_guard(error, recorded)
+        if (world := recorded.heard.world) is not None:
+            error = error.about(f"rank {question.rank} of {world.size}")
+        raise error from None
 
 
 def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOnce:
@@ -140,53 +161,67 @@ def _read(recorded: Recorded, question: CommandQuestion, start: float) -> _RunOn
         raise explain_no_recording(recorded, question)
     found = _read_all(recorded)
     _check_that_it_trained(found, recorded, question)
+    heard = recorded.heard
     pid = _find_decisive(found)
     described, rows = found[pid]
+    rank = heard.ranks.get(pid, question.rank) if heard.world else 0
     run = interpret(described, rows)
-    cudnn = recorded.heard.cudnn
+    cudnn = heard.cudnn
     runtime = question.runtime or name_libraries(run.versions, cudnn)
     traced = _check(described, run, runtime, time.perf_counter() - start)
-    seen = _find_seen(found, pid, run, recorded.heard)
+    seen = _find_seen(found, pid, run, heard)
     # asking for the properties of a GPU, as launchers do, takes no memory of it
     peaks = {one: peak for one, (of_it, _) in found.items() if (peak := _peak_bytes(of_it))}
-    doubts = (
-        *traced.doubts,
-        *_once(
-            doubt
-            for one in seen
-            for doubt in doubt_what_was_seen(
-                one.described,
-                one.failure,
-                growth_bytes=one.growth_bytes,
-                has_no_evaluation=question.has_no_evaluation,
-                waits_for_the_end=question.watch.until == "end",
-            )
-        ),
-        *doubt_processes(recorded.heard, peaks, recorded.unseen),
+    doubts = dict.fromkeys(
+        (
+            *traced.doubts,
+            *_once(
+                doubt
+                for one in seen
+                for doubt in doubt_what_was_seen(
+                    one.described,
+                    one.failure,
+                    growth_bytes=one.growth_bytes,
+                    has_no_evaluation=question.has_no_evaluation,
+                    waits_for_the_end=question.watch.until == "end",
+                )
+            ),
+            *doubt_processes(heard, peaks, recorded.unseen),
+        )
     )
     command_run = CommandRun(
         traced=replace(
             traced,
             notes=(
                 *traced.notes,
-                *note_processes(recorded.heard, peaks, pid),
+                *note_processes(heard, peaks, pid),
                 *_once(
                     note
                     for one in seen
                     for note in note_what_was_seen(one.described, growth_bytes=one.growth_bytes)
                 ),
             ),
-            doubts=doubts,
+            doubts=tuple(doubts),
+            rank=rank,
+            world_size=heard.world.size if heard.world else 1,
         ),
         batches=tuple(_batches(described)),
         cudnn=cudnn,
         num_steps=described.num_steps,
         why=described.why,
+        peak_bytes=_peak_bytes(described),
+        is_protected=recorded.is_protected,
+        world=heard.world,
+        present=frozenset((*heard.ranks.values(), *heard.waiting.values())),
+        rank=rank,
+        stages=tuple(described.pipeline),
+        sent=recorded.sent,
+        device=_device_of(described),
     )
     return _RunOnce(
         run=command_run,
         has_data_sizes=any(one.num_data_sized_results for one, _ in found.values()),
-        is_protected=recorded.is_protected,
+        seconds=recorded.seconds,
     )
 
 
@@ -237,6 +272,11 @@ def _find_decisive(found: _Found) -> int:
 
 def _peak_bytes(described: Description) -> int:
     return described.memory_stats["reserved_bytes.all.peak"]
+
+
+def _device_of(described: Description) -> int | None:
+    """Return the GPU that a process used; None if it was shown no other."""
+    return None if "sees_one_device" in described.notes else described.own_device
 
 
 def _find_seen(found: _Found, decisive: int, run: RecordedRun, heard: Heard) -> list[_Seen]:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from memgate.errors import HostMemoryError, TimeLimitError
+from memgate.errors import HostMemoryError, InputError, TimeLimitError, UnsupportedJobError
 from memgate_worker.family import takes_more_than
 from memgate_worker.recorder.listening import MISSING, Listening, is_running
 from memgate_worker.recorder.question import CommandQuestion
@@ -31,6 +31,9 @@ _WRITING_SECONDS = 20.0
 
 #: how long a command may go on after a job of it was ended, until it imports torch or uses a GPU
 _LATER_SECONDS = 60.0
+
+#: how long other ranks may wait for the one that runs to be started
+_MISSING_SECONDS = 60.0
 
 #: of a command that was not seen, so much is quoted
 _NUM_CHARACTERS = 80
@@ -89,21 +92,39 @@ class _Waiting:
         #: when something was last heard that may lead to the use of a GPU
         self._sign_at = 0.0
         self._has_ended = False
+        #: how much was heard of, also of processes that wait, and when that was last more
+        self._num_heard = 0
+        self._heard_at = 0.0
 
     def look(self, now: float) -> str | None:
         """Return None to go on, otherwise what was not seen; nothing if all was."""
         if not self._has_ended and self._process.poll() is not None:
             self._has_ended, self._sign_at = True, now
+        if self._heard.refusal:
+            raise InputError(self._heard.refusal)
         self._note_signs(now)
+        self._let_ranks_go(now)
         left = [*self._find_left()] if self._has_ended else []
         if self._has_ended and not left:
             return self._what_its_end_hides()
-        if now > self._deadline and not self._is_late:
+        if now - self._listening.building.seconds > self._deadline and not self._is_late:
             self._end_what_uses_a_gpu(now)
         self._check_memory()
         if self._has_ended or self._heard.stops or self._is_late:
             return None if self._is_writing(now) else self._what_comes_later(now, left)
         return None
+
+    def _let_ranks_go(self, now: float) -> None:
+        """Have other ranks end with the one that runs."""
+        heard = self._heard
+        if heard.ranks and not any(map(is_running, [*heard.ranks])):
+            self._listening.let_go()
+        elif heard.waiting and not heard.ranks and now - self._heard_at > _MISSING_SECONDS:
+            raise UnsupportedJobError(
+                f"rank {self._question.rank} of {heard.world.size if heard.world else 0} was not"
+                f" started in {_MISSING_SECONDS:g} s, only {_name_ranks(heard.waiting.values())}:"
+                " the command starts the processes of another node"
+            )
 
     def _what_its_end_hides(self) -> str:
         """Return what a command may have left out, that ended after a job of it was ended."""
@@ -118,6 +139,8 @@ class _Waiting:
             self._num_stops, self._stopped_at, self._sign_at = len(self._heard.stops), now, now
         if self._heard.num_signs > self._num_signs:
             self._num_signs, self._sign_at = self._heard.num_signs, now
+        if (count := len(self._heard.waiting) + self._num_signs) > self._num_heard:
+            self._num_heard, self._heard_at = count, now
 
     def _end_what_uses_a_gpu(self, now: float) -> None:
         self._listening.say_that_it_is_enough()
@@ -159,7 +182,7 @@ class _Waiting:
                         yield one
 
     def _find_left(self) -> Iterator[psutil.Process]:
-        """Yield what goes on in the background; what a job had started that we ended does not."""
+        """Yield what goes on in the background; workers of a job that we ended do not."""
         heard = self._heard
         for one in self._find_others():
             is_helper = one.pid in heard.left_behind and one.pid not in heard.devices
@@ -170,6 +193,10 @@ class _Waiting:
         if takes_more_than(self._question.limits.memory_bytes, self._process.pid):
             allowed = self._question.limits.allowed_memory
             raise HostMemoryError(f"the command took more memory of this machine than {allowed}")
+
+
+def _name_ranks(ranks: Iterable[int]) -> str:
+    return f"ranks {', '.join(map(str, sorted(ranks)))}"
 
 
 def _name(process: psutil.Process) -> str:

@@ -64,13 +64,14 @@ SOURCES = {
     "libcupti": ("cupti.cpp",),
     "libcusolver": ("cusolver.cpp", "cusolver_solve.cpp"),
     "libcusparse": ("cusparse.cpp",),
-    "libnccl": ("nccl.cpp",),
+    "libnccl": ("nccl.cpp", "delivery.cpp"),
     "libnvrtc": ("nvrtc.cpp",),
 }
 
 #: Shared by all of them: the device, its books, the list of refusals, the control interface.
 CORE_SOURCES = (
     "attributes.cpp",
+    "communicators.cpp",
     "control.cpp",
     "contents.cpp",
     "cudnn_real.cpp",

@@ -1,4 +1,4 @@
-"""Has an upload judged in a fresh process with limits, and turns failures into errors.
+"""Has an upload judged in a process of its own with limits, and turns failures into errors.
 
 What comes back is JSON and is decoded into our own types; nothing is unpickled. An upload that
 kills its process is the caller's fault: the same file would kill the next one, so the answer is
@@ -26,6 +26,7 @@ from memgate.report import Estimate, Fit
 from memgate.views import TimelineView
 from memgate_worker.engines.messages import Failed
 from memgate_worker.timelines import decode_run
+from memgate_worker.uploads.host import Ended, UploadHost
 from memgate_worker.uploads.process import OUT_OF_MEMORY
 from memgate_worker.uploads.question import (
     Judged,
@@ -49,8 +50,12 @@ _FROM_OUTSIDE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FEWER = "record fewer iterations, two or three suffice"
 
 
-def judge_upload(upload: BinaryIO, question: UploadQuestion) -> JudgedUpload:
+def judge_upload(
+    upload: BinaryIO, question: UploadQuestion, host: UploadHost | None = None
+) -> JudgedUpload:
     """Read an upload and answer, in a process with a memory limit and a deadline.
+
+    It is a child of ``host``, if there is one: for programs that are asked more than once.
 
     Raises:
         MemgateError: the error that the process reports for an upload without an answer.
@@ -58,32 +63,33 @@ def judge_upload(upload: BinaryIO, question: UploadQuestion) -> JudgedUpload:
         ProcessLostError: if the process was ended from outside.
     """
     start = time.perf_counter()
-    answer = _ask(upload, question)
+    answer = _ask(upload, question, host)
     assert isinstance(answer, Judged)
     return _restore(answer, time.perf_counter() - start)
 
 
-def fit_upload(upload: BinaryIO, question: UploadFitQuestion) -> Fit:
+def fit_upload(
+    upload: BinaryIO, question: UploadFitQuestion, host: UploadHost | None = None
+) -> Fit:
     """Read a timeline file and answer for every GPU, in such a process.
 
     Raises what ``judge_upload`` raises.
     """
-    answer = _ask(upload, question)
+    answer = _ask(upload, question, host)
     assert isinstance(answer, JudgedFit)
     return Fit.model_validate_json(bytes(answer.fit))
 
 
-def _ask(upload: BinaryIO, question: _Question) -> Judged | JudgedFit:
-    with _as_file(upload) as file, _start(question, file) as process:
+def _ask(upload: BinaryIO, question: _Question, host: UploadHost | None) -> Judged | JudgedFit:
+    asked, seconds = msgspec.json.encode(question), _PATIENCE * question.max_seconds
+    with _as_file(upload) as file:
         try:
-            said, complaints = process.communicate(timeout=_PATIENCE * question.max_seconds)
-        except subprocess.TimeoutExpired:
+            ended = (host.ask if host else _ask_once)(asked, file, seconds)
+        except TimeoutError:
             raise _too_slow(question) from None
-        finally:
-            process.kill()  # on the way out, whatever the reason: nobody waits for its answer
-    if process.returncode != 0:
-        raise _why_it_died(process.returncode, question, complaints.decode(errors="replace"))
-    answer = msgspec.json.decode(said, type=Judged | JudgedFit | Failed)
+    if ended.status != 0:
+        raise _why_it_died(ended.status, question, ended.complaints.decode(errors="replace"))
+    answer = msgspec.json.decode(ended.said, type=Judged | JudgedFit | Failed)
     if isinstance(answer, Failed):
         raise answer.error()
     return answer
@@ -105,14 +111,22 @@ def _as_file(upload: BinaryIO) -> Iterator[BinaryIO]:
     yield upload
 
 
-def _start(question: _Question, file: BinaryIO) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*_COMMAND, msgspec.json.encode(question).decode()],
+def _ask_once(question: bytes, file: BinaryIO, seconds: float) -> Ended:
+    """Ask a process that is started for this question."""
+    with subprocess.Popen(
+        [*_COMMAND, question.decode()],
         stdin=file,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for us, and we end it
-    )
+    ) as process:
+        try:
+            said, complaints = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+        finally:
+            process.kill()  # on the way out, whatever the reason: nobody waits for its answer
+    return Ended(process.returncode, said, complaints)
 
 
 def _restore(answer: Judged, seconds: float) -> JudgedUpload:

@@ -42,6 +42,14 @@ def allowed_memory_bytes(kind: FileKind, unpacked_bytes: int) -> int:
     return _TIMES_TRACE * unpacked_bytes + _CONSTANT_BYTES
 
 
+def import_all_kinds() -> None:
+    """Import what reads each kind of upload, for a process that is kept for many."""
+    import memgate_worker.devices
+    import memgate_worker.engines.profile.analysis
+    import memgate_worker.recordings
+    import memgate_worker.snapshots  # noqa: F401
+
+
 def judge(
     stream: BufferedReader,
     question: UploadQuestion,

@@ -7,7 +7,8 @@ itself before it looks at the upload. No foreign code runs in it, so nothing can
 - processor time: what the question allows. Not the time on the clock: how busy the machine is does
   not decide about an upload.
 
-``client`` starts it. The limits need Linux; elsewhere there is none.
+``client`` starts it. The limits need Linux; elsewhere there is none. With ``--serve SOCKET`` it
+reads no upload: it is kept, and a child of it does for each question (``host``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from memgate_worker.engines.messages import Failed
 from memgate_worker.lifeline import die_with_parent
 from memgate_worker.own_gpus import load_own_gpus
 from memgate_worker.timelines import encode_run
-from memgate_worker.uploads.judging import judge, judge_fit
+from memgate_worker.uploads.host import serve
+from memgate_worker.uploads.judging import import_all_kinds, judge, judge_fit
 from memgate_worker.uploads.question import (
     Judged,
     JudgedFit,
@@ -86,13 +88,20 @@ def _allow_all(_: int) -> None:
 
 
 def main() -> None:
-    """Answer the question that the command line has."""
+    """Answer the question that the command line has, or those that come to a socket."""
     if sys.platform == "linux":
         die_with_parent()
     gc.disable()  # it would walk over millions of events again and again; nothing here is a cycle
+    if sys.argv[1] == "--serve":
+        serve(int(sys.argv[2]), _answer, import_all_kinds)
+    else:
+        _answer(sys.argv[1].encode())
+
+
+def _answer(question: bytes) -> None:
     try:
         load_own_gpus()  # answers name all GPUs on which a job fits
-        said = answer(msgspec.json.decode(sys.argv[1], type=UploadQuestion | UploadFitQuestion))
+        said = answer(msgspec.json.decode(question, type=UploadQuestion | UploadFitQuestion))
         sys.stdout.buffer.write(msgspec.json.encode(said))
         sys.stdout.flush()
     except MemoryError:

@@ -28,8 +28,7 @@ from memgate.accuracy import (
     summarize,
 )
 from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.allocator.replay import replay
-from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.capacity import MemoryNeeds
 from memgate.errors import InputError, MemgateError
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from memgate_service.cli.commands.options import AsJson, RuntimeName
@@ -202,9 +201,8 @@ def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     said = predict(row, traced.timeline, gpu, traced.seconds)
     if not row.capped:
         return said
-    config = parse_alloc_conf("")
-    ample = replay(traced.timeline, config, AMPLE_BYTES)
-    return replace(said, required_bytes=find_min_capacity(traced.timeline, config, ample))
+    needs = MemoryNeeds(traced.timeline, parse_alloc_conf(""))
+    return replace(said, required_bytes=needs.least_bytes())
 
 
 def _print(

@@ -29,6 +29,8 @@ from memgate_service.cli.commands.options import (
     IgnoreCompile,
     LongestBatch,
     NoEvaluation,
+    NumNodes,
+    NumProcesses,
     Online,
     RuntimeName,
     Server,
@@ -58,6 +60,8 @@ def fit_command(
     allocator: AllocatorSettings = "",
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
+    nproc: NumProcesses = None,
+    nnodes: NumNodes = None,
     longest: LongestBatch = None,
     no_evaluation: NoEvaluation = False,
     ignore_compile: IgnoreCompile = False,
@@ -91,9 +95,11 @@ def fit_command(
             ignores_compile=ignore_compile,
             is_online=online,
             allows_writes=allow_writes,
+            nproc=nproc,
+            nnodes=nnodes,
         )
         _show(fit_command_everywhere(question, _showing(as_json)), "", as_json=as_json)
-    refuse_without_a_command(longest=longest)
+    refuse_without_a_command(longest=longest, nproc=nproc, nnodes=nnodes)
     job = Path(given[0])
     if is_timeline(job):
         if runtime or engine != "auto":

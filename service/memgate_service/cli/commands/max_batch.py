@@ -29,6 +29,8 @@ from memgate_service.cli.commands.options import (
     IgnoreCompile,
     LongestBatch,
     NoEvaluation,
+    NumNodes,
+    NumProcesses,
     Online,
     RuntimeName,
     Server,
@@ -59,6 +61,8 @@ def max_batch_command(
     engine: EngineChoice = "auto",
     runtime: RuntimeName = None,
     start: Annotated[int, typer.Option(min=1, help="The batch size of a command's first run.")] = 2,
+    nproc: NumProcesses = None,
+    nnodes: NumNodes = None,
     longest: LongestBatch = None,
     no_evaluation: NoEvaluation = False,
     ignore_compile: IgnoreCompile = False,
@@ -92,10 +96,12 @@ def max_batch_command(
             ignores_compile=ignore_compile,
             is_online=online,
             allows_writes=allow_writes,
+            nproc=nproc,
+            nnodes=nnodes,
         )
         found = find_largest_batch_of(question, target, start=start, on_size=_showing(as_json))
         _show(found, "", as_json=as_json)
-    refuse_without_a_command(longest=longest)
+    refuse_without_a_command(longest=longest, nproc=nproc, nnodes=nnodes)
     spec = with_runtime(read_spec(Path(job[0])), runtime)
     if server:
         with connect(server, api_key, silent=as_json) as client:

@@ -61,6 +61,22 @@ CommandSteps = Annotated[
     int | None,
     typer.Option(min=1, help="Stop after so many training steps, whatever follows."),
 ]
+NumProcesses = Annotated[
+    int | None,
+    typer.Option(
+        "--nproc",
+        min=1,
+        max=126,
+        metavar="N",
+        help="Processes on a node, each with a GPU, where the command does not say itself.",
+    ),
+]
+NumNodes = Annotated[
+    int | None,
+    typer.Option(
+        "--nnodes", min=1, metavar="M", help="Nodes, where the command does not say itself."
+    ),
+]
 TimelineFile = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Keep the run as a timeline file."),

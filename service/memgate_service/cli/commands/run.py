@@ -25,6 +25,8 @@ from memgate_service.cli.commands.options import (
     KeptFolder,
     LongestBatch,
     NoEvaluation,
+    NumNodes,
+    NumProcesses,
     Online,
     Picture,
     Server,
@@ -68,6 +70,8 @@ def run_command(
         list[str], typer.Argument(metavar="-- COMMAND...", help="Whatever starts the job.")
     ],
     gpu: _Gpu = None,
+    nproc: NumProcesses = None,
+    nnodes: NumNodes = None,
     steps: CommandSteps = None,
     until: WatchUntil = None,
     watch: WatchSeconds = _WATCH_SECONDS,
@@ -109,6 +113,8 @@ def run_command(
         is_online=online,
         keep=keep,
         allows_writes=allow_writes,
+        nproc=nproc,
+        nnodes=nnodes,
     )
     found = _run(question, target, silent=as_json, shows_output=show_output)
     files.write(found, target, title=" ".join(command), command=command)

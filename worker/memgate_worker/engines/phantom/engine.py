@@ -23,8 +23,11 @@ from memgate.timeline import Timeline
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
+from memgate_worker.engines.phantom.chosen_ranks import describe_rank, find_ranks
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
-from memgate_worker.engines.phantom.kernels import doubt_timed_kernels, note_flash_attention
+from memgate_worker.engines.phantom.encoders import doubt_encoders
+from memgate_worker.engines.phantom.kernels import doubt_other_kernels, note_flash_attention
+from memgate_worker.engines.phantom.ranks import doubt_ranks, note_ranks
 from memgate_worker.engines.phantom.stages import mark_stages, without_the_next_step
 from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
@@ -90,17 +93,36 @@ class PhantomEngine:
         key = RunKey.of(spec, gpu, engine=self.name, made_by=self._made_by).digest()
         if key in self._traced:
             self._traced.move_to_end(key)
-            return replace(self._traced[key], alloc_conf=spec.allocator, seconds=0.0)
+            return self._traced[key].again(spec.allocator)
         request = Request(
             work=JobRun(spec=spec.model_dump_json(by_alias=True)),
             environment=describe_device(gpu) | {"PYTORCH_CUDA_ALLOC_CONF": spec.allocator},
             limits=limits,
         )
-        traced = self._trace(request, gpu, self._host_for(spec))
-        self._traced[key] = self._describe_batches(spec, traced, request, gpu)
+        self._traced[key] = self._trace_ranks(spec, request, gpu)
         if len(self._traced) > _NUM_REMEMBERED:
             self._traced.popitem(last=False)
         return self._traced[key]
+
+    def _trace_ranks(self, spec: JobSpec, request: Request, gpu: GpuSpec) -> TracedJob:
+        """Run a job; of a distributed one, each rank that is unlike the others, one by one."""
+        divided = spec.distributed
+        if divided is None:
+            return self._trace_batches(spec, request, gpu)
+        waiting = find_ranks(divided)
+        runs: dict[int, TracedJob] = {}
+        while waiting:
+            rank = waiting.pop(0)
+            told = request.environment | describe_rank(divided, rank)
+            run = self._trace_batches(spec, structs.replace(request, environment=told), gpu)
+            runs[rank] = replace(run, rank=rank, world_size=divided.world_size)
+            waiting += sorted(set(run.unlike_ranks) - {*runs, *waiting})
+        first, *others = (runs[rank] for rank in sorted(runs))
+        return replace(first, other_ranks=tuple(others))
+
+    def _trace_batches(self, spec: JobSpec, request: Request, gpu: GpuSpec) -> TracedJob:
+        traced = self._trace(request, gpu, self._host_for(spec))
+        return self._describe_batches(spec, traced, request, gpu)
 
     def _host_for(self, spec: JobSpec) -> Host:
         if not spec.uses_flash_attention:
@@ -177,11 +199,23 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
         versions=run.versions,
         alloc_conf=run.alloc_conf,
         num_parameters=run.num_parameters,
-        notes=(*note_work_areas(run.work_areas), *note_flash_attention(run.notes)),
-        doubts=(*doubt_work_areas(run.work_areas), *doubt_timed_kernels(run.notes)),
+        notes=(
+            *note_work_areas(run.work_areas),
+            *note_flash_attention(run.notes),
+            *note_ranks(run.ranks),
+        ),
+        doubts=(
+            *doubt_work_areas(run.work_areas),
+            *doubt_other_kernels(run.notes),
+            *doubt_encoders(run.notes),
+            *doubt_ranks(run.ranks, run.other_devices),
+        ),
         marks=mark_stages(run),
         architectures=run.architectures,
         cudnn_benchmark=run.cudnn_benchmark,
+        unlike_ranks=run.unlike_ranks,
+        traffic=run.ranks.bytes_per_step if run.ranks is not None else {},
+        communication=run.communication,
         seconds=seconds,
     )
 

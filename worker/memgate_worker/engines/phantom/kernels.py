@@ -9,6 +9,9 @@ from memgate.report import Reason
 #: the note of a run in which inductor chose kernels by their times
 KERNELS_TIMED = "kernels_timed"
 
+#: that of one whose recurrent layers were not cuDNN's
+RECURRENT = "recurrent"
+
 #: that of one that computed attention with our stand-in for flash-attn
 FLASH_ATTN_OURS = "flash_attn_ours"
 
@@ -23,8 +26,14 @@ def note_flash_attention(notes: Collection[str]) -> Iterator[Reason]:
         )
 
 
-def doubt_timed_kernels(notes: Collection[str]) -> Iterator[Reason]:
-    """Yield that kernels were chosen without knowing their times."""
+def doubt_other_kernels(notes: Collection[str]) -> Iterator[Reason]:
+    """Yield that PyTorch's own kernels ran, or were chosen without knowing their times."""
+    if RECURRENT in notes:
+        yield Reason(
+            code="RECURRENT_LAYERS",
+            message="recurrent layers (nn.LSTM, nn.GRU, nn.RNN) ran by PyTorch's own kernels: only"
+            " cuDNN knows what it keeps for the backward pass, and that may be more or less",
+        )
     if KERNELS_TIMED in notes:
         yield Reason(
             code="KERNELS_NOT_TIMED",

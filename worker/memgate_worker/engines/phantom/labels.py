@@ -23,8 +23,13 @@ def label_blocks(
     layers: Sequence[LayerMark],
     tensors: Sequence[TensorMark],
     workspaces: frozenset[int] = frozenset(),
+    buckets: Sequence[tuple[int, int]] = (),
 ) -> tuple[Label, ...]:
-    """Return a label per block, by id; ``workspaces`` are those that cuDNN was lent."""
+    """Return a label per block, by id.
+
+    ``workspaces`` are those that cuDNN was lent; between the rows of ``buckets``, DDP allocated
+    what it sends gradients in, which are the gradients themselves if they were seen to be.
+    """
     seen = blocks_seen_as(blocks, tensors)
     spans = _LayerSpans(layers)
     starts = [mark.position for mark in phases]
@@ -34,7 +39,7 @@ def label_blocks(
         if block.block_id in seen:
             labels.append(seen[block.block_id])
             continue
-        if block.block_id in workspaces:
+        if block.block_id in workspaces or _is_bucket(block, buckets):
             labels.append(Label(Category.WORKSPACE, spans.innermost(block.begin)))
             continue
         at = bisect_right(starts, block.begin) - 1
@@ -43,6 +48,13 @@ def label_blocks(
         category = _category(block, phases[at].phase, phase_end, is_kept=is_kept)
         labels.append(Label(category, spans.innermost(block.begin)))
     return tuple(labels)
+
+
+def _is_bucket(block: Allocation, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(
+        begin <= block.begin < end and (block.end is None or block.end >= end)
+        for begin, end in spans
+    )
 
 
 def _find_steps(phases: Sequence[PhaseMark]) -> list[int]:

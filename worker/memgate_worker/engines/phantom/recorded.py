@@ -13,7 +13,8 @@ import msgspec
 
 from memgate.errors import ProcessLostError
 from memgate.timeline import SetFraction
-from memgate_worker.engines.messages import RecordedRun, WorkAreas
+from memgate_worker.engines.messages import RecordedRun, SeenRanks, WorkAreas
+from memgate_worker.engines.phantom.communication import find_communication
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
 from memgate_worker.engines.phantom.tracker import read_rows, to_events
 from memgate_worker.hook.memgate_hook.marks import (
@@ -71,6 +72,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     layers: list[LayerMark]
     tensors: list[TensorMark]
     workspaces: list[TensorMark]
+    #: rows between which DDP allocated its buckets
+    buckets: list[tuple[int, int]] = []
     #: the largest of each kind; see ``engines.phantom.work_areas``
     work_areas: WorkAreas = WorkAreas()
     fractions: list[tuple[int, float]]
@@ -83,7 +86,11 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     larger_loader: int = 0
     #: an optimizer has made no step
     has_idle_optimizer: bool = False
+    #: in whose later turns the job trains again, with another optimizer; empty: there is none
+    training_loop: str = ""
     memory_stats: dict[str, int]
+    #: the device that it works on, which the rest is about
+    own_device: int = 0
     #: that the driver had handed out at once, to whomever
     device_peak_bytes: int = 0
     alloc_conf: str
@@ -94,8 +101,13 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     is_cudnn_lost: bool = False
     #: rows tell private pools apart
     knows_pools: bool = True
-    #: of NCCL
+    #: of NCCL, and the variables that it reads
     num_communicators: int = 0
+    nccl_variables: dict[str, str] = {}
+    #: None: there is only one
+    ranks: SeenRanks | None = None
+    #: that were used besides its own, and the most bytes that were allocated there
+    other_devices: list[tuple[int, int]] = []
     unmodelled: list[str]
     versions: dict[str, str]
     architectures: list[str]
@@ -106,6 +118,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     #: that the job asked for
     exit_status: int = 0
     longest: SeenLongest | None = None
+    #: of a process with a stage of a pipeline: the ranks of all stages
+    pipeline: list[int] = []
 
 
 def read_recording(data: bytes) -> tuple[Description, bytes]:
@@ -134,7 +148,9 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
     """
     fractions = [(position, SetFraction(fraction)) for position, fraction in described.fractions]
     try:
-        events, blocks, num_before, private = to_events(read_rows(data), fractions)
+        events, blocks, num_before, private = to_events(
+            read_rows(data), fractions, described.own_device
+        )
     except struct.error as error:
         raise ProcessLostError(f"the job's recording is broken: {error}; run it again") from None
     workspaces = frozenset(blocks_seen_as(blocks, described.workspaces))
@@ -144,6 +160,7 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         layers=described.layers,
         tensors=described.tensors,
         workspaces=workspaces,
+        buckets=described.buckets,
     )
     return RecordedRun(
         events=tuple(events),
@@ -158,8 +175,16 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         versions=described.versions,
         architectures=tuple(described.architectures),
         cudnn_benchmark=described.cudnn_benchmark,
+        communication=find_communication(
+            described.ranks,
+            described.num_communicators,
+            described.versions,
+            described.nccl_variables,
+        ),
         work_areas=described.work_areas,
         stages=tuple((num_before[mark.position], mark.stage) for mark in described.stages),
         steps=tuple(num_before[mark.position] for mark in described.steps),
+        ranks=described.ranks,
+        other_devices=tuple(described.other_devices),
         seconds=described.seconds,
     )

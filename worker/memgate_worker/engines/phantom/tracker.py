@@ -14,6 +14,9 @@ from memgate.timeline import Alloc, EmptyCache, Free, RecordStream, SetFraction,
 
 _ROW = struct.Struct("=qqqq")
 
+#: addresses of a device are above its number plus one, shifted by this; see ``native/device.h``
+_ADDRESS_BITS = 56
+
 #: a stream that nothing is allocated on: stands for "some other stream"
 _OTHER_STREAM = 10_000
 
@@ -71,8 +74,10 @@ class Events(NamedTuple):
     private_streams: frozenset[int] = frozenset()
 
 
-def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = ()) -> Events:
-    """Turn rows into the events of a timeline and the list of its blocks.
+def to_events(
+    rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] = (), device: int = 0
+) -> Events:
+    """Turn a device's rows into the events of a timeline and the list of its blocks.
 
     A free that completes later than it was requested waited for another stream; PyTorch does not
     say which, so a separate stream stands for it. Segments are left to the simulator, but on a
@@ -89,6 +94,8 @@ def to_events(rows: Sequence[Row], fractions: Sequence[tuple[int, SetFraction]] 
         num_before.append(len(events))
         while to_come and to_come[-1][0] <= position:
             events.append(to_come.pop()[1])
+        if row.address >> _ADDRESS_BITS not in (0, device + 1):
+            continue
         if row.action == _Action.ALLOC:
             block_id = len(blocks)
             live[row.address] = block_id

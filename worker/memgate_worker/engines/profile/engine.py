@@ -61,6 +61,7 @@ def _check_known(spec: JobSpec) -> None:
         UnsupportedJobError: naming the fields.
     """
     given = {
+        "distributed": spec.distributed is not None,
         "lora": spec.lora is not None,
         "quantization": spec.quantization is not None,
         "attention": spec.uses_flash_attention,

@@ -122,4 +122,12 @@ void guard_report(const char *code, const char *field, const char *value);
 /* Stops this process if torch is there and the hook is not. */
 void guard_check_loaded(void);
 
+/* --- driver.c ------------------------------------------------------------------------------- */
+
+/* Note that this process looks for NVIDIA's driver where it is not: by a library that it loads, by a
+ * program that it starts and that is linked with it, by a file of the driver's own. */
+void guard_note_library(const char *path);
+void guard_note_program(const char *path);
+void guard_note_path(const char *path);
+
 #endif

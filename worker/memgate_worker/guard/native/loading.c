@@ -161,9 +161,14 @@ __attribute__((used)) static const char *guard_library(const char *path) {
     guard_check_loaded();
     if (is_torch(path)) require_hook(path);
     if (begins(name_in(path), "libcuda.so")) {
-        path = driver_for(path);
-    } else if (guard_redirects && strchr(path, '/')) {
-        if (guard_find(AT_FDCWD, path, 1, &place) == 0 && place.kind == IN_UPPER) path = place.upper;
+        const char *driver = driver_for(path);
+        if (!strcmp(driver, HIDDEN)) guard_note_library(name_in(path));
+        path = driver;
+    } else {
+        if (guard_redirects && strchr(path, '/') && guard_find(AT_FDCWD, path, 1, &place) == 0 &&
+            place.kind == IN_UPPER)
+            path = place.upper;
+        if (!strchr(path, '/') || !is_ours(path)) guard_note_library(path);
     }
     errno = kept;
     return path;

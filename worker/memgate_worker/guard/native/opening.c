@@ -71,6 +71,7 @@ static int ends_in_slash(const char *path) {
 
 int guard_open(int directory, const char *path, int flags, mode_t mode) {
     struct place place;
+    guard_note_path(path);
     if (!guard_redirects) {
         if (path && !strncmp(path, "/dev/", 5) && k_is_gpu_device(path + 5)) return -ENOENT;
         return (int)CALL4(SYS_openat, directory, path, flags, mode);

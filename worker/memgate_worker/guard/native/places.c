@@ -281,6 +281,7 @@ int guard_find(int directory, const char *path, enum follow follow, struct place
 }
 
 int guard_look(int *directory, const char **path, enum follow follow, struct place *place) {
+    guard_note_path(*path);
     if (!guard_redirects) {
         const char *name = *path;
         return name && !strncmp(name, "/dev/", 5) && k_is_gpu_device(name + 5) ? -ENOENT : 0;

@@ -92,6 +92,7 @@ static int execute(const char *path, char *const arguments[], char *const given[
     int directory = AT_FDCWD;
     int error = guard_look(&directory, &path, 1, &place);
     if (error < 0) return error;
+    guard_note_program(path);
     KEEP_ENVIRONMENT(environment, given);
     return (int)CALL3(SYS_execve, path, arguments, environment);
 }
@@ -203,6 +204,7 @@ static int spawn(const char *libc_name, pid_t *pid, const char *path,
     int directory = AT_FDCWD;
     int error = guard_look(&directory, &path, 1, &place);
     if (error < 0) return -error;
+    guard_note_program(path);
     KEEP_ENVIRONMENT(environment, given);
     return libc(pid, path, actions, attributes, arguments, environment);
 }

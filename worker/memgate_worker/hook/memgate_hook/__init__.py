@@ -7,8 +7,16 @@ it changes nothing until torch is imported:
     failures      tells what ended a process
     connection    how memgate is told
     descent       where a process comes from
+    helpers       which processes end with this one
+    gate          one rank of a job runs, the processes of all others wait; ``layout`` says which
+                  variables each has
+    launchers     what is changed in programs that start ranks, as ``noticing`` sees them imported
+    pipelines     which ranks have the stages of a pipeline
     waiting       sees ``import torch`` coming, and has our stand-ins loaded first
     phantom       loads them, and describes the device
+    ranks         one rank on behalf of all: ``rank_store`` and ``rank_gloo`` stand for the others,
+                  ``rank_objects``, ``rank_pipelines`` and ``rank_optimizers`` have what they would
+                  have sent, ``later_imports`` sees modules coming, ``communication`` counts
     session       this process's part of the run: what it tells, when it ends
     recording     what is recorded, in the form in which it is written down
     tracker       the real allocator's events
@@ -16,7 +24,9 @@ it changes nothing until torch is imported:
     arguments     tensors among the arguments of a call
     stages        loading, training, evaluation, saving; the shapes of batches
     loaders       data loaders, and how large the batches are of those that were not used yet
+    sample_sizes  how large their samples are
     evaluations   whether what was seen of them tells what another one takes
+    turns         whether the job trains several times, one training after the other
     values        plausible contents for tensors that nobody computes
     watch         how long to go on
     longest       the longest batch that the caller asks for: ``lengths`` says what it is like,
@@ -40,7 +50,13 @@ def start() -> None:
     """Wait for torch, if this process belongs to a run."""
     if "MEMGATE_RUN_DIR" in os.environ:
         from .failures import tell_failures
+        from .gate import take_place
+        from .launchers import notice_launchers
+        from .pipelines import notice_pipelines
         from .waiting import wait_for_torch
 
+        take_place()
         tell_failures()
+        notice_launchers()
+        notice_pipelines()
         wait_for_torch()

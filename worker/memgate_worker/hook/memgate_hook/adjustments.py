@@ -20,16 +20,40 @@ def take_flash_attention() -> None:
         torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def show_one_device() -> None:
+def show_all_devices(count: int) -> None:
     """Let ``CUDA_VISIBLE_DEVICES`` hide nothing: it names GPUs of another machine."""
-    torch.cuda._parse_visible_devices = lambda: [0]
+    torch.cuda._parse_visible_devices = lambda: list(range(count))
 
 
 def leave_weights_unfilled() -> None:
     """Blank large tensors on the CPU instead of filling them: their pages are never touched."""
     for name in ("normal_", "uniform_"):
         setattr(torch.Tensor, name, _unless_large(getattr(torch.Tensor, name)))
-    nn.init.trunc_normal_ = _unless_large(nn.init.trunc_normal_)
+    nn.init.trunc_normal_ = _unless_large(_without_end(nn.init.trunc_normal_))
+
+
+def _without_end(fill: Any) -> Any:
+    """Draw numbers on the GPU a second time and no more: torch 2.14 goes on until all are small.
+
+    Nothing is drawn here, so that numbers which are made up never are. From the third time on, it
+    takes no more memory than it did before.
+    """
+
+    def fill_twice(
+        tensor: torch.Tensor, mean: float = 0.0, std: float = 1.0, *args: Any, **kwargs: Any
+    ) -> Any:
+        if tensor.device.type != "cuda":
+            return fill(tensor, mean, std, *args, **kwargs)
+        with torch.no_grad():
+            result = tensor.normal_(mean, std)
+            for _ in range(2):
+                mask = (result < mean - std) | (result > mean + std)
+                again = torch.empty_like(result).normal_(mean, std)
+                result = torch.where(mask, again, result)
+            return tensor.copy_(result)
+
+    draws = getattr(nn.init, "_no_grad_trunc_normal_", None)
+    return fill_twice if draws and "where" in draws.__code__.co_names else fill
 
 
 def _unless_large(fill: Any) -> Any:
@@ -61,7 +85,7 @@ def run_eagerly(note: Callable[[], None]) -> None:
     nn.Module.compile = lambda module, *_, **__: note()
 
 
-def show_the_memory_of_the_gpu() -> None:
+def show_the_memory_of_the_gpu(total_bytes: int) -> None:
     """Let the device's properties say the same as ``torch.cuda.mem_get_info``.
 
     The device itself has ample memory; otherwise a job that does not fit could not run to its end.
@@ -69,15 +93,15 @@ def show_the_memory_of_the_gpu() -> None:
     get_properties = torch.cuda.get_device_properties
 
     def get_device_properties(*args: Any, **kwargs: Any) -> Any:
-        return _Properties(get_properties(*args, **kwargs))
+        return _Properties(get_properties(*args, **kwargs), total_bytes)
 
     torch.cuda.get_device_properties = get_device_properties
 
 
 class _Properties:
-    def __init__(self, properties: Any) -> None:
+    def __init__(self, properties: Any, total_bytes: int) -> None:
         self._properties = properties
-        self.total_memory = torch.cuda.mem_get_info()[1]
+        self.total_memory = total_bytes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._properties, name)

@@ -54,7 +54,7 @@ class Evaluations:
         #: of those after training began
         self._num_calls = 0
         self._num_elements = 0
-        self._has_ended = False
+        self.num_ended = 0
         self._ended_elements = 0
         self._is_steady = False
         #: of the largest call, and of all that had as much
@@ -89,7 +89,7 @@ class Evaluations:
     @property
     def _has_settled(self) -> bool:
         """One has ended, and none goes on with more than it had."""
-        return self._has_ended and self._num_elements <= self._ended_elements
+        return self.num_ended > 0 and self._num_elements <= self._ended_elements
 
     @property
     def _is_large(self) -> bool:
@@ -141,7 +141,7 @@ class Evaluations:
         elif self._base_bytes is not None:
             self._rises_to(peak_bytes)
             self._is_complete |= self._num_ends() > self._num_ends_before
-        self._has_ended |= not self._is_early
+        self.num_ended += not self._is_early
         self._ended_elements = self._num_elements
         self._num_steady_calls = self._peak_bytes = 0
         self._base_bytes = None

@@ -22,6 +22,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from .arguments import find_tensors
 from .compiling import watch_calls
 from .marks import LayerMark, PhaseMark, TensorMark
+from .turns import Turns
 
 _Seen = tuple[torch.Tensor, str, str]
 
@@ -67,7 +68,10 @@ class Observer:
         self._counted: list[bool] = []
         self._layer_of_module: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._layer_of_parameter: Any = WeakIdKeyDictionary()
+        #: rows that FSDP lays a module's weights in; a rank's part may be padding alone
+        self._layer_of_row: Any = WeakIdKeyDictionary()
         self._num_steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self.turns = Turns()
         self._num_backward_passes = 0
         self._is_stepping = False
         #: copies of weights that torch.optim.swa_utils averages
@@ -105,7 +109,9 @@ class Observer:
             return watch_calls(hook_step(step), self._step_begins, self._step_ends)
 
         def see_optimizer(optimizer: Optimizer) -> None:
-            self._num_steps.setdefault(optimizer, 0)
+            if optimizer not in self._num_steps:
+                self._num_steps[optimizer] = 0
+                self.turns.made(optimizer)
             patch_step(optimizer)
 
         Optimizer.profile_hook_step = staticmethod(watch_step)
@@ -183,6 +189,7 @@ class Observer:
         self._note(self._optimizer_state(optimizer))
         self._note(self._averaged())
         self._begin(_BETWEEN)
+        self.turns.first_step(optimizer)
         self._num_steps[optimizer] = self._num_steps.get(optimizer, 0) + 1
         self._listener.step_ends(max(self._num_steps.values()))
 
@@ -217,6 +224,10 @@ class Observer:
                 yield tensor, "parameters", name
                 for scale in _scales(tensor):
                     yield scale, "parameters", name
+            row = getattr(getattr(module, "_handle", None), "flat_param", None)
+            if row is not None:
+                self._layer_of_row[row] = name
+                yield row, "parameters", name
 
     def _averaged(self) -> Iterator[_Seen]:
         """Note copies of weights, which no optimizer has and the job may never call."""
@@ -232,10 +243,17 @@ class Observer:
                 yield parameter, "parameters", layer
                 if parameter.grad is not None:
                     yield parameter.grad, "gradients", layer
+        for row, layer in self._layer_of_row.items():
+            # FSDP keeps it here where it shows a weight's own part instead
+            for gradient in (row.grad, getattr(row, "_saved_grad_shard", None)):
+                if gradient is not None:
+                    yield gradient, "gradients", layer
 
     def _optimizer_state(self, optimizer: Optimizer) -> Iterator[_Seen]:
         for parameter, state in optimizer.state.items():
-            layer = self._layer_of_parameter.get(parameter, "")
+            # an optimizer of peft (LoRA-FA) keeps it by the name of an adapter
+            is_tensor = isinstance(parameter, torch.Tensor)
+            layer = self._layer_of_parameter.get(parameter, "") if is_tensor else ""
             for name, value in state.items():
                 for _, tensor in find_tensors(str(name), value):
                     yield tensor, "optimizer_state", layer
@@ -274,8 +292,10 @@ def _parts(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     Of a DTensor this rank's, of a quantised one both, of a sparse one (as of embeddings) several.
     """
     if hasattr(tensor, "__tensor_flatten__"):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from _parts(getattr(tensor, name))
+        held = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        for part in held:  # of a DTensor, the mesh of devices is among them
+            if isinstance(part, torch.Tensor):
+                yield from _parts(part)
     elif tensor.layout is torch.strided:
         yield tensor
     elif tensor.layout is torch.sparse_coo:

@@ -5,7 +5,7 @@ dynamic loader looks for an already loaded library of the same name before it se
 torch then finds ours, whatever is installed and without LD_LIBRARY_PATH.
 
 It does not import torch and does not touch CUDA, so a process that has loaded the stubs and
-imported torch may fork children that each configure and use their own device.
+imported torch may fork children that each describe and use their own device.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class PhantomCounters(NamedTuple):
     used_bytes: int
     """Currently handed out by cudaMalloc and cuMemCreate, without the context."""
     peak_bytes: int
+    """Of the device that was asked for."""
     num_launches: int
     num_data_sized_results: int
     """Results whose size depends on data that is not known (nonzero, unique, boolean masks)."""
@@ -67,14 +68,14 @@ class Phantom:
         self._core = ctypes.CDLL(str(library_dir / CORE_NAME))
         for path in (*sorted(library_dir.glob("lib*.so.*")), *library_dir.glob("aliases/lib*")):
             ctypes.CDLL(str(path))
-        for name in ("used_bytes", "peak_bytes"):
+        for name in ("used_bytes", "peak_bytes", "shown_bytes"):
             self._function(name).restype = ctypes.c_size_t
+        self._function("reads_from_other_ranks").restype = ctypes.c_ulonglong
         self._function("num_workspaces").restype = ctypes.c_int64
         self._function("workspaces").restype = ctypes.c_void_p
         for name in ("launches", "data_sized_results"):
             self._function(name).restype = ctypes.c_ulonglong
         self._function("unmodelled").restype = ctypes.c_char_p
-        self._function("configure").argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._function("open_cudnn").restype = ctypes.c_char_p
         if cudnn_dir is not None:
             problem: bytes = self._function("open_cudnn")(str(cudnn_dir).encode())
@@ -84,16 +85,6 @@ class Phantom:
         self._function("cufft_bytes").restype = ctypes.c_ulonglong
         if cufft is not None:
             self._function("open_cufft")(str(cufft).encode())
-
-    def configure(self, **fields: int | str) -> None:
-        """Set fields of the device by name; `DeviceSpec` in `native/device.h` lists them.
-
-        Raises:
-            ValueError: there is no such field, or the value is not a non-negative number.
-        """
-        for name, value in fields.items():
-            if self._function("configure")(name.encode(), str(value).encode()) != 0:
-                raise ValueError(f"the phantom device has no field {name!r} that can be {value!r}")
 
     def watch_workspaces(self, tracker: Tracker) -> None:
         """From now on, note which memory cuDNN is lent."""
@@ -125,12 +116,42 @@ class Phantom:
             found["cufft_itself"] = int(self._function("cufft_bytes")())
         return found
 
-    def counters(self) -> PhantomCounters:
+    @property
+    def num_devices(self) -> int:
+        """How many devices torch sees."""
+        return int(self._function("devices")())
+
+    @property
+    def shown_bytes(self) -> int:
+        """How much memory a program is told that a device has."""
+        return int(self._function("shown_bytes")())
+
+    def used_devices(self) -> list[int]:
+        """Return the devices that have a context."""
+        is_touched = self._function("is_touched")
+        return [device for device in range(self.num_devices) if is_touched(device)]
+
+    @property
+    def has_read_from_other_ranks(self) -> bool:
+        """What other ranks would have said was looked at."""
+        return bool(self._function("reads_from_other_ranks")())
+
+    def expect_split(self, num_ranks: int) -> None:
+        """Say how many ranks the next communicator has that is split off another one."""
+        self._function("expect_split")(num_ranks)
+
+    def communicator(self, number: int, count: int) -> list[int]:
+        """Return the first numbers on record of one; see ``native/communicators.cpp``."""
+        numbers = (ctypes.c_int64 * count)()
+        self._function("communicator")(number, numbers)
+        return list(numbers)
+
+    def counters(self, device: int = 0) -> PhantomCounters:
         """Read all counters."""
         refused: bytes = self._function("unmodelled")()
         return PhantomCounters(
             used_bytes=self._function("used_bytes")(),
-            peak_bytes=self._function("peak_bytes")(),
+            peak_bytes=self._function("peak_bytes")(device),
             num_launches=self._function("launches")(),
             num_data_sized_results=self._function("data_sized_results")(),
             num_communicators=self._function("communicators")(),

@@ -7,6 +7,7 @@ rows and marks mean is worked out by memgate afterwards (``engines.phantom.recor
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import time
 from typing import Any, Callable
@@ -14,8 +15,11 @@ from typing import Any, Callable
 import torch
 
 from .adjustments import take_flash_attention
+from .buckets import Buckets
+from .communication import Communication
 from .observer import Observer
 from .phantom import Phantom
+from .ranks import stand_for_all_ranks
 from .stages import Stages
 from .tracker import Tracker
 from .values import follow_values
@@ -51,9 +55,18 @@ class Recording:
         phantom.watch_workspaces(self.tracker)
         follow_values(phantom.library_dir)
         take_flash_attention()
-        self.stages = Stages(self.tracker.position, self.tracker.take_peak, on_progress)
+        self._communication = Communication(phantom)
+        stand_for_all_ranks(phantom, self._communication)
+
+        def progress() -> None:
+            self._communication.note_step(self.stages.num_steps)
+            on_progress()
+
+        self.stages = Stages(self.tracker.position, self.tracker.take_peak, progress)
+        self._buckets = Buckets(self.tracker.position)
         self._observer = Observer(self.tracker.position, self.stages)
-        self._earlier_peaks: dict[str, int] = {}
+        #: by device
+        self._earlier_peaks: dict[int, dict[str, int]] = {}
 
     @property
     def has_idle_optimizer(self) -> bool:
@@ -62,19 +75,23 @@ class Recording:
 
     def note_peaks(self) -> None:
         """Keep the real allocator's peaks, which are about to be reset."""
-        for name, value in self._peaks().items():
-            self._earlier_peaks[name] = max(value, self._earlier_peaks.get(name, 0))
+        for device in self._phantom.used_devices():
+            earlier = self._earlier_peaks.setdefault(device, {})
+            for name, value in _peaks(device).items():
+                earlier[name] = max(value, earlier.get(name, 0))
 
     def describe(self) -> dict[str, Any]:
         """Return what has happened so far, as plain values, without the tracker's rows."""
         ran = time.perf_counter()
         self.note_peaks()
-        counters = self._phantom.counters()
+        own = self.tracker.own_device
+        counters = self._phantom.counters(own)
         return {
             "phases": self._observer.phases,
             "layers": self._observer.layers,
             "tensors": self._observer.tensors,
             "workspaces": self._phantom.workspaces(),
+            "buckets": self._buckets.spans,
             "work_areas": self._phantom.work_areas(),
             "fractions": self.tracker.fractions,
             "stages": self.stages.marks,
@@ -84,7 +101,9 @@ class Recording:
             "has_evaluated": self.stages.evaluations.are_known,
             "larger_loader": self.stages.larger_loader,
             "has_idle_optimizer": self.has_idle_optimizer,
-            "memory_stats": self._earlier_peaks,
+            "training_loop": self._observer.turns.loop,
+            "memory_stats": self._earlier_peaks.get(own) or _peaks(own),
+            "own_device": own,
             "device_peak_bytes": counters.peak_bytes,
             "alloc_conf": _alloc_conf(),
             "num_parameters": self._observer.num_parameters,
@@ -93,15 +112,24 @@ class Recording:
             "cudnn_benchmark": torch.backends.cudnn.benchmark,
             "is_cudnn_lost": self._phantom.is_cudnn_lost,
             "num_communicators": counters.num_communicators,
+            "nccl_variables": {k: v for k, v in os.environ.items() if k.startswith("NCCL_")},
+            "ranks": self._communication.describe(),
+            "other_devices": self._other_devices(own),
             "unmodelled": counters.unmodelled,
             "versions": _versions(),
             "architectures": torch.cuda.get_arch_list(),
             "seconds": ran - self._start,
         }
 
-    def _peaks(self) -> dict[str, int]:
-        stats = torch.cuda.memory_stats()
-        return {name: int(stats[name]) for name in _COMPARED}
+    def _other_devices(self, own: int) -> list[tuple[int, int]]:
+        """Return the other devices that have a context, and the most that was allocated there."""
+        used = (device for device in self._phantom.used_devices() if device != own)
+        return [(device, self.tracker.most_bytes(device)) for device in used]
+
+
+def _peaks(device: int) -> dict[str, int]:
+    stats = torch.cuda.memory_stats(device)
+    return {name: int(stats[name]) for name in _COMPARED}
 
 
 def _alloc_conf() -> str:

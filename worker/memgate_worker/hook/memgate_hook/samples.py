@@ -48,7 +48,7 @@ def _read_table(dataset: Any) -> list[int] | None:
 def _measure(dataset: Any) -> Iterator[int]:
     deadline = time.monotonic() + _SECONDS
     for index in range(len(dataset)):
-        yield _length_of(dataset[index])
+        yield length_of(dataset[index])
         if time.monotonic() > deadline and index + 1 < len(dataset):
             raise UnmeasuredError(
                 f"only {index + 1} of the {len(dataset)} samples of its data set could be measured"
@@ -56,14 +56,14 @@ def _measure(dataset: Any) -> Iterator[int]:
             )
 
 
-def _length_of(sample: Any) -> int:
+def length_of(sample: Any) -> int:
     """Return how many numbers and characters a sample has."""
     if isinstance(sample, torch.Tensor):
         return sample.numel()
     if isinstance(sample, Mapping):
-        return sum(map(_length_of, sample.values()))
+        return sum(map(length_of, sample.values()))
     if isinstance(sample, (list, tuple)):
-        return sum(map(_length_of, sample))
+        return sum(map(length_of, sample))
     if isinstance(sample, (str, bytes)):
         return len(sample)
     size = getattr(sample, "size", 1)  # an array's elements, or the two sides of a picture

@@ -20,6 +20,7 @@ from typing import Any, Callable
 
 from .connection import BEGAN, Connection
 from .descent import BACKGROUND, find_children
+from .helpers import find_helpers
 from .phantom import Phantom
 from .watch import Seen, Watch
 
@@ -42,6 +43,7 @@ class Session:
         self._longest: Any = None
         self._now = time.monotonic
         self._first_step_at = 0.0
+        self._worked_before = 0.0
         self._told_at = 0.0
         self._notes: dict[str, bool] = {}
         #: that the job asked for, if it did
@@ -78,12 +80,12 @@ class Session:
 
     def torch_is_there(self, torch: Any) -> None:
         """Check that torch sees the phantom, and record from now on."""
-        from . import adjustments
+        from . import adjustments, launchers
         from .compiling import CompileClock
         from .recording import Recording
         from .recurrent import run_recurrent_layers_without_cudnn
 
-        adjustments.show_one_device()
+        adjustments.show_all_devices(self._phantom.num_devices)
         problem = _why_not_the_phantom(torch)
         if problem is not None:
             self._give_up(problem)
@@ -97,12 +99,13 @@ class Session:
         if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
             adjustments.run_eagerly(self._note("compile_ignored"))
         run_recurrent_layers_without_cudnn(self._note("recurrent"))
-        adjustments.show_the_memory_of_the_gpu()
+        adjustments.show_the_memory_of_the_gpu(self._phantom.shown_bytes)
         adjustments.note_fractions(self._recording.tracker.note_fraction)
         adjustments.note_pools(self._note("pools"), self._note("special_pools"))
         adjustments.note_resets(self._recording.note_peaks)
         torch.save = self._recording.stages.saving(torch.save)
         torch.cuda._lazy_call(self._cuda_is_used)
+        launchers.torch_is_there(torch)
         self._see_the_end()
 
     def _give_up(self, problem: str) -> None:
@@ -152,10 +155,17 @@ class Session:
         now = self._now()
         stages = self._recording.stages
         if not self._first_step_at:
-            self._first_step_at = now
+            self._first_step_at, self._worked_before = now, time.process_time()
         is_due = self._longest is not None and self._longest.is_due
         is_idle = self._recording.has_idle_optimizer
-        seen = Seen(stages.num_steps, stages.evaluations.are_enough, is_due, is_idle)
+        seen = Seen(
+            stages.num_steps,
+            stages.evaluations.are_enough,
+            is_due,
+            is_idle,
+            num_evaluations=stages.evaluations.num_ended,
+            worked_seconds=time.process_time() - self._worked_before,
+        )
         why = self._watch.why_stop(seen, now - self._first_step_at)
         if why is not None:
             self.finish(why)
@@ -231,17 +241,24 @@ class Session:
                 why=why,
                 at=at,
                 children=children,
+                helpers=find_helpers(children),
             )
 
     def _write_file(self, why: str, pid: int) -> str:
         from .compiling import were_kernels_timed
+        from .pipelines import ranks_of_stages
 
+        if why == "end":
+            self._recording.stages.nothing_comes_later()
         if were_kernels_timed():
             self._note("kernels_timed")()
+        if os.environ.get("CUDA_VISIBLE_DEVICES", "").isdecimal():
+            self._note("sees_one_device")()
         described = self._recording.describe()
         if self._longest is not None:
             described["longest"] = self._longest.describe()
         described.update(why=why, notes=sorted(self._notes), exit_status=self._exit_status)
+        described["pipeline"] = ranks_of_stages
         path = self._run_dir / f"{pid}-{BEGAN:.6f}.recording"
         with path.open("wb") as out:
             out.write(json.dumps(described).encode() + b"\n")

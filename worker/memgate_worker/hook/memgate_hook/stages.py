@@ -10,6 +10,7 @@ training. What is known by evaluations is up to ``evaluations``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Callable
 from weakref import WeakSet
@@ -17,7 +18,7 @@ from weakref import WeakSet
 import torch
 from torch import nn
 
-from .arguments import find_tensors, shape_of
+from .arguments import find_tensors, find_tensors_in_objects, shape_of
 from .evaluations import Evaluations, SeenTensor, num_elements, num_samples
 from .loaders import Loaders
 from .marks import StageMark, StepMark
@@ -62,10 +63,12 @@ class Stages(TrainingListener):
         #: of the busiest optimizer
         self.num_optimizer_steps = 0
         self.num_backward_passes = 0
-        self._loaders = Loaders()
+        self._loaders = Loaders(lambda: self._sample_elements)
         self.evaluations = Evaluations(self._find_larger_loader, lambda: self._loaders.num_ends)
         #: the most that a call in a training step was given
         self._num_samples = 0
+        #: of each sample in it
+        self._sample_elements = 0.0
         #: forward and backward passes, whatever they are for
         self.num_passes = 0
         #: is told of the shapes of each step
@@ -91,6 +94,10 @@ class Stages(TrainingListener):
     def stage(self) -> str:
         """The current one."""
         return self.marks[-1].stage
+
+    def nothing_comes_later(self) -> None:
+        """The job has come to its end by itself: it uses no other loader."""
+        self._loaders.are_over = True
 
     @property
     def larger_loader(self) -> int:
@@ -185,6 +192,7 @@ class Stages(TrainingListener):
         shapes = tuple(self._shapes_of_step)
         largest = max((num_elements(call) for call in shapes), default=0)
         self._num_samples = max((self._num_samples, *map(num_samples, shapes)))
+        self._sample_elements = max(self._sample_elements, largest / max(1, self._num_samples))
         self.evaluations.step_ends(kept_bytes, peak_bytes, largest)
         if shapes:  # the first step ends twice: with its backward pass, and with its optimizer's
             self._compare_modules()
@@ -203,11 +211,20 @@ class Stages(TrainingListener):
 
 
 def _tensors_of(args: Any, kwargs: Any) -> tuple[SeenTensor, ...]:
-    """Return the tensors among arguments, however deep they are."""
-    named = ((name, value) for name, value in (*enumerate(args), *kwargs.items()))
-    found = (
-        (path, str(tensor.dtype).replace("torch.", ""), shape_of(tensor))
-        for name, value in named
-        for path, tensor in find_tensors(str(name), value)
+    """Return the tensors among arguments, however deep they are.
+
+    Only if there are none, objects are looked into: those that come beside a batch (caches of keys
+    and values, for instance) are no part of it.
+    """
+    named = [(str(name), value) for name, value in (*enumerate(args), *kwargs.items())]
+    found = [*islice(_find_all(find_tensors, named), _MAX_TENSORS)]
+    if not found:
+        found = [*islice(_find_all(find_tensors_in_objects, named), _MAX_TENSORS)]
+    return tuple(
+        (path, str(tensor.dtype).replace("torch.", ""), shape_of(tensor)) for path, tensor in found
     )
-    return tuple(islice(found, _MAX_TENSORS))
+
+
+def _find_all(find: Any, named: list[tuple[str, Any]]) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in named:
+        yield from find(name, value)

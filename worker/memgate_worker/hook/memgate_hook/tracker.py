@@ -19,7 +19,7 @@ class Tracker:
     def __init__(self, library_dir: Path) -> None:
         """Load the library, without touching CUDA; torch must have been imported."""
         self._native = ctypes.CDLL(str(library_dir / "libmemgate_tracker.so"))
-        for name in ("position", "take_peak"):
+        for name in ("position", "take_peak", "most_bytes"):
             getattr(self._native, f"memgate_tracker_{name}").restype = ctypes.c_int64
         self._native.memgate_tracker_copy_rows.argtypes = [ctypes.c_void_p, ctypes.c_int64]
         #: limits that the program set, each at a position; they make no row
@@ -29,6 +29,15 @@ class Tracker:
     def knows_pools(self) -> bool:
         """Rows tell private pools apart; older versions of torch do not say."""
         return bool(self._native.memgate_tracker_knows_pools())
+
+    @property
+    def own_device(self) -> int:
+        """The device that this process works on: the one where it has had most."""
+        return int(self._native.memgate_tracker_own_device())
+
+    def most_bytes(self, device: int) -> int:
+        """Return the most bytes that were ever allocated at once on a device."""
+        return int(self._native.memgate_tracker_most_bytes(device))
 
     def attach(self) -> None:
         """Begin; ``torch.cuda.init()`` must have been called."""
@@ -48,7 +57,7 @@ class Tracker:
         return int(self._native.memgate_tracker_position())
 
     def take_peak(self) -> int:
-        """Return the most bytes that were allocated at once since the last call."""
+        """Return the most bytes that its device had allocated at once since the last call."""
         return int(self._native.memgate_tracker_take_peak())
 
     def rows(self) -> bytes:

@@ -10,6 +10,13 @@ from typing import NamedTuple
 #: second on, and two that show the rest
 MIN_STEPS = 4
 
+#: what comes back every so many steps (a penalty on gradients, histograms, samples, a list that
+#: grows) was seen after this many, and what an evaluation leaves in pieces after the second one;
+#: where that takes long, after so much processor time: how busy the machine is decides nothing
+_USUAL_STEPS = 64
+_USUAL_EVALUATIONS = 2
+_USUAL_SECONDS = 5.0
+
 #: how long a job is watched at least until its batches show what varies among them, and until all
 #: of its optimizers have made a step
 _PATIENT_SECONDS = 30.0
@@ -24,6 +31,10 @@ class Seen(NamedTuple):
     is_longest_due: bool = False
     #: an optimizer has made no step: gradients are accumulated, or it steps less often than others
     has_idle_optimizer: bool = False
+    #: that have ended
+    num_evaluations: int = 0
+    #: of processor time since its first step
+    worked_seconds: float = 0.0
 
 
 class Watch(NamedTuple):
@@ -35,6 +46,8 @@ class Watch(NamedTuple):
     until: str | None = None
     #: stop after so many seconds from the first step, unless ``steps`` or ``until`` is given
     seconds: float = 30.0
+    #: go on until there were so many steps, or for a few seconds, after an evaluation was seen
+    usual_steps: int = _USUAL_STEPS
 
     @classmethod
     def from_environment(cls, variables: Mapping[str, str] = os.environ) -> Watch:
@@ -44,6 +57,7 @@ class Watch(NamedTuple):
             steps=int(steps) if steps else None,
             until=variables.get("MEMGATE_WATCH_UNTIL") or None,
             seconds=float(variables["MEMGATE_WATCH_SECONDS"]),
+            usual_steps=int(variables["MEMGATE_WATCH_USUAL_STEPS"]),
         )
 
     def to_environment(self) -> Mapping[str, str]:
@@ -52,6 +66,7 @@ class Watch(NamedTuple):
             "MEMGATE_WATCH_STEPS": str(self.steps or ""),
             "MEMGATE_WATCH_UNTIL": self.until or "",
             "MEMGATE_WATCH_SECONDS": str(self.seconds),
+            "MEMGATE_WATCH_USUAL_STEPS": str(self.usual_steps),
         }
 
     def why_stop(self, seen: Seen, seconds: float) -> str | None:
@@ -67,7 +82,14 @@ class Watch(NamedTuple):
         if self.until == "end" or seen.num_steps < MIN_STEPS or is_patient:
             return None
         if seen.has_evaluated and not seen.is_longest_due:
-            return "evaluation"
+            return "evaluation" if self._is_usual(seen, seconds) else None
         least = _PATIENT_SECONDS if seen.is_longest_due else 0.0
         is_late = seconds > max(self.seconds, least)
         return "time" if is_late and self.until is None else None
+
+    def _is_usual(self, seen: Seen, seconds: float) -> bool:
+        """Tell whether the job has shown what it does again and again."""
+        is_seen = seen.num_steps >= self.usual_steps and seen.num_evaluations >= min(
+            _USUAL_EVALUATIONS, self.usual_steps
+        )
+        return is_seen or seen.worked_seconds > _USUAL_SECONDS or seconds > self.seconds

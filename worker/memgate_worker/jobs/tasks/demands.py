@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _DESCRIBED = re.compile(
-    r"^\s*(?P<name>\w+) \([`']*(?:torch\.)?(?P<kind>\w*Tensor)[`']* of shape[ `']*"
+    r"^\s*(?P<name>\w+) \([`']*(?:torch\.)?(?P<kind>\w*Tensor)[`' ]*of shape[ `']*"
     r"\((?P<shape>[^()]*)\)",
     re.MULTILINE,
 )

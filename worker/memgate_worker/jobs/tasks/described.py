@@ -34,15 +34,28 @@ def make_described(feed: Feed, batch: Batch, name: str) -> torch.Tensor | None:
     if described is None:
         return None
     sizes = _sizes(feed, batch)
-    shape = [
-        int(one) if one.isdecimal() else sizes.get(one, feed.setting(one.removeprefix("config.")))
-        for one in described.shape
-    ]
-    if not all(isinstance(size, int) for size in shape):
+    shape = [_size(feed, sizes, one) for one in described.shape]
+    if any(size is None for size in shape):
         return None
     if "mask" in name:  # a few are said to be of numbers, and used as truth; nothing is left out
         return torch.ones(*shape, dtype=torch.bool)
-    return torch.zeros(*shape, dtype=getattr(torch, described.dtype))
+    dtype = getattr(torch, described.dtype)
+    if dtype.is_floating_point and name.endswith(_WHOLE):  # said to be any kind of tensor
+        dtype = torch.int64
+    return torch.zeros(*shape, dtype=dtype)
+
+
+#: ends of names of what is looked up in a table
+_WHOLE = ("_ids", "_codes")
+
+
+def _size(feed: Feed, sizes: dict[str, int], said: str) -> int | None:
+    """Return a size by a number, a name or a product of them; None if it is not known."""
+    factors = [
+        int(one) if one.isdecimal() else sizes.get(one, feed.setting(one.removeprefix("config.")))
+        for one in (part.strip() for part in said.split("*"))
+    ]
+    return math.prod(factors) if all(isinstance(one, int) for one in factors) else None
 
 
 def _sizes(feed: Feed, batch: Batch) -> dict[str, int]:
@@ -60,6 +73,7 @@ def _sizes(feed: Feed, batch: Batch) -> dict[str, int]:
         "height": height,
         "width": width,
         "image_size": height,
+        "max_num_images": 1,
         "num_patches": num_patches(feed),
         "image_num_patches": num_patches(feed),
     }

@@ -52,7 +52,7 @@ def make_inputs(feed: Feed) -> Batch:
     batch: Batch = {}
     for name in wanted:
         if name not in batch:
-            batch |= _MAKERS[name](feed)
+            batch |= MAKERS[name](feed)
     if not batch:
         raise feed.refuse(f"it takes {', '.join(sorted(feed.takes - {'kwargs'}))}")
     if feed.is_packed and not _PACKED.issuperset(batch):
@@ -103,7 +103,7 @@ _PACKED = frozenset({"input_ids", "attention_mask"})
 def _wanted(feed: Feed) -> list[str]:
     if feed.model.main_input_name == "inputs":  # which may be text or images, also by their names
         return ["inputs"]
-    return [name for name in _MAKERS if _is_wanted(feed, name)]
+    return [name for name in MAKERS if _is_wanted(feed, name)]
 
 
 def _check_positions(feed: Feed) -> None:
@@ -159,7 +159,10 @@ _LENGTHS = frozenset({*_TEXT, "input_values", "input_features", "past_values", "
 
 #: optional in the signature, and always there in training
 _BESIDE = frozenset(
-    {"input_ids", "pixel_values", "bbox", "visual_embeds", "visual_feats", "entity_ids"}
+    {
+        *("input_ids", "pixel_values", "bbox", "visual_embeds", "visual_feats", "entity_ids"),
+        "image_attention_mask",
+    }
 )
 
 
@@ -199,6 +202,10 @@ def _num_rows(feed: Feed) -> int:
 def _images(feed: Feed) -> Batch:
     """Return images of one colour, which is not black: some models leave out black ones."""
     shape = feed.image_shape
+    if "aspect_ratio_ids" in feed.takes:  # one image, in tiles that share a shape
+        return {"pixel_values": torch.ones(feed.num_samples, 1, _num_tiles(feed), *shape)}
+    if "image_attention_mask" in feed.takes:  # one of several images
+        return {"pixel_values": torch.ones(feed.num_samples, 1, *shape)}
     if "spatial_shapes" in feed.takes:
         one = as_patches(feed, shape)
         return {name: feed.for_all(part) for name, part in one.items() if name in feed.takes}
@@ -211,6 +218,10 @@ def _images(feed: Feed) -> Batch:
     if frames and is_video and len(shape) == 3:
         shape = (frames, *shape)
     return {"pixel_values": torch.ones(feed.num_samples, *shape)}
+
+
+def _num_tiles(feed: Feed) -> int:
+    return int(feed.setting("max_num_tiles", default=1))
 
 
 def _patches(feed: Feed) -> Batch:
@@ -320,6 +331,30 @@ def _entities(feed: Feed) -> Batch:
     return batch
 
 
+def _robot(feed: Feed) -> Batch:
+    """Return where a robot is, and what it should do."""
+    if not feed.setting("max_state_dim"):
+        raise feed.refuse("it requires state")
+    steps, size = feed.setting("chunk_size"), feed.setting("max_action_dim")
+    return {
+        "state": torch.zeros(feed.num_samples, feed.setting("max_state_dim")),
+        "actions": torch.zeros(feed.num_samples, steps, size),
+    }
+
+
+def _looks(feed: Feed) -> Batch:
+    """Return which images each token sees: there is one."""
+    return {"image_attention_mask": torch.ones(feed.num_samples, feed.length, 1)}
+
+
+def _names(feed: Feed) -> Batch:
+    """Return what is to be found, a text for each query but those that are learned."""
+    learned = feed.setting("text_encoder_n_ctx", default=0)
+    queries = feed.setting("num_queries", default=_QUESTION) - learned
+    length = feed.setting("task_seq_len", default=_QUESTION)
+    return {"text_inputs": feed.tokens(feed.num_samples, queries, length)}
+
+
 def _question(name: str, *lengths: str) -> Callable[[Feed], Batch]:
     """Return a maker of text beside the text."""
     return lambda feed: {
@@ -333,7 +368,7 @@ def _video(feed: Feed) -> Batch:
 
 
 #: by argument, in the order in which they are looked for
-_MAKERS: dict[str, Callable[[Feed], Batch]] = {
+MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "input_ids": _text,
     "pixel_values": _images,
     "pixel_values_videos": _video,
@@ -347,5 +382,8 @@ _MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "entity_ids": _entities,
     "qformer_input_ids": _question("qformer_input_ids"),
     "task_inputs": _question("task_inputs", "task_seq_len"),
+    "text_inputs": _names,
+    "state": _robot,
+    "image_attention_mask": _looks,
     "inputs": _anything,
 }

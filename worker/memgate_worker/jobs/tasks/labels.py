@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import nn
 from memgate.jobspec import JobSpec
 from memgate_worker.jobs.tasks.described import add_required, make_described, num_patches
 from memgate_worker.jobs.tasks.feed import Feed
-from memgate_worker.jobs.tasks.inputs import make_inputs
+from memgate_worker.jobs.tasks.inputs import MAKERS, make_inputs
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor
+from memgate_worker.jobs.tasks.trial import complete
 
 #: answers of a multiple choice
 _NUM_CHOICES = 4
@@ -33,7 +35,7 @@ def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
     if not any("label" in name for name in batch):
         batch = make(feed, batch)
     if not feed.input.tensors:  # which are all that the model is fed, but for labels
-        batch = add_required(feed, batch)
+        batch = complete(feed, add_required(feed, batch), MAKERS)
     for name in feed.demands.refused & batch.keys():
         del batch[name]
     return Task(batch=batch, call=lambda model, batch: model(**batch), loss=_find_loss)
@@ -42,7 +44,7 @@ def transformers_task(spec: JobSpec, model: nn.Module) -> Task:
 def _find_loss(outputs: Any, batch: Batch) -> torch.Tensor:
     loss = getattr(outputs, "loss", None)
     if isinstance(loss, torch.Tensor):
-        return loss
+        return loss.mean() if loss.dim() else loss  # of each sample, for some
     return _regress(outputs)
 
 
@@ -105,7 +107,23 @@ def _objects(feed: Feed, batch: Batch) -> Batch:
         "class_labels": torch.zeros(_NUM_OBJECTS, dtype=torch.int64),
         "boxes": box.repeat(_NUM_OBJECTS, 1),
     }
-    return batch | {"labels": [dict(label) for _ in range(feed.num_samples)]}
+    labels = [dict(label) for _ in range(feed.num_samples)]
+    return _name_classes(feed, batch) | {"labels": labels}
+
+
+def _name_classes(feed: Feed, batch: Batch) -> Batch:
+    """Have a text name classes, one word each, as a model that looks for them splits it."""
+    ends = getattr(sys.modules[type(feed.model).__module__], "SPECIAL_TOKENS", None)
+    if ends is None or "input_ids" not in batch:
+        return batch
+    tokens = torch.full_like(batch["input_ids"], feed.token)
+    tokens[:, 2::2] = ends[_FULL_STOP]
+    tokens[:, 0], tokens[:, -1] = ends[0], ends[1]
+    return batch | {"input_ids": tokens}
+
+
+#: which of the tokens that end a name it is
+_FULL_STOP = 2
 
 
 def _masks(feed: Feed, batch: Batch) -> Batch:

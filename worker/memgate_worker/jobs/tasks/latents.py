@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from memgate.jobspec import JobSpec
+from memgate.jobspec import JobSpec, ModelSource
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
 
 #: what a model denoises, or an autoencoder makes again
@@ -38,6 +38,23 @@ _WIDTHS = (
 #: how many of them there are, unless a spec says it; U-Nets are given CLIP's text
 _LENGTHS = ("max_text_seq_length", "max_sequence_length", "text_len", "num_embeddings")
 _CLIP_LENGTH = 77
+
+
+#: channels of a picture, rather than of a latent
+_OF_PIXELS = (1, 3)
+
+
+def leaves_encoders_out(spec: JobSpec, model: nn.Module) -> bool:
+    """Say whether other models make what a job's model is fed with, and may be on the GPU.
+
+    Not for autoencoders, nor for models that make pictures out of nothing but noise.
+    """
+    if spec.model.source is not ModelSource.DIFFUSERS or spec.input.precomputed:
+        return False
+    feed = LatentFeed(spec, model)
+    if feed.is_autoencoder:
+        return False
+    return feed.width is not None or feed.channels not in _OF_PIXELS
 
 
 class LatentFeed(Feed):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from memgate_worker.jobs.tasks.demands import read_descriptions
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
 from memgate_worker.jobs.tasks.shapes import run_for_shapes
 from memgate_worker.jobs.tasks.task import Batch, each_tensor
@@ -85,7 +86,7 @@ def _look_at_one(feed: Feed, batch: Batch) -> tuple[Batch, int]:
     takes_more = any(one.kind is one.VAR_KEYWORD for one in wanted.values())
     beside = {name: one[:1] for name, one in batch.items() if name in wanted}
     why_not = ""
-    for image in _layouts(feed):
+    for image in _layouts(feed, owner):
         given = beside | {
             name: one
             for name, one in image.items()
@@ -111,11 +112,15 @@ def _count(feed: Feed, features: Any) -> int:
     return sum(one.shape[:-1].numel() for one in made)
 
 
-def _layouts(feed: Feed) -> Iterator[Batch]:
+def _layouts(feed: Feed, owner: nn.Module) -> Iterator[Batch]:
     """Yield one image in all the ways that models take it, those that the arguments name first."""
     channels, height, width = feed.image_shape[-3:]
     if "image_grid_thw" in feed.takes:
         yield from _as_grid(feed, channels, height, width)
+    described = read_descriptions(type(owner).forward).get("pixel_values")
+    if described is not None and len(described.shape) == 2:  # the patches of all images in a row
+        rows = as_patches(feed, (channels, height, width))["pixel_values"]
+        yield {"pixel_values": rows.flatten(0, 1)}
     if feed.takes & {"spatial_shapes", "image_position_ids"}:
         yield as_patches(feed, (channels, height, width))
     sizes = {"image_sizes": torch.tensor([[height, width]])}

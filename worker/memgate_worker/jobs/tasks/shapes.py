@@ -7,7 +7,8 @@ come out of an image are made up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -115,5 +116,22 @@ def run_for_shapes(model: nn.Module, method: str, inputs: Mapping[str, Any]) -> 
     state = chain(called.named_parameters(), called.named_buffers())
     weights = {name: _without_contents(tensor.detach()) for name, tensor in state}
     given = tree_map_only(torch.Tensor, _without_contents, dict(inputs))
-    with torch.no_grad(), _NumbersOnHost(), _ShapesOnly():
+    with _unchanged(model), torch.no_grad(), _NumbersOnHost(), _ShapesOnly():
         return functional_call(called, weights, kwargs=given)
+
+
+@contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """Have a model forget what it keeps for its next call: tables of positions, without contents.
+
+    What ``functional_call`` puts into a model it takes out itself.
+    """
+    before = [(vars(one), dict(vars(one)), dict(one._buffers)) for one in model.modules()]
+    try:
+        yield
+    finally:
+        for attributes, kept, buffers in before:
+            attributes.clear()
+            attributes.update(kept)
+            attributes["_buffers"].clear()
+            attributes["_buffers"].update(buffers)

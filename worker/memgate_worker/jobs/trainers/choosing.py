@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import nn
 
-from memgate.jobspec import JobSpec, Trainer
+from memgate.jobspec import JobSpec, Strategy, Trainer
 from memgate_worker.jobs.between_steps import Saving
 from memgate_worker.jobs.loop import TrainingLoop
 
@@ -33,6 +33,10 @@ def start_job(spec: JobSpec, model: nn.Module, saving: Saving) -> Job:
 
 
 def _start_plain(spec: JobSpec, model: nn.Module, saving: Saving) -> Job:
+    if spec.distributed is not None and spec.distributed.strategy is Strategy.PP:
+        from memgate_worker.jobs.distributed.pipeline import PipelineLoop
+
+        return PipelineLoop(spec, model, _DEVICE)
     return TrainingLoop(spec, model, _DEVICE, saving)
 
 

@@ -20,6 +20,7 @@ from memgate_worker.jobs.between_steps import NUM_EVALUATION_BATCHES, Saving, ge
 from memgate_worker.jobs.checkpoints import without_bytes
 from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.loop import evaluation_task, place, ready
+from memgate_worker.jobs.models import WithoutFilling
 from memgate_worker.jobs.tasks.task import Batch
 from memgate_worker.jobs.tasks.varying import num_iterations
 from memgate_worker.jobs.trainers.hf_optimizer import make_optimizer_factory
@@ -72,6 +73,8 @@ def train(trainer: Any, spec: JobSpec) -> None:
     Raises:
         UnsupportedJobError: of a model that does not compute its loss.
     """
+    if spec.distributed is not None:
+        _prepare_blank(trainer.accelerator)
     try:
         with without_bytes():
             trainer.train()
@@ -82,6 +85,17 @@ def train(trainer: Any, spec: JobSpec) -> None:
             f"trainer: {type(trainer.model).__name__} does not compute a loss, and"
             f" {spec.trainer.full_name} has none of its own; use the trainer 'plain'"
         ) from error
+
+
+def _prepare_blank(accelerator: Any) -> None:
+    """Have a model divided without its weights on the CPU being computed with."""
+    prepare = accelerator.prepare
+
+    def prepare_blank(*args: Any, **kwargs: Any) -> Any:
+        with WithoutFilling():
+            return prepare(*args, **kwargs)
+
+    accelerator.prepare = prepare_blank
 
 
 def count_batches(spec: JobSpec) -> int:

@@ -26,6 +26,7 @@ from memgate_worker.jobs.between_steps import (
     steps_between,
 )
 from memgate_worker.jobs.checkpoints import without_bytes
+from memgate_worker.jobs.compiling import compile_model
 from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.loop import evaluation_task, place, ready
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
@@ -56,7 +57,7 @@ class LightningJob:
         evaluation = evaluation_task(self._spec, model, tasks)
         self._evaluated = evaluation.batch
         device = "cpu" if spec.quantization is None else "cuda"
-        model = place(self._spec, model, device)
+        model = compile_model(place(self._spec, model, device), spec.compile)
         self._module = _make_module(self._lightning, self._spec, model, evaluation)
         self._saving = saving
 

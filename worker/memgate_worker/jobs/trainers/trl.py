@@ -78,14 +78,13 @@ class SftJob:
         )
         takes = inspect.signature(self._trl.SFTTrainer.__init__).parameters
         tokenizer = "processing_class" if "processing_class" in takes else "tokenizer"
-        name = type(self._model).__name__
         try:
             return self._trainer_class(
                 model=self._model,
                 args=arguments,
                 train_dataset=self._texts(self._lengths, spec.batch_size, count_batches(spec)),
                 eval_dataset=self._evaluation(),
-                peft_config=make_config(lora, name) if lora is not None else None,
+                peft_config=make_config(lora, self._model) if lora is not None else None,
                 callbacks=make_callbacks(spec, self._evaluated),
                 **{tokenizer: _make_tokenizer()},
             )

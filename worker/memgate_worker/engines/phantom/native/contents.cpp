@@ -29,6 +29,7 @@ struct Piece {
   std::array<unsigned char, kLargestElement> element;
   size_t element_bytes;
   size_t offset;  // of the piece's first byte, in `bytes` or in the element
+  bool from_other_ranks;
 };
 
 std::mutex mutex;
@@ -38,6 +39,7 @@ uint64_t writes = 0;
 
 std::atomic<uint64_t> launches{0};
 std::atomic<uint64_t> data_sized_results{0};
+std::atomic<uint64_t> reads_from_other_ranks{0};
 
 struct ExpectedCount {
   uint64_t count;
@@ -117,7 +119,7 @@ void write_locked(uint64_t address, const void* source, size_t bytes, Certainty 
   const auto* first = static_cast<const unsigned char*>(source);
   // Not make_shared: without type information it needs more of the C++ library than we bring along.
   std::shared_ptr<const std::vector<unsigned char>> copy(new std::vector<unsigned char>(first, first + bytes));
-  insert_piece(address, {bytes, certainty, ++writes, std::move(copy), {}, 0, 0});
+  insert_piece(address, {bytes, certainty, ++writes, std::move(copy), {}, 0, 0, false});
 }
 
 }  // namespace
@@ -154,7 +156,7 @@ void fill_contents(uint64_t address, size_t bytes, const void* element, size_t e
   if (element_bytes == 0 || element_bytes > kLargestElement) return forget(address, bytes);
   const std::lock_guard<std::mutex> lock(mutex);
   forget_locked(address, bytes);
-  Piece piece{bytes, certainty, ++writes, nullptr, {}, element_bytes, 0};
+  Piece piece{bytes, certainty, ++writes, nullptr, {}, element_bytes, 0, false};
   std::memcpy(piece.element.data(), element, element_bytes);
   insert_piece(address, std::move(piece));
 }
@@ -163,9 +165,13 @@ Certainty read_contents(void* destination, uint64_t address, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex);
   auto* start = static_cast<unsigned char*>(destination);
   std::memset(start, 0, bytes);
-  return walk(address, bytes, [&](const Piece& piece, uint64_t first, size_t offset, size_t count) {
+  bool is_from_others = false;
+  const Certainty worst = walk(address, bytes, [&](const Piece& piece, uint64_t first, size_t offset, size_t count) {
     copy_out(start + (first - address), piece, offset, count);
+    is_from_others = is_from_others || piece.from_other_ranks;
   });
+  if (is_from_others) ++reads_from_other_ranks;
+  return worst;
 }
 
 Certainty find_constant(uint64_t address, size_t bytes, size_t element_bytes, void* element) {
@@ -220,6 +226,14 @@ void read_back(void* destination, uint64_t address, size_t bytes) {
 
 void expect_count(uint64_t count) { expected_counts.push_back({count, num_writes()}); }
 void end_count() { expected_counts.pop_back(); }
+
+void note_from_other_ranks(uint64_t address, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (auto found = first_piece_reaching(address); found != pieces.end() && found->first < address + bytes; ++found)
+    found->second.from_other_ranks = true;
+}
+
+uint64_t num_reads_from_other_ranks() { return reads_from_other_ranks; }
 
 void count_launch() { ++launches; }
 uint64_t num_launches() { return launches; }

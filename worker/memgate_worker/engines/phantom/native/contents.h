@@ -43,6 +43,11 @@ void read_back(void* destination, uint64_t address, size_t bytes);
 void expect_count(uint64_t count);
 void end_count();
 
+// Marks what another rank would have said: how many tokens it sends, say.
+void note_from_other_ranks(uint64_t address, size_t bytes);
+// How often such contents were looked at, by the host or to compute others.
+uint64_t num_reads_from_other_ranks();
+
 void count_launch();
 uint64_t num_launches();
 

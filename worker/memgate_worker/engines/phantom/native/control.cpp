@@ -1,7 +1,6 @@
-// The C interface through which Python sets up the phantom and reads its counters (ctypes on libmemgate_phantom.so).
+// The C interface through which Python reads its counters (ctypes on libmemgate_phantom.so).
 //
-// May be called before torch initialises CUDA, and in a forked child before it does. Python side: ../control.py.
-#include <atomic>
+// May be called before torch initialises CUDA, and in a forked child before it does. Python side: memgate_hook/phantom.py.
 #include <cstdlib>
 #include <string>
 
@@ -17,8 +16,6 @@
 
 using namespace memgate::phantom;
 
-static std::atomic<int> num_communicators{0};
-
 // PyTorch keeps kernels that NVRTC compiled in the user's home. Ours are empty and must never be found there by a run
 // on a real GPU, so the cache is switched off before PyTorch can look.
 __attribute__((constructor)) static void keep_out_of_the_kernel_cache() {
@@ -26,9 +23,6 @@ __attribute__((constructor)) static void keep_out_of_the_kernel_cache() {
 }
 
 extern "C" {
-
-// 0: set. 1: no such field, or not a number. Fields: DeviceSpec in device.h.
-int memgate_phantom_configure(const char* field, const char* value) { return configure(field, value) ? 0 : 1; }
 
 // Opens the real cuDNN in `directory`. Returns what went wrong; empty: nothing.
 const char* memgate_phantom_open_cudnn(const char* directory) {
@@ -55,14 +49,18 @@ const void* memgate_phantom_workspaces() { return workspaces(); }
 // 1: recorded events stay incomplete until set back, so frees of blocks used on several streams wait.
 void memgate_phantom_events_pending(int pending) { set_events_pending(pending != 0); }
 
+size_t memgate_phantom_shown_bytes() { return resolved_spec().shown_bytes; }
+int memgate_phantom_devices() { return num_devices(); }
 size_t memgate_phantom_used_bytes() { return books().used_bytes(); }
-size_t memgate_phantom_peak_bytes() { return books().peak_bytes(); }
+size_t memgate_phantom_peak_bytes(int device) { return books(device).peak_bytes(); }
+// 1: it has a context.
+int memgate_phantom_is_touched(int device) { return is_touched(device) ? 1 : 0; }
+unsigned long long memgate_phantom_reads_from_other_ranks() { return num_reads_from_other_ranks(); }
 unsigned long long memgate_phantom_launches() { return num_launches(); }
 unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
 // The largest of a kind (work_areas.h); -1: there was none.
 int64_t memgate_phantom_work_area(int kind) { return largest_work_area(static_cast<WorkArea>(kind)); }
 unsigned long long memgate_phantom_cufft_bytes() { return real_cufft_bytes(); }
-int memgate_phantom_communicators() { return num_communicators; }
 const char* memgate_phantom_unmodelled() { return refused_calls(); }
 
 // For values/; see contents.h.
@@ -90,8 +88,5 @@ void memgate_phantom_note_data_sized_result() { note_data_sized_result(); }
 long memgate_phantom_refuse(const char* call, long status) { return refuse(call, status); }
 const char* memgate_phantom_last_refusal() { return last_refusal(); }
 void memgate_phantom_count_launch() { count_launch(); }
-
-// For nccl.cpp.
-void memgate_phantom_note_communicator() { ++num_communicators; }
 
 }

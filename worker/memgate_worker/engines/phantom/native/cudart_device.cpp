@@ -1,6 +1,6 @@
 // libcudart, the device: how many, which, what it can do; errors; versions; driver entry points.
 //
-// One device, number 0. Its description is DeviceSpec; fields that no description has keep the value zero only where
+// As many as there are, all alike. Their description is DeviceSpec; fields that no description has keep the value zero only where
 // zero means "not supported" or "no limit known" to PyTorch.
 #include <algorithm>
 #include <cstdio>
@@ -17,9 +17,8 @@ using namespace memgate::phantom;
 
 namespace {
 thread_local cudaError_t last_error = cudaSuccess;
-constexpr char kPciBusText[] = "0000:01:00.0";
 
-bool is_phantom(int device) { return device == 0; }
+bool is_phantom(int device) { return device >= 0 && device < num_devices(); }
 
 cudaError_t fill(cudaDeviceProp* properties, int device) {
   if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
@@ -27,6 +26,7 @@ cudaError_t fill(cudaDeviceProp* properties, int device) {
   *properties = cudaDeviceProp{};
   std::snprintf(properties->name, sizeof properties->name, "%s", spec.name.c_str());
   std::memcpy(properties->uuid, "memgate-phantom", sizeof properties->uuid);
+  properties->uuid[15] = static_cast<char>(device);
   properties->totalGlobalMem = spec.total_bytes;
   properties->major = spec.compute_major;
   properties->minor = spec.compute_minor;
@@ -51,7 +51,7 @@ cudaError_t fill(cudaDeviceProp* properties, int device) {
   properties->texturePitchAlignment = 32;
   properties->l2CacheSize = static_cast<int>(spec.l2_bytes);
   properties->memoryBusWidth = spec.memory_bus_bits;
-  properties->pciBusID = 1;
+  properties->pciBusID = pci_bus(device);
   properties->canMapHostMemory = 1;
   properties->concurrentKernels = 1;
   properties->asyncEngineCount = 2;
@@ -113,16 +113,16 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = num_devices();
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = current_device();
   return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device) { return is_phantom(device) ? cudaSuccess : failed(cudaErrorInvalidDevice); }
+cudaError_t cudaSetDevice(int device) { return set_current_device(device) ? cudaSuccess : failed(cudaErrorInvalidDevice); }
 
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 
@@ -140,14 +140,18 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
-  std::snprintf(text, static_cast<size_t>(length), "%s", kPciBusText);
+  std::snprintf(text, static_cast<size_t>(length), "0000:%02x:00.0", pci_bus(device));
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceCanAccessPeer(int* can_access, int, int) {
-  *can_access = 0;
+// The devices of one machine reach each other.
+cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
+  *can_access = device != peer ? 1 : 0;
   return cudaSuccess;
 }
+
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned int) { return cudaSuccess; }
+cudaError_t cudaDeviceDisablePeerAccess(int) { return cudaSuccess; }
 
 // From CUDA 12 on there are two functions, see kFirstPropertiesBytes; in CUDA 13 only one is left, with all fields.
 #if MEMGATE_CUDA_VERSION >= 13000
@@ -165,6 +169,10 @@ cudaError_t cudaGetDeviceProperties_v2(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceGetAttribute(int* value, int attribute, int device) {
   if (!is_phantom(device)) return failed(cudaErrorInvalidDevice);
+  if (attribute == kPciBusId) {
+    *value = pci_bus(device);
+    return cudaSuccess;
+  }
   if (device_attribute(attribute, value)) return cudaSuccess;
   const std::string call = "cudaDeviceGetAttribute(" + std::to_string(attribute) + ")";
   return failed(static_cast<cudaError_t>(refuse(call.c_str(), cudaErrorNotSupported)));

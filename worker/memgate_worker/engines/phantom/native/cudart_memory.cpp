@@ -83,8 +83,9 @@ cudaError_t cudaHostGetDevicePointer(void** device_pointer, void* pointer, unsig
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
   *attributes = cudaPointerAttributes{};
-  attributes->device = 0;
+  attributes->device = current_device();
   if (is_device_address(pointer)) {
+    attributes->device = device_of(address_of(pointer));
     attributes->type = cudaMemoryTypeDevice;
     attributes->devicePointer = const_cast<void*>(pointer);
   } else if (is_pinned(pointer) || is_managed(pointer)) {

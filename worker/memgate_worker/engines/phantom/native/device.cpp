@@ -1,8 +1,13 @@
 // The device description and the memory books; see device.h.
 #include "device.h"
 
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <vector>
 
 namespace memgate::phantom {
@@ -65,6 +70,7 @@ const std::vector<NumericField>& numeric_fields() {
       {"clock_khz", nullptr, &DeviceSpec::clock_khz},
       {"memory_clock_khz", nullptr, &DeviceSpec::memory_clock_khz},
       {"memory_bus_bits", nullptr, &DeviceSpec::memory_bus_bits},
+      {"devices", nullptr, &DeviceSpec::devices},
   };
   return fields;
 }
@@ -101,14 +107,22 @@ void set_from_environment(DeviceSpec& spec, const std::string& field) {
 
 std::mutex spec_mutex;
 
-// Read at the first use and not when the library is loaded, so that a forked child may still set its own variables.
+thread_local int device_of_thread = 0;
+std::atomic<bool> touched[kMostDevices];
+
+std::atomic<uint64_t> next_physical{1};
+
+// Read at the first use and not when the library is loaded, and once more in a forked child, which may have set its own
+// variables: a parent that only counted devices must not decide what its children see.
 DeviceSpec& configured_spec() {
-  static DeviceSpec spec = [] {
-    DeviceSpec from_environment;
-    set_from_environment(from_environment, "name");
-    for (const NumericField& entry : numeric_fields()) set_from_environment(from_environment, entry.name);
-    return from_environment;
-  }();
+  static DeviceSpec spec;
+  static bool is_read = false;
+  static const bool is_told_of_forks = pthread_atfork(nullptr, nullptr, [] { is_read = false; }) == 0;
+  if (is_read && is_told_of_forks) return spec;
+  spec = DeviceSpec{};
+  set_from_environment(spec, "name");
+  for (const NumericField& entry : numeric_fields()) set_from_environment(spec, entry.name);
+  is_read = true;
   return spec;
 }
 
@@ -134,10 +148,22 @@ int compute_capability() {
   return spec.compute_major * 10 + spec.compute_minor;
 }
 
-bool configure(const std::string& field, const std::string& value) {
+int num_devices() {
   const std::lock_guard<std::mutex> lock(spec_mutex);
-  return set_field(configured_spec(), field, value);
+  return std::clamp(configured_spec().devices, 1, kMostDevices);
 }
+
+int current_device() { return device_of_thread; }
+
+bool set_current_device(int device) {
+  if (device < 0 || device >= num_devices()) return false;
+  device_of_thread = device;
+  touch_device(device);
+  return true;
+}
+
+void touch_device(int device) { touched[device] = true; }
+bool is_touched(int device) { return touched[device]; }
 
 std::optional<uint64_t> MemoryBooks::allocate(size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -170,7 +196,7 @@ uint64_t MemoryBooks::reserve_addresses(size_t bytes) {
 std::optional<uint64_t> MemoryBooks::create_physical(size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!take(bytes)) return std::nullopt;
-  const uint64_t handle = next_handle_++;
+  const uint64_t handle = next_physical++;
   physical_[handle] = bytes;
   return handle;
 }
@@ -216,9 +242,22 @@ uint64_t MemoryBooks::next_addresses(size_t bytes) {
   return address;
 }
 
-MemoryBooks& books() {
-  static MemoryBooks instance;
-  return instance;
+MemoryBooks& books(int device) {
+  static const std::vector<std::unique_ptr<MemoryBooks>> all = [] {
+    std::vector<std::unique_ptr<MemoryBooks>> made;
+    for (int number = 0; number < kMostDevices; ++number)
+      made.push_back(std::unique_ptr<MemoryBooks>(new MemoryBooks(number)));
+    return made;
+  }();
+  return *all[static_cast<size_t>(std::clamp(device, 0, kMostDevices - 1))];
+}
+
+MemoryBooks& books() { return books(current_device()); }
+
+bool release_physical(uint64_t handle) {
+  for (int device = 0; device < num_devices(); ++device)
+    if (books(device).release_physical(handle)) return true;
+  return false;
 }
 
 }  // namespace memgate::phantom

@@ -17,13 +17,19 @@ namespace memgate::phantom {
 inline constexpr size_t kPageBytes = size_t{2} << 20;
 
 // Device addresses start here and only ever go up. The number lies outside what x86-64 can map, so a device address
-// can never be mistaken for a host address and dereferencing one by accident always faults; 2^56 bytes of room mean
-// that counting up never has to wrap.
+// can never be mistaken for a host address and dereferencing one by accident always faults; 2^56 bytes of room for each
+// device mean that counting up never has to wrap. `engines.phantom.tracker` knows devices by their addresses, too.
 inline constexpr uint64_t kFirstAddress = uint64_t{1} << 56;
+
+inline constexpr int kAddressBits = 56;
+inline constexpr int kMostDevices = 126;
 
 inline bool is_device_address(const void* pointer) {
   return reinterpret_cast<uint64_t>(pointer) >= kFirstAddress;
 }
+
+// Which device an address is of.
+inline int device_of(uint64_t address) { return static_cast<int>(address >> kAddressBits) - 1; }
 
 // A zero in a field that the compute capability determines means "as usual for that capability"; see resolved_spec().
 struct DeviceSpec {
@@ -43,20 +49,30 @@ struct DeviceSpec {
   int clock_khz = 1410000;
   int memory_clock_khz = 1215000;
   int memory_bus_bits = 5120;
+  int devices = 1;  // how many there are, all alike
 };
 
-// The device as configured by MEMGATE_PHANTOM_<FIELD> variables and configure(), with no zeros left.
+// The device as configured by MEMGATE_PHANTOM_<FIELD> variables, with no zeros left.
 DeviceSpec resolved_spec();
 
 // major * 10 + minor of the same; asked at every launch, so it is kept apart.
 int compute_capability();
 
-// Sets one field of the device by its name ("total_bytes", "compute_major", ...). Returns false for a name that is not
-// a field or a value that is not a non-negative number.
-bool configure(const std::string& field, const std::string& value);
+int num_devices();
+
+// Of this thread, as CUDA counts it: 0 until it is set. False: there is no such device.
+int current_device();
+bool set_current_device(int device);
+inline int pci_bus(int device) { return device + 1; }
+
+// Something has used it: on a GPU, it has a context.
+void touch_device(int device);
+bool is_touched(int device);
 
 class MemoryBooks {
  public:
+  explicit MemoryBooks(int device) : next_address_(kFirstAddress + (static_cast<uint64_t>(device) << kAddressBits)) {}
+
   // One cudaMalloc: address space and memory together. Nothing if it does not fit.
   std::optional<uint64_t> allocate(size_t bytes);
   bool free(uint64_t address);  // false: not an address that allocate() gave
@@ -78,12 +94,16 @@ class MemoryBooks {
   mutable std::mutex mutex_;
   std::unordered_map<uint64_t, size_t> allocations_;
   std::unordered_map<uint64_t, size_t> physical_;
-  uint64_t next_address_ = kFirstAddress;
-  uint64_t next_handle_ = 1;
+  uint64_t next_address_;
   size_t used_bytes_ = 0;
   size_t peak_bytes_ = 0;
 };
 
+// Of a device; nothing said: the current one of this thread.
+MemoryBooks& books(int device);
 MemoryBooks& books();
+
+// Gives physical memory back, of whichever device it is.
+bool release_physical(uint64_t handle);
 
 }  // namespace memgate::phantom

@@ -4,6 +4,7 @@
 // contexts and shared handles are not modelled: worker/memgate_worker/standins generates a refusal for each.
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "attributes.h"
 #include "contents.h"
@@ -17,10 +18,24 @@ using namespace memgate::phantom;
 
 namespace {
 
-// The one context: callers only compare it with null and pass it back.
-CUresult give_context(CUcontext* context) {
-  *context = reinterpret_cast<CUcontext>(0x10);
+// One context for each device: callers only compare them and pass them back.
+constexpr uintptr_t kFirstContext = 0x10;
+
+CUresult give_context(CUcontext* context, int device) {
+  *context = reinterpret_cast<CUcontext>(kFirstContext + static_cast<uintptr_t>(device));
   return CUDA_SUCCESS;
+}
+
+CUresult take_context(CUcontext context) {
+  const auto number = reinterpret_cast<uintptr_t>(context);
+  if (number >= kFirstContext) set_current_device(static_cast<int>(number - kFirstContext));
+  return CUDA_SUCCESS;
+}
+
+// The device that memory is asked for: the fourth number of the description, after its type, its handles and what
+// kind of place it is.
+int device_named(const void* description) {
+  return description == nullptr ? current_device() : static_cast<const int*>(description)[3];
 }
 
 bool is_whole_pages(size_t bytes) { return bytes != 0 && bytes % kPageBytes == 0; }
@@ -37,16 +52,20 @@ CUresult cuDriverGetVersion(int* version) {
 }
 
 CUresult cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = num_devices();
   return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
   *device = ordinal;
-  return ordinal == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return ordinal >= 0 && ordinal < num_devices() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice) {
+CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice device) {
+  if (attribute == kPciBusId) {
+    *value = pci_bus(device);
+    return CUDA_SUCCESS;
+  }
   if (device_attribute(attribute, value)) return CUDA_SUCCESS;
   const std::string call = "cuDeviceGetAttribute(" + std::to_string(attribute) + ")";
   return static_cast<CUresult>(refuse(call.c_str(), CUDA_ERROR_NOT_SUPPORTED));
@@ -68,28 +87,43 @@ CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice, CUdevice) {
-  *can_access = 0;
+CUresult cuDeviceCanAccessPeer(int* can_access, CUdevice device, CUdevice peer) {
+  *can_access = device != peer ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned int* flags, int* active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
   *flags = 0;
-  *active = 1;
+  *active = num_devices() == 1 || is_touched(device) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) { return give_context(context); }
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) { return give_context(context, device); }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) { return CUDA_SUCCESS; }
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice, unsigned int) { return CUDA_SUCCESS; }
-CUresult cuCtxGetCurrent(CUcontext* context) { return give_context(context); }
-CUresult cuCtxSetCurrent(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
-CUresult cuCtxPopCurrent_v2(CUcontext* context) { return context == nullptr ? CUDA_SUCCESS : give_context(context); }
+CUresult cuCtxGetCurrent(CUcontext* context) { return give_context(context, current_device()); }
+CUresult cuCtxSetCurrent(CUcontext context) { return take_context(context); }
+
+static thread_local std::vector<int> pushed_devices;
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  pushed_devices.push_back(current_device());
+  return take_context(context);
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  if (context != nullptr) give_context(context, current_device());
+  if (!pushed_devices.empty()) {
+    set_current_device(pushed_devices.back());
+    pushed_devices.pop_back();
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
-  *device = 0;
+  *device = current_device();
   return CUDA_SUCCESS;
 }
 
@@ -141,10 +175,9 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t, CUdevic
 
 CUresult cuMemAddressFree(CUdeviceptr, size_t) { return CUDA_SUCCESS; }
 
-CUresult cuMemCreate(unsigned long long* handle, size_t bytes, const void*,
-                     unsigned long long) {
+CUresult cuMemCreate(unsigned long long* handle, size_t bytes, const void* description, unsigned long long) {
   if (!is_whole_pages(bytes)) return CUDA_ERROR_INVALID_VALUE;
-  const auto created = books().create_physical(bytes);
+  const auto created = books(device_named(description)).create_physical(bytes);
   if (!created) return CUDA_ERROR_OUT_OF_MEMORY;
   *handle = *created;
   return CUDA_SUCCESS;
@@ -152,7 +185,7 @@ CUresult cuMemCreate(unsigned long long* handle, size_t bytes, const void*,
 
 // On a GPU the memory also lives until it is unmapped; PyTorch always unmaps first, so releasing is enough here.
 CUresult cuMemRelease(unsigned long long handle) {
-  return books().release_physical(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return release_physical(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t, unsigned long long, unsigned long long) {

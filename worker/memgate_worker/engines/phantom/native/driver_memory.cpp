@@ -108,14 +108,15 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUst
 CUresult cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
   void* const pointer = pointer_to(address);
   const bool on_device = is_device_address(pointer);
+  const int device = on_device ? device_of(address) : current_device();
   if (!on_device && !is_pinned(pointer) && !is_managed(pointer)) return CUDA_ERROR_INVALID_VALUE;
   switch (attribute) {
-    case kContext: return answer(data, reinterpret_cast<void*>(0x10));
+    case kContext: return answer(data, reinterpret_cast<void*>(uintptr_t{0x10} + static_cast<uintptr_t>(device)));
     case kMemoryType: return answer(data, on_device ? kDeviceMemory : kHostMemory);
     case kDevicePointer: return answer(data, address);
     case kHostPointer: return on_device ? CUDA_ERROR_INVALID_VALUE : answer(data, pointer);
     case kIsManaged: return answer(data, static_cast<unsigned int>(is_managed(pointer)));
-    case kDeviceOrdinal: return answer(data, 0);
+    case kDeviceOrdinal: return answer(data, device);
     default: return static_cast<CUresult>(refuse("cuPointerGetAttribute", CUDA_ERROR_NOT_SUPPORTED));
   }
 }

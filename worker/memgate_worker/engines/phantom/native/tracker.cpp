@@ -92,17 +92,33 @@ constexpr bool knows_pools(long) {
   return false;
 }
 
-// What is allocated now, and the most of it since somebody last asked.
-std::int64_t allocated_bytes = 0;
-std::int64_t peak_bytes = 0;
+// What is allocated now on each device, the most of it since somebody last asked, and the most ever.
+constexpr int kMostDevices = 128;
+struct Counts {
+  std::int64_t allocated_bytes;
+  std::int64_t peak_bytes;
+  std::int64_t most_bytes;
+};
+Counts counts[kMostDevices] = {};
+
+// The device that this process works on: where it has most.
+int own_device() {
+  int own = 0;
+  for (int device = 1; device < kMostDevices; ++device) {
+    if (counts[device].most_bytes > counts[own].most_bytes) own = device;
+  }
+  return own;
+}
 
 void count(const c10::cuda::CUDACachingAllocator::TraceEntry& entry) {
   using Entry = c10::cuda::CUDACachingAllocator::TraceEntry;
+  Counts& device = counts[std::clamp<int>(entry.device_, 0, kMostDevices - 1)];
   if (entry.action_ == Entry::ALLOC) {
-    allocated_bytes += static_cast<std::int64_t>(entry.size_);
-    peak_bytes = std::max(peak_bytes, allocated_bytes);
+    device.allocated_bytes += static_cast<std::int64_t>(entry.size_);
+    device.peak_bytes = std::max(device.peak_bytes, device.allocated_bytes);
+    device.most_bytes = std::max(device.most_bytes, device.allocated_bytes);
   } else if (entry.action_ == Entry::FREE_REQUESTED) {
-    allocated_bytes -= static_cast<std::int64_t>(entry.size_);
+    device.allocated_bytes -= static_cast<std::int64_t>(entry.size_);
   }
 }
 
@@ -137,12 +153,23 @@ void memgate_tracker_copy_rows(void* to, std::int64_t count) {
   if (count > 0) std::memcpy(to, rows, static_cast<std::size_t>(count) * sizeof(Row));
 }
 
-// The most bytes that were allocated at once since the last call.
+// The most bytes that were allocated at once since the last call, on the device that this process works on.
 std::int64_t memgate_tracker_take_peak() {
   const Guard guard;
-  const std::int64_t taken = peak_bytes;
-  peak_bytes = allocated_bytes;
+  const std::int64_t taken = counts[own_device()].peak_bytes;
+  for (Counts& device : counts) device.peak_bytes = device.allocated_bytes;
   return taken;
+}
+
+int memgate_tracker_own_device() {
+  const Guard guard;
+  return own_device();
+}
+
+// The most bytes that were ever allocated at once on a device.
+std::int64_t memgate_tracker_most_bytes(int device) {
+  const Guard guard;
+  return counts[std::clamp(device, 0, kMostDevices - 1)].most_bytes;
 }
 
 }  // extern "C"

@@ -77,6 +77,7 @@ void set(void* pointer, const void* pattern, size_t unit, size_t bytes) {
 }
 
 void* allocate_on_device(size_t bytes) {
+  touch_device(current_device());
   const auto address = bytes == 0 ? std::nullopt : books().allocate(bytes);
   return address ? reinterpret_cast<void*>(*address) : nullptr;
 }
@@ -110,8 +111,10 @@ bool is_managed(const void* pointer) { return managed.contain(pointer); }
 
 bool release(void* pointer) {
   if (const auto bytes = managed.remove(pointer)) return munmap(pointer, *bytes) == 0;
-  forget(address_of(pointer), books().allocation_bytes(address_of(pointer)));
-  return books().free(address_of(pointer));
+  if (!is_device_address(pointer)) return false;
+  MemoryBooks& of_device = books(device_of(address_of(pointer)));
+  forget(address_of(pointer), of_device.allocation_bytes(address_of(pointer)));
+  return of_device.free(address_of(pointer));
 }
 
 }  // namespace memgate::phantom

@@ -132,7 +132,9 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
                             has_kernel(handle, c10::DispatchKey::CompositeExplicitAutograd);
   const bool is_own = space == "aten";
   op->overwrites = is_own && kOverwrites.count(name) != 0;
-  op->is_composite = (is_composite && !has_kernel(handle, c10::DispatchKey::CUDA) && !op->overwrites) ||
+  // What is sent and received is in nccl.cpp, copies of it are seen on their own, and what is in place stays.
+  const bool is_collective = space == "c10d" || space == "_c10d_functional" || space == "_c10d_functional_autograd";
+  op->is_composite = is_collective || (is_composite && !has_kernel(handle, c10::DispatchKey::CUDA) && !op->overwrites) ||
                      (is_own && kMadeOfOthers.count(name) != 0);
   op->is_computable = (is_own || space == "torchvision") && !op->is_composite &&
                       (is_composite || has_kernel(handle, c10::DispatchKey::CPU)) &&
@@ -143,8 +145,6 @@ std::unique_ptr<Operator> describe(c10::OperatorHandle handle) {
     op->is_elementwise = handle.hasTag(at::Tag::pointwise) || kSameForOne.count(name) != 0;
     op->is_heavy = kHeavy.count(name) != 0;
   }
-  // A group of one process: what is sent to itself is copied (nccl.cpp), and what is in place stays.
-  if (space == "c10d") op->rule = Rule::kUnchanged;
   if (full_name == "torchvision::nms") op->data_size = DataSize::kBoxes;
   // The parts of a composite operator are seen on their own.
   const bool says_more = op->rule == Rule::kTrue || op->rule == Rule::kFalse;
