@@ -31,6 +31,7 @@ from memgate.timeline import (
 from memgate.trace import Trace, read_trace
 from memgate.units import GIB, MIB
 from memgate.verdict import USUAL_CONTEXT_BYTES
+from tests.cores import replay_on_both
 
 AMPLE = 64 * GIB
 
@@ -154,14 +155,11 @@ def make_replay(
     on_oom: OnOom = OnOom.STOP,
     allocator_name: str = "caching",
 ) -> Replay:
-    """Replay events on an ample device with default settings."""
-    return replay(
-        make_timeline(*events),
-        parse_alloc_conf(conf),
-        capacity,
-        on_oom=on_oom,
-        allocator_name=allocator_name,
-    )
+    """Replay events on an ample device with default settings; on both cores, if both can."""
+    question = (make_timeline(*events), parse_alloc_conf(conf), capacity)
+    if allocator_name == "caching":
+        return replay_on_both(*question, on_oom=on_oom)
+    return replay(*question, on_oom=on_oom, allocator_name=allocator_name)
 
 
 def apply_event(allocator: Allocator[Any], event: TimelineEvent, live: dict[int, Any]) -> None:

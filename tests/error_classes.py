@@ -16,6 +16,7 @@ from memgate.errors import MemgateError
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
     *("memgate_worker.hook.", "memgate_worker.jobs.tasks.", "memgate_worker.jobs.trainers."),
+    "memgate_worker.jobs.distributed.",
     "memgate_worker.standins.flash.flash_attn",
 )
 _NEED_TORCH_TOO = tuple(

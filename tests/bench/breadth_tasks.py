@@ -2,7 +2,8 @@
 
 ``make breadth-tasks`` runs it and prints, for each library, how many models are answered, how many
 are refused as not supported, and how many fail in another way. What is answered is kept in a file,
-so that a second run asks again only about the rest; ``--afresh`` forgets it.
+so that a second run asks again only about the rest; ``--afresh`` forgets it, ``--match PATTERN``
+asks about the models whose names match.
 
 Some models cannot be trained as they come: the library cannot build them with their defaults, looks
 for another library, or gives them no forward. They are counted apart.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -79,12 +81,14 @@ def ask(engine: Engine, specs: list[dict[str, Any]]) -> str:
     return next((one for one in said if one.startswith(f"{Fault.UNSUPPORTED}:")), said[0])
 
 
-def ask_all(runtime: Runtime, library: str, answers: Answers) -> Iterator[None]:
-    """Ask about the models that are not answered yet; yields after each."""
+def ask_all(
+    runtime: Runtime, library: str, answers: Answers, match: re.Pattern[str]
+) -> Iterator[None]:
+    """Ask about the models that match and are not answered yet; yields after each."""
     jobs = list_jobs(runtime, library)
     with AutoEngine(runtime) as engine:
         for name, specs in jobs.items():
-            if answers.get(name) != ANSWERED:
+            if answers.get(name) != ANSWERED and match.search(name):
                 answers[name] = ask(engine, specs)
                 yield
     for gone in answers.keys() - jobs.keys():
@@ -119,6 +123,7 @@ def main() -> None:
     parser.add_argument("libraries", nargs="*", default=LIBRARIES, choices=[*LIBRARIES, []])
     parser.add_argument("--runtime", default="torch-2.14")
     parser.add_argument("--afresh", action="store_true")
+    parser.add_argument("--match", metavar="PATTERN", default=re.compile(""), type=re.compile)
     chosen = parser.parse_args()
     answers: dict[str, Answers] = {}
     if ANSWERS.exists() and not chosen.afresh:
@@ -128,7 +133,7 @@ def main() -> None:
     console = Console()
     for library in chosen.libraries:
         said = answers.setdefault(library, {})
-        for number, _ in enumerate(ask_all(runtime, library, said), start=1):
+        for number, _ in enumerate(ask_all(runtime, library, said, chosen.match), start=1):
             if number % _KEEP_EVERY == 0:
                 ANSWERS.write_text(json.dumps(answers, indent=1))
                 console.print(f"{library}: asked about {number}", highlight=False)

@@ -1,11 +1,11 @@
 """Holds answers about fine-tuning jobs against what others measured on real GPUs.
 
 ``make public-rows PUBLIC=DIR`` reads ``fms_acceleration.csv`` of a folder: one run per row, with
-its model, batch, method, versions and peak of allocated memory. Used are runs on one GPU that
-trained with nothing but trl, peft and bitsandbytes. Each becomes a job spec, and is run with an
-installed runtime of the versions that it was measured with; without one the row is skipped, and
-what to install is printed. Rows whose lengths of text vary are skipped: nothing says what they
-were.
+its model, batch, method, versions and peak of allocated memory. Used are runs on one GPU, and on
+several with FSDP, that trained with nothing but trl, peft and bitsandbytes. Each becomes a job
+spec, and is run with an installed runtime of the versions that it was measured with; without one
+the row is skipped, and what to install is printed. Rows whose lengths of text vary are skipped:
+nothing says what they were.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from memgate.units import GIB
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.limits import RunLimits
 from memgate_worker.runtimes.runtime import Runtime, read_runtimes
-from memgate_worker.verdicts import estimate_run, find_needs
+from memgate_worker.verdicts import answer_run
 
 FILE = "fms_acceleration.csv"
 
@@ -96,7 +96,8 @@ def read_rows(folder: Path, models: Mapping[str, Any]) -> Iterator[Row | str]:
     except OSError as error:
         raise InputError(f"{error}; give its folder with: make public-rows PUBLIC=DIR") from None
     for row in found:
-        if row["world_size"] == "1" and _PLAIN.search(row["method"]):
+        is_divided = row["world_size"] != "1" and "FSDP FULL_SHARD" in row["notes"]
+        if (row["world_size"] == "1" or is_divided) and _PLAIN.search(row["method"]):
             yield _read_row(row, found, models)
 
 
@@ -121,7 +122,8 @@ def _read_row(
     versions = {package: said[name] for name, package in _PACKAGES.items() if name in said}
     is_finished = row["measure_kind"] == "allocated"
     return Row(
-        title=f"{row['model']}, {row['batch_size']} x {length[1]}, {_name_method(job)}",
+        title=f"{row['model']}, {row['batch_size']} x {length[1]}, {_name_method(job)}"
+        f", {row['world_size']} GPUs",
         job=job,
         versions={"torch": row["torch_version"], **versions},
         measured_gib=float(row["measured_gib"]) if is_finished else None,
@@ -133,7 +135,7 @@ def _describe(row: Mapping[str, str], length: int, models: Mapping[str, Any]) ->
     weights, _, arithmetic = row["precision"].partition("; ")
     is_cast = "autocast" in arithmetic and "no autocast" not in arithmetic
     short = "bf16" if weights.startswith("bfloat16") else "fp16"
-    job = {
+    job: dict[str, Any] = {
         "model": models.get(row["model"], {"source": "transformers", "name": row["model"]}),
         "input": {"sequence_length": length},
         "batch_size": int(row["batch_size"]),
@@ -142,6 +144,8 @@ def _describe(row: Mapping[str, str], length: int, models: Mapping[str, Any]) ->
         "precision": f"amp-{short}" if is_cast else short,
         "gradient_checkpointing": "gradient_checkpointing=True" in row["notes"],
     }
+    if row["world_size"] != "1":
+        job["distributed"] = {"strategy": "fsdp", "world_size": int(row["world_size"])}
     if adapter := _ADAPTER.search(row["method"]):
         job["lora"] = {"rank": int(adapter[1]), "target_modules": adapter[2].split()}
     if "nf4" in weights:
@@ -189,9 +193,9 @@ def _ask(rows: Sequence[Row], forced: str | None, console: Console) -> Iterator[
                 except MemgateError as error:
                     console.print(f"no answer for {row.title}: {error.message}")
                     continue
-                needs = find_needs(traced)
-                said = estimate_run(traced, GpuTarget(gpu=gpu), needs)
-                peak = needs.ample.stats.memory_stats()["allocated_bytes.all.peak"]
+                answered = answer_run(traced, GpuTarget(gpu=gpu))
+                said = answered.estimate
+                peak = answered.needs.ample.stats.memory_stats()["allocated_bytes.all.peak"]
                 answer = Answer(
                     row=row,
                     runtime=name,

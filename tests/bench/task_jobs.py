@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_CLASS = re.compile(r"(?!TF|Flax|Auto|Load|MODEL|is_)\w+For[A-Z]\w*$")
+_CLASS = re.compile(r"(?!TF|Flax|AutoModel|Load|MODEL|is_)\w+For[A-Z]\w*$")
 
 _LAYERS = re.compile(
     r"num_(hidden_)?layers|n_layers?|(num_)?(encoder|decoder)_layers|num_blocks|depth"
@@ -219,6 +219,8 @@ def _enough_layers(config: Any, num_layers: int) -> int:
     enough = 2
     for name, value in vars(config).items():
         if isinstance(value, list | tuple) and len(value) == num_layers:
+            if all(isinstance(one, int) for one in value):  # sizes of each layer, all of them
+                return num_layers
             firsts = [value.index(kind) for kind in value if isinstance(kind, str)]
             enough = max([enough, *(first + 1 for first in firsts)])
         elif isinstance(value, list | tuple) and _PLACES.fullmatch(name):

@@ -101,7 +101,7 @@ def test_every_word_of_an_answer_is_in_the_glossary() -> None:
     terms = [term for group in GLOSSARY.values() for term in group]
     names = {term.name for term in terms}
     fields = [field for term in terms for field in term.fields]
-    categories = {*Category, "fragmentation", "context"}
+    categories = {*Category, "fragmentation", "context", "communication"}
     (fault,) = [term for term in terms if term.name == "fault"]
 
     assert sorted(fields) == sorted({*Estimate.model_fields, *Estimate.model_computed_fields})

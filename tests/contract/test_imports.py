@@ -105,9 +105,9 @@ SERVICE_MAY_USE = {
 
 #: memgate/allocator, in reading order
 ALLOCATOR_MODULES = [
-    *("sizes", "config", "alloc_conf", "stats", "device", "expandable", "protocol", "pool"),
-    *("events", "segments", "adoption", "ageing", "snapshot", "invariants", "caching"),
-    *("direct", "allocators"),
+    *("sizes", "config", "alloc_conf", "stats", "window", "device", "expandable", "protocol"),
+    *("pool", "growth", "events", "segments", "adoption", "ageing", "snapshot", "invariants"),
+    *("caching", "direct", "allocators", "results", "player", "native_core"),
     *("replay", "vectors", "iterations", "conformance"),
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from memgate.gpus import find_gpu
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import CommandRun, record_command
+from memgate_worker.recorder.ranks import record_command
+from memgate_worker.recorder.reading import CommandRun, record_rank
 from memgate_worker.runtimes.runtime import Runtime, read_runtimes
 
 #: the runtime that scripts of tests run in
@@ -66,15 +68,22 @@ def record_script(
     *,
     num_steps: int | None = None,
     on_progress: Any = lambda _: None,
+    rank: int | None = None,
+    usual_steps: int = 0,
     **options: Any,
 ) -> CommandRun:
-    """Return what was recorded of a script on an A100."""
+    """Return what was recorded of a script on an A100; ``rank``: of this rank alone."""
+    # scripts of tests are short: what they show is shown before an evaluation, or right after it
+    watch = options.pop("watch", Watch(steps=num_steps))
     question = CommandQuestion(
         command=(str(runtime.python), str(path), *arguments),
         directory=Path.cwd(),
         environment=os.environ,
         gpu=find_gpu("a100-40"),
         runtime=runtime.name,
-        **({"watch": Watch(steps=num_steps)} | options),
+        watch=watch._replace(usual_steps=min(watch.usual_steps, usual_steps)),
+        **options,
     )
+    if rank is not None:
+        return record_rank(replace(question, rank=rank), on_progress=on_progress)
     return record_command(question, on_progress=on_progress)

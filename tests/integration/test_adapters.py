@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.allocator.replay import replay
 from memgate.errors import InputError, LibraryMissingError, UnsupportedJobError
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.jobspec import parse_job_spec
@@ -67,6 +69,48 @@ def _bytes(engine: PhantomEngine, job: dict[str, Any]) -> dict[str, int]:
     """Return what lives by category when a job needs the most."""
     traced = engine.trace(parse_job_spec(job), GPU)
     return dict(estimate_run(traced, GpuTarget(gpu=GPU)).breakdown)
+
+
+def test_lora_fa_trains_one_matrix_of_two(engine: PhantomEngine) -> None:
+    """peft's LoRA-FA freezes the first matrix: no gradient, no state, and its input is not kept."""
+    plain = _bytes(engine, LLAMA | LORA)
+    found = _bytes(engine, LLAMA | LORA | {"optimizer": {"name": "peft.LoraFAOptimizer"}})
+
+    assert found["optimizer_state"] == 4 * ADAPTER
+    assert found["parameters"] == plain["parameters"]
+    assert found["activations"] < plain["activations"]
+
+
+def test_lora_fa_needs_lora(engine: PhantomEngine) -> None:
+    """Without an adapter there is nothing that it could train."""
+    with pytest.raises(InputError, match="adapter of LoRA"):
+        _bytes(engine, LLAMA | {"optimizer": {"name": "peft.LoraFAOptimizer"}})
+
+
+def test_an_adapter_may_stay_in_16_bits(engine: PhantomEngine) -> None:
+    """peft makes an adapter's weights 32 bits wide, unless it is told to leave them."""
+    lora = LORA["lora"] | {"kwargs": {"autocast_adapter_dtype": False}}
+    found = _bytes(engine, LLAMA | {"lora": lora})
+
+    assert found["optimizer_state"] == 2 * 2 * ADAPTER
+
+
+def test_adalora_weighs_its_weights(engine: PhantomEngine) -> None:
+    """After each step AdaLoRA keeps three more numbers for each weight of its two matrices."""
+    lora = LORA["lora"] | {"method": "adalora", "rank": None}
+    lora |= {"kwargs": {"init_r": RANK, "total_step": 100, "tinit": 50, "tfinal": 10}}
+
+    kept = _left(engine, LLAMA | {"lora": lora}) - _left(engine, LLAMA | LORA)
+
+    # beside them, each matrix has a diagonal, a mask and a number of its rank
+    assert 3 * 4 * ADAPTER <= kept <= 3 * 4 * ADAPTER + LAYERS * 2 * 16 * 512
+
+
+def _left(engine: PhantomEngine, job: dict[str, Any]) -> int:
+    """Return what a job holds when its last step begins."""
+    traced = engine.trace(parse_job_spec(job), GPU)
+    begin = max(mark.event_index for mark in traced.marks if mark.step is not None)
+    return replay(traced.timeline, parse_alloc_conf(""), 1 << 40).allocated_series[begin - 1]
 
 
 def test_an_adapter_alone_is_trained(engine: PhantomEngine) -> None:
@@ -140,7 +184,10 @@ def test_methods_of_peft_by_name(engine: PhantomEngine, lora: dict[str, Any]) ->
         ({"lora": {"method": "dorra"}}, "lora.method .*did you mean 'dora'"),
         ({"lora": {"kwargs": {"use_dorra": True}}}, "lora.kwargs.use_dorra .*'use_dora'"),
         ({"lora": {"method": "ia3", "rank": 8}}, "lora.rank is 8: the method ia3 has none"),
-        ({"lora": {"target_modules": ["q"]}}, "peft cannot add it to LlamaForCausalLM"),
+        ({"lora": {"target_modules": ["q"]}}, "LlamaForCausalLM has no layer of this name"),
+        ({"lora": {"target_modules": ["q_proj", "v_porj"]}}, "'v_porj'.*did you mean 'v_proj'"),
+        ({"lora": {"target_modules": "all_linear"}}, "did you mean 'all-linear'"),
+        ({"lora": {"target_modules": "(q"}}, "has no layer of this name"),
         ({"optimizer": {"name": "Adamm"}}, "did you mean 'Adam"),
         ({"optimizer": {"name": "bitsandbytes.AdamW8bits"}}, "'bitsandbytes.AdamW8bit'"),
         ({"optimizer": {"name": "apex.FusedAdam"}}, "torch.optim, bitsandbytes or torchao"),

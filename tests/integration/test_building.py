@@ -213,7 +213,7 @@ def test_a_configuration_that_cannot_be_meant_is_refused(
         ("LlamaForCasualLM", "transformers has no such class", "LlamaForCausalLM"),
         ("GPT2Model", "has no loss of its own", "GPT2LMHeadModel"),
         ("BertPreTrainedModel", "has no loss of its own", "BertForMaskedLM"),
-        ("AutoModelForCausalLM", "it stands for the class that 'architectures'", None),
+        ("AutoModelForCasualLM", "it stands for the class that 'architectures'", None),
         ("GPT2Config", "it is not a model", None),
         ("Trainer", "it is not a model", None),
         ("os", "transformers has no such class", None),
@@ -231,6 +231,28 @@ def test_a_class_that_cannot_be_trained_is_refused(
     assert f"model.class is {name!r}: " in built.message
     assert want in built.message
     assert near is None or near in built.near
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "want"),
+    [
+        ("AutoModelForCausalLM", {"model_type": "gpt2", "n_layer": 2}, None),
+        ("AutoModelForMaskedLM", {"model_type": "bert", "num_hidden_layers": 1}, None),
+        ("AutoModelForCausalLM", {"n_layer": 2}, "model.config.model_type is missing"),
+        ("AutoModelForMaskedLM", {"model_type": "berd"}, "did you mean 'bert'"),
+        ("AutoModelForMaskedLM", {"model_type": "vit"}, "AutoModelForMaskedLM has no class for it"),
+        ("AutoModel", {"model_type": "gpt2"}, "'GPT2Model': it has no loss of its own"),
+        ("AutoModelForCausalLM", {"model_type": "gpt2", "n_layers": 2}, "did you mean 'n_layer'"),
+    ],
+)
+def test_a_class_is_chosen_by_the_type_of_its_configuration(
+    builder: Builder, name: str, config: dict[str, Any], want: str | None
+) -> None:
+    """As scripts do; what they cannot choose by is named."""
+    built = builder.build("transformers", name, config)
+
+    assert built.is_right is (want is None), built.message
+    assert want is None or want in built.message
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,28 @@ def test_a_compiled_spec_is_a_compiled_script(engine: PhantomEngine, tmp_path: P
     assert compiled.doubts == ()
 
 
+@needs("triton")
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["hf", "lightning"])
+def test_a_trainer_compiles_the_model(engine: PhantomEngine, trainer: str) -> None:
+    """What the eager job keeps of each operator is not kept by the compiled one."""
+    eager = _trace(engine, LLAMA | {"trainer": trainer})
+    compiled = _trace(engine, LLAMA | {"trainer": trainer, "compile": True})
+
+    assert _peak(compiled) < _peak(eager)
+
+
+@needs("torchao")
+def test_a_host_stays_warm_beside_torchao(engine: PhantomEngine) -> None:
+    """torchao uses CUDA while it is imported, so nothing that is imported for a job may do it."""
+    host = engine._host._process.pid
+    _trace(engine, LLAMA)
+
+    libraries = Path(f"/proc/{host}/maps").read_text()
+
+    assert "libtorch_cpu" in libraries  # a host that imports nothing for its jobs has no torch
+
+
 @needs("torchao")
 @pytest.mark.parametrize(
     ("method", "want_bytes"),

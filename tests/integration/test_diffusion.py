@@ -55,6 +55,30 @@ def _job(name: str, **changes: Any) -> dict[str, Any]:
     return diffusers_jobs([name])[name][0] | changes
 
 
+_ENCODERS = "ENCODERS_NOT_COUNTED"
+
+
+@pytest.mark.parametrize(
+    ("name", "precomputed", "want"),
+    [
+        ("UNet2DConditionModel", False, True),
+        ("UNet2DConditionModel", True, False),
+        ("AutoencoderKL", False, False),
+        ("UNet2DModel", False, False),
+    ],
+)
+def test_models_that_make_the_inputs_are_doubted_unless_they_are_not_there(
+    engine: PhantomEngine, name: str, precomputed: bool, want: bool
+) -> None:
+    """A model of latents or texts is admitted plainly only if they are made before training."""
+    job = _job(name)
+    job["input"] = job["input"] | {"precomputed": precomputed}
+
+    said = [doubt.code for doubt in _ask(engine, job).doubts]
+
+    assert (_ENCODERS in said) is want
+
+
 def test_a_sample_of_diffusers_is_answered(engine: PhantomEngine) -> None:
     """One of each kind that is fed in another way."""
     said = {name: ask(engine, specs) for name, specs in diffusers_jobs(SAMPLE).items()}

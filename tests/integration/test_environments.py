@@ -16,7 +16,7 @@ import pytest
 
 from memgate.gpus import find_gpu
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import record_command
+from memgate_worker.recorder.ranks import record_command
 from memgate_worker.runtimes.runtime import read_runtimes
 from memgate_worker.standins.build import CORE_NAME, NATIVE_DIR, TRACKER_NAME
 from memgate_worker.standins.compiler import compile_cxx, find_compiler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -57,6 +58,7 @@ def _store(client: TestClient) -> JobStore:
     return store
 
 
+@cache
 def _document() -> dict[str, Any]:
     return create_app(ServiceSettings()).openapi()
 
@@ -74,8 +76,8 @@ def _check(answer: Any, path: str, method: str = "get") -> None:
     responses = document["paths"][path][method]["responses"]
     assert str(answer.status_code) in responses, answer.text
     said = responses[str(answer.status_code)]
-    (kind,) = said["content"]
-    assert answer.headers["content-type"].partition(";")[0] == kind
+    kind = answer.headers["content-type"].partition(";")[0]
+    assert kind in said["content"]
     for name, header in said.get("headers", {}).items():
         assert not header.get("required") or name in answer.headers
     if kind.endswith("json"):
@@ -137,7 +139,7 @@ def test_an_example_is_accepted_and_answered_as_documented(
         assert first.json()["response"]["allowed"]
         return
     assert first.status_code in (201, 202)
-    if path == "/outcomes":
+    if path in ("/outcomes", "/audit"):
         return
 
     where = first.headers["location"]
@@ -173,7 +175,7 @@ def test_there_are_examples_of_every_body() -> None:
     }
 
     assert set(asked) == wanted
-    assert len(wanted) == 8
+    assert len(wanted) == 9
 
 
 def test_what_is_read_has_the_documented_schema(client: TestClient) -> None:

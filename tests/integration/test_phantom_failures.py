@@ -108,8 +108,8 @@ def test_a_mistake_leaves_the_process_that_found_it_whole(engine: PhantomEngine)
 
 def test_what_cannot_be_run_yet_is_ours(engine: PhantomEngine) -> None:
     """Not the caller's mistake: nothing needs to be mended."""
-    with pytest.raises(UnsupportedJobError, match="would be for another job"):
-        _trace(engine, RESNET | {"distributed": {"strategy": "ddp"}})
+    with pytest.raises(UnsupportedJobError, match="cannot run this yet with distributed"):
+        _trace(engine, RESNET | {"distributed": {"strategy": "ddp", "world_size": 2}, "ema": True})
 
 
 def test_a_job_that_fails_takes_only_itself_along(engine: PhantomEngine) -> None:

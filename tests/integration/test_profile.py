@@ -12,7 +12,7 @@ import pytest
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay, replay
 from memgate.capacity import AMPLE_BYTES
-from memgate.errors import ExtrapolationError, HostMemoryError, InputError, NoKernelsError
+from memgate.errors import HostMemoryError, InputError, NoKernelsError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
 from memgate.timeline import Category
@@ -191,15 +191,17 @@ def test_an_engine_is_found_by_name() -> None:
         start_engine("x", RUNTIME)
 
 
-def test_what_the_phantom_refuses_is_asked_of_the_profile_engine() -> None:
-    """Sequencer's recurrent layers are refused; on the CPU they do not grow with the batch."""
+def test_what_the_phantom_runs_in_doubt_is_not_asked_of_the_profile_engine() -> None:
+    """Sequencer's recurrent layers run by PyTorch's own kernels; on a GPU cuDNN has others."""
     sizes = {"layers": [1] * 4, "embed_dims": [8, 16, 16, 16], "hidden_sizes": [4] * 4}
     model = {"source": "timm", "name": "sequencer2d_s", "kwargs": sizes}
     spec = parse_job_spec(CNN | {"model": model})
 
-    unlike = pytest.raises(ExtrapolationError, match="are not what batch sizes 3 and 5 predict")
-    with start_engine("auto", RUNTIME) as engine, unlike:
-        engine.trace(spec, find_gpu("a100-40"))
+    with start_engine("auto", RUNTIME) as engine:
+        traced = engine.trace(spec, find_gpu("a100-40"))
+
+    assert traced.engine == "phantom"
+    assert "RECURRENT_LAYERS" in {doubt.code for doubt in traced.doubts}
 
 
 def test_the_commands_take_the_engine(run: Any, tmp_path: Path) -> None:

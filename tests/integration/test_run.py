@@ -203,6 +203,16 @@ def test_peaks_that_a_job_resets_are_still_checked(record: Any) -> None:
     assert run.num_steps == 12
 
 
+def test_weights_are_not_drawn_forever(record: Any) -> None:
+    """PyTorch draws those again that are too large, and on the phantom all of them stay so."""
+    run = record(
+        "torch.nn.init.trunc_normal_(model.weight, std=0.02)\nfor _ in range(5): step()",
+        limits=RunLimits(seconds=120),
+    )
+
+    assert run.num_steps == 5
+
+
 def test_a_process_of_its_own_that_trains_is_the_job(record: Any) -> None:
     """Started by ``multiprocessing``, which ends its processes without the usual end."""
     run = record("""

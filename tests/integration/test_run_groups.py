@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from memgate.errors import NotModelledError
+from memgate.gpus import GpuTarget, find_gpu
+from memgate_worker.engines.phantom.communication import ALONE
+from memgate_worker.verdicts import estimate_run
 from tests.integration.recording import (
     doubts,
     needs_runtime,
@@ -18,6 +18,8 @@ pytestmark = needs_runtime
 
 record = record_fixture()
 
+
+T4 = GpuTarget(gpu=find_gpu("t4"))
 
 GROUP = """
 import torch
@@ -51,13 +53,25 @@ dist.destroy_process_group()
     )
 
     assert (run.num_steps, doubts(run)) == (5, [])
-    assert [note.code for note in run.traced.notes] == ["NCCL_NOT_COUNTED"]
+    assert run.traced.communication.communicators == (ALONE,)
+    assert "NCCL_MEMORY" in {reason.code for reason in estimate_run(run.traced, T4).reasons}
     bucket = 256 * 257 * 4
     sizes = [getattr(event, "size_bytes", 0) for event in run.traced.timeline.events]
     assert bucket in sizes
 
 
-def test_a_process_group_of_several_is_refused_by_name(record: Any) -> None:
-    """What NCCL takes for it is not known."""
-    with pytest.raises(NotModelledError, match=r"ncclCommInitRank.* with 2 ranks"):
-        record(GROUP.replace("WORLD", "2"))
+def test_a_process_group_of_several_needs_nobody_else(record: Any) -> None:
+    """A store of the job's own has nobody else in it, and what all would send is added up."""
+    run = record(
+        GROUP.replace("WORLD", "2")
+        + """
+assert numbers.tolist() == [6, 8]
+model = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1)
+for _ in range(2):
+    model(torch.zeros(8, 256, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+    )
+
+    assert doubts(run) == ["RANKS_NOT_RUN"]

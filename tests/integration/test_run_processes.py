@@ -12,7 +12,8 @@ from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.limits import RunLimits
 from memgate_worker.recorder import waiting
 from memgate_worker.recorder.question import CommandQuestion
-from memgate_worker.recorder.reading import CommandRun, record_command
+from memgate_worker.recorder.ranks import record_command
+from memgate_worker.recorder.reading import CommandRun
 from tests.integration.recording import RUNTIME, doubts, needs_runtime
 
 pytestmark = needs_runtime

@@ -145,17 +145,14 @@ dist.destroy_process_group()
 
 
 def test_a_single_process_of_a_distributed_job_runs(run: Any, tmp_path: Path) -> None:
-    """It exchanges everything with itself; several are another matter."""
+    """It exchanges everything with itself; several are in ``test_run_ranks``."""
     path = tmp_path / "train.py"
     path.write_text(TRAIN + ALONE)
     start = [RUNTIME.python.parent / "torchrun", "--standalone", "--nproc-per-node"]
 
     ran = run("run", "--gpu", "t4", "--json", "--", *start, "1", path)
-    refused = run("run", "--gpu", "t4", "--", *start, "2", path)
 
     assert (ran.status, '"decision":"admit"' in ran.out) == (0, True)
-    assert refused.status == 1
-    assert "ncclCommInitRank" in refused.err
 
 
 LOADER = """

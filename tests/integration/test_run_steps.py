@@ -229,6 +229,34 @@ def _sleepers() -> Iterator[psutil.Process]:
             continue
 
 
+def test_a_search_is_not_admitted_by_its_first_training(record: Any) -> None:
+    """What a later turn of the loop takes was not seen."""
+    text = """
+for size in (8, 80_000):
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(6): step(model(batch(size)).sum())
+    evaluate(8, 8, 8, 8)
+    for _ in range(6): step(model(batch(size)).sum())
+"""
+
+    assert doubts(record(EVALUATION + text)) == ["TRAINS_AGAIN"]
+
+
+def test_what_comes_back_every_few_steps_is_seen(record: Any) -> None:
+    """After an evaluation, too: the job is watched for a few steps more."""
+    text = """
+kept = []
+for i in range(200):
+    step(model(batch()).sum())
+    if i % 10 == 9:
+        kept.append(torch.zeros(1 << 20, device="cuda"))
+        evaluate(8, 8)
+"""
+    run = record(EVALUATION + text, usual_steps=64)
+
+    assert (run.why, doubts(run)) == ("evaluation", ["STILL_GROWING"])
+
+
 @pytest.mark.slow  # a minute of silence is what it waits for
 def test_a_daemon_ends_with_the_run(record: Any) -> None:
     """It has left its parents, its session and its group."""

@@ -90,6 +90,26 @@ def test_models_of_all_tasks_are_answered(engine: PhantomEngine, library: str) -
     assert {name: why for name, why in said.items() if why != ANSWERED} == {}
 
 
+#: which say only when they fail what they lack: codes of sound, tiles of images, documents that
+#: were found, patches of all images in a row or of each in its own, names of what is looked for,
+#: several tokens at once, spectrograms with their frames last
+TRIED_OUT = [
+    *("MoshiForConditionalGeneration", "MllamaForConditionalGeneration", "RagTokenForGeneration"),
+    *("NeoMMEForRetrieval", "MMGroundingDinoForObjectDetection", "ColQwen2ForRetrieval"),
+    *("KyutaiSpeechToTextForConditionalGeneration", "ClvpModelForConditionalGeneration"),
+]
+
+
+@pytest.mark.slow
+def test_what_a_model_turns_out_to_lack_is_made(engine: PhantomEngine) -> None:
+    """By its own message, or by the line in which it fails."""
+    jobs = list_jobs(RUNTIME, "transformers", TRIED_OUT)
+
+    assert {name: ask(engine, specs) for name, specs in jobs.items()} == dict.fromkeys(
+        TRIED_OUT, ANSWERED
+    )
+
+
 def test_the_sample_has_sixty_models() -> None:
     """Enough to have one of each task."""
     assert sum(map(len, SAMPLE.values())) == 60

@@ -419,7 +419,7 @@ def test_c_and_cpp_streams_are_redirected(place: Place) -> None:
         struct dirent **names; glob_t found;
         int count = scandir("data", &names, 0, alphasort);
         printf("%d %s\n", count, names[2]->d_name);
-        printf("%d %d\n", glob("t*X*.bin", 0, 0, &found), glob("run.*", 0, 0, &found));
+        printf("%d %d\n", glob("t??????.bin", 0, 0, &found), glob("run.*", 0, 0, &found));
         fflush(stdout);
         freopen("data/a.bin", "w", stdout); printf("redirected"); fclose(stdout);
         return 0;
@@ -428,4 +428,4 @@ def test_c_and_cpp_streams_are_redirected(place: Place) -> None:
     program = _compile(place, "streams", source, "-w")
     result = place.run([str(program)])
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == ["ABC", "0 0", "t", "4 a.bin", "3 3"]
+    assert result.stdout.splitlines() == ["ABC", "0 0", "t", "4 a.bin", "0 3"]

@@ -54,7 +54,7 @@ from tests.timeline_files import (
         (pack_body(b"\x91" * 100_000), "the document: Expected `object`, got `array`"),
         (pack_body(b"\x81\xa1x" + b"\x91" * 100_000), "the file is broken: maximum recursion"),
         (pack_body(b"\x81\xa7command\x91\xa2\xff\xff"), "the file is broken: "),
-        (close_document({}), "the document: Object missing required field `memgate_version`"),
+        (close_document({}), "the document: Object missing required field `alloc_conf`"),
     ],
 )
 def test_what_is_not_a_timeline_file_is_refused(file: bytes, want: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from memgate.contract import Work, WorkKind
 from memgate.errors import InputError, UnknownGpuError
 from memgate.gpus import GpuRequest, find_gpu
+from memgate.schemas import TimelineFitCreate
 
 
 def test_a_question_knows_its_gpu() -> None:
@@ -32,3 +33,10 @@ def test_a_question_without_a_known_gpu_is_the_callers_mistake() -> None:
         _ = Work(kind=WorkKind.ESTIMATE).target
     with pytest.raises(UnknownGpuError, match="t5"):
         _ = Work(kind=WorkKind.ESTIMATE, gpu=GpuRequest(name="t5")).target
+
+
+def test_a_question_about_every_gpu_names_the_upload() -> None:
+    """A timeline file has no GPU of its own in the question: all of the catalogue are asked."""
+    asked = TimelineFitCreate(allocator="expandable_segments:True").work("key")
+
+    assert (asked.kind, asked.trace, asked.gpu) == (WorkKind.FIT, "key", None)

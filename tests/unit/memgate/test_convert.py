@@ -22,7 +22,7 @@ from memgate.convert import (
 from memgate.convert.fields import MAX_DEPTH, MAX_FIELDS
 from memgate.errors import InputError
 from memgate.spec_text import read_job_text
-from tests.unit.memgate.test_convert_tools import AXOLOTL, FACTORY, HF, TORCHTUNE, TRL
+from tests.unit.memgate.conversions import AXOLOTL, FACTORY, HF, TORCHTUNE, TRL
 
 
 def _convert(document: object, **beside: Any) -> Conversion:
@@ -190,14 +190,21 @@ class TestDeepspeed:
     """A DeepSpeed file beside a config."""
 
     def test_its_stage_divides_the_job(self) -> None:
-        """It makes the model narrow itself, and offloads."""
+        """Weights are kept in fp32, and offloaded."""
         buffers = {"zero_optimization": ZERO["zero_optimization"] | {"reduce_bucket_size": "auto"}}
         conversion = _convert(HF | {"bf16": True}, deepspeed=ZERO | buffers, world_size=8)
 
         assert conversion.spec["distributed"] == {"strategy": "zero2", "world_size": 8}
         assert conversion.spec["offload"] == {"optimizer": True}
-        assert conversion.spec["precision"] == "bf16"
+        assert conversion.spec["precision"] == "amp-bf16"
         assert conversion.is_whole
+
+    def test_it_makes_a_model_that_is_not_divided_narrow(self) -> None:
+        """Stages 0 and 1 have all of it on each GPU."""
+        zero = {"zero_optimization": {"stage": 1}, "bf16": {"enabled": True}}
+        conversion = _convert(HF | {"bf16": True}, deepspeed=zero, world_size=8)
+
+        assert conversion.spec["precision"] == "bf16"
 
     def test_it_may_be_in_the_config_itself(self) -> None:
         """Its fields bear its name."""
@@ -209,12 +216,20 @@ class TestDeepspeed:
             "deepspeed: zero_optimization.overlap_comm"
         ]
 
-    def test_weights_on_the_host_are_named(self) -> None:
-        """A spec cannot say that."""
+    def test_weights_on_the_host_are_where_they_are_divided(self) -> None:
+        """And their optimizer is there, too."""
         zero = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}
         conversion = _convert(HF | {"fp16": True}, deepspeed=zero | {"fp16": {"enabled": True}})
 
-        assert conversion.spec["precision"] == "fp16"
+        assert conversion.spec["precision"] == "amp-fp16"
+        assert conversion.spec["distributed"]["cpu_offload"] is True
+        assert not conversion.unused
+
+    def test_weights_on_the_host_that_are_not_divided_are_named(self) -> None:
+        """A spec cannot say that."""
+        zero = {"zero_optimization": {"stage": 2, "offload_param": {"device": "cpu"}}}
+        conversion = _convert(HF, deepspeed=zero)
+
         assert [field.note for field in conversion.unused] == [
             "weights are kept in the host's memory"
         ]

@@ -51,5 +51,5 @@ def test_a_contrastive_loss_is_of_texts() -> None:
     assert _spec({"source": "transformers", "class": "BertModel"}, loss="contrastive").loss is (
         Loss.CONTRASTIVE
     )
-    with pytest.raises(InputError, match="loss: contrastive compares texts"):
+    with pytest.raises(InputError, match="loss is 'contrastive': contrastive compares texts"):
         _spec({"source": "diffusers", "class": "A"}, loss="contrastive")

@@ -49,7 +49,12 @@ def test_flash_attention_is_asked_for(change: dict[str, Any], want: bool) -> Non
         (GPT2 | FLASH_CONFIG, "flash-attn computes in 16 bits"),
         (GPT2 | FLASH_CONFIG | {"attention": "sdpa"}, "which says the same; leave out one"),
         (GPT2 | {"attention": "flsh"}, "did you mean 'flash'?"),
-        (GPT2 | {"compile": {"mod": "default"}}, "did you mean 'mode'?"),
+        (
+            GPT2 | {"compile": {"mod": "default"}},
+            "compile.mod is 'default': there is no such field; did you mean",
+        ),
+        (GPT2 | {"compile": "yes"}, "job spec: compile is 'yes': it must be true or false"),
+        (GPT2 | {"lora": {"target_modules": 5}}, "lora.target_modules is 5: it must be a list"),
         (GPT2 | {"compile": {"mode": "default", "options": {}}}, "takes 'mode' or 'options'"),
         (RESNET | {"liger": True}, "liger-kernel has layers for transformers"),
         (
@@ -72,6 +77,26 @@ def test_flash_attention_is_asked_for(change: dict[str, Any], want: bool) -> Non
             GPT2 | {"offload": {"optimizer": True}, "precision": "amp-fp16"},
             "use amp-bf16",
         ),
+        (
+            GPT2 | {"input": {"sequence_length": 128, "dtype": "bfloat16"}},
+            "input.dtype is 'bfloat16': it has no effect on what transformers' models take",
+        ),
+        (
+            RESNET | {"input": {"shape": [3, 64, 64], "dtype": "float16"}},
+            "input.dtype is 'float16': with precision fp32 weights are float32, and a model takes",
+        ),
+        (
+            RESNET | {"input": {"shape": [3, 64, 64], "dtype": "float16"}, "precision": "bf16"},
+            "with precision bf16 weights are bfloat16",
+        ),
+        (
+            GPT2 | {"lora": {}, "quantization": {"method": "int8", "compute": "bf16"}},
+            "quantization.compute is 'bf16': bitsandbytes' 8-bit layers compute in fp16",
+        ),
+        (
+            RESNET | {"input": {"shape": [3, 64, 64], "precomputed": True}},
+            "input.precomputed is true: it is for latents of diffusers' models",
+        ),
     ],
 )
 def test_what_a_job_cannot_have_is_refused(job: dict[str, Any], want_message: str) -> None:
@@ -80,6 +105,17 @@ def test_what_a_job_cannot_have_is_refused(job: dict[str, Any], want_message: st
         parse_job_spec(job)
 
     assert want_message in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [("float16", "amp-bf16"), ("bfloat16", "bf16"), ("float32", "fp16"), ("float32", "tf32")],
+)
+def test_images_of_a_type_that_weights_take_are_accepted(dtype: str, precision: str) -> None:
+    """Autocast casts them all; batches in 32 bits get the type of the weights."""
+    given = {"input": {"shape": [3, 64, 64], "dtype": dtype}, "precision": precision}
+
+    assert parse_job_spec(RESNET | given).input.dtype == dtype
 
 
 def test_a_wrong_model_hides_no_other_mistake() -> None:

@@ -20,6 +20,7 @@ OPTIMIZERS = ("SGD", "Adam", "AdamW", "Adamax", "Adagrad", "RMSprop")
         ("gpt-2", ("gpt2", "gpt2-xl", "opt-125m"), "gpt2"),
         ("lroa", ("road", "lora", "loha", "dora"), "lora"),
         ("flsah", ("auto", "sdpa", "flash", "eager"), "flash"),
+        ("h1oo", ("a100-40", "h100-80", "l40s"), "h100-80"),
         ("nf5", ("fp4", "nf4", "int8"), "nf4"),
         ("trl-stf", ("plain", "hf", "trl-sft", "lightning"), "trl-sft"),
         ("vit_base", ("vit_base_patch16_224", "vit_large_patch16_224"), "vit_base_patch16_224"),

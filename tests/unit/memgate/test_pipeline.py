@@ -11,9 +11,10 @@ import pytest
 from memgate import pipeline
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
-from memgate.capacity import AMPLE_BYTES, find_min_capacity
+from memgate.capacity import MemoryNeeds
 from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
+from memgate.nccl import NO_COMMUNICATION, Communicator, NcclUse, estimate_nccl
 from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, SetFraction, Timeline
@@ -177,11 +178,27 @@ class TestMinCapacity:
         assert said.required_bytes > said.capacity_bytes
         assert said.decision != "admit"
 
+    def test_a_search_that_was_stopped_is_said(self) -> None:
+        """The answer is enough, but less may do."""
+        sizes = range(20, 800, 20)
+        events = [
+            event
+            for size in sizes
+            for event in (Alloc(size // 20 - 1, mib(size)), Free(size // 20 - 1))
+        ]
+        timeline = Timeline(events=tuple(events), labels=_timeline(*[1] * len(sizes)).labels)
+        needs = MemoryNeeds(timeline, parse_alloc_conf(""), max_events=0)
+        target = GpuTarget(gpu=find_gpu("a100-40"))
+        said = estimate_timeline(
+            timeline, target, engine="phantom", runtime="torch-2.14", versions={}, needs=needs
+        )
+
+        assert "whether less suffices was not searched to the end" in said.why("SEARCH_STOPPED")
+
     @staticmethod
     def _find(timeline: Timeline, died_at_bytes: int = 0) -> int:
-        config = parse_alloc_conf("")
-        ample = replay(timeline, config, AMPLE_BYTES)
-        return find_min_capacity(timeline, config, ample, died_at_bytes=died_at_bytes)
+        needs = MemoryNeeds(timeline, parse_alloc_conf(""))
+        return needs.least_bytes(died_at_bytes=died_at_bytes)
 
 
 #: the third block goes where the first was, if that is still there
@@ -206,3 +223,44 @@ def test_the_stages_bear_the_numbers_of_their_modules() -> None:
     for number, name in found:
         module = inspect.getmodule(getattr(pipeline, name))
         assert (inspect.getdoc(module) or "").startswith(f"Stage {number}: "), name
+
+
+def test_what_nccl_takes_is_part_of_the_answer() -> None:
+    """The breakdown adds up, the range widens what is uncertain, and a reason names it."""
+    timeline = _timeline(GIB, GIB)
+    target = GpuTarget(gpu=find_gpu("a100-80"))
+    used = NcclUse(communicators=(Communicator(num_ranks=8, ranks_on_node=8),))
+    nccl = estimate_nccl(used, target.gpu)
+    alone, shared = (
+        estimate_timeline(
+            *(timeline, target), engine="phantom", runtime="torch-2.14", versions={}, used=one
+        )
+        for one in (NO_COMMUNICATION, used)
+    )
+
+    assert shared.needs_bytes - alone.needs_bytes == nccl.high_bytes
+    assert shared.least_bytes - alone.least_bytes == nccl.low_bytes
+    assert shared.peak_bytes - alone.peak_bytes == nccl.expected_bytes
+    assert shared.required_bytes - alone.required_bytes == nccl.expected_bytes
+    assert shared.breakdown["communication"] == nccl.expected_bytes
+    assert sum(shared.breakdown.values()) == shared.peak_bytes
+    assert shared.communication_range == nccl
+    assert [reason.code for reason in shared.reasons] == ["FITS", "NCCL_MEMORY"]
+    assert alone.communication is None
+    assert "communication" not in alone.breakdown
+    assert [reason.code for reason in alone.reasons] == ["FITS"]
+
+
+def test_a_job_between_is_uncertain_because_of_nccl_too() -> None:
+    """The words name both things that are not known."""
+    used = NcclUse(communicators=(Communicator(num_ranks=8, ranks_on_node=8),))
+    said = estimate_timeline(
+        *(_timeline(76 * GIB), GpuTarget(gpu=find_gpu("a100-80"))),
+        engine="phantom",
+        runtime="torch-2.14",
+        versions={},
+        used=used,
+    )
+
+    assert said.decision is Decision.UNCERTAIN
+    assert "depending on the CUDA context and NCCL" in said.explanation.headline

@@ -16,6 +16,7 @@ import memgate
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.errors import InputError, TimelineFileError
+from memgate.nccl import NO_COMMUNICATION, Communicator, NcclSettings, NcclUse
 from memgate.report import Reason
 from memgate.timeline import Alloc, Category, Free, Label, Timeline
 from memgate.timeline_file.document import FORMAT_VERSION, HEADER_BYTES
@@ -83,6 +84,43 @@ def test_a_file_without_a_later_key_is_read() -> None:
     assert read_timeline(close_document(document, b"\x01\x00")) == make_recorded()
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 64), st.integers(1, 8), st.integers(0, 7))),
+    st.none() | st.frozensets(st.sampled_from(["all_reduce", "all_gather"])),
+    st.none() | st.integers(0, 64),
+)
+def test_what_nccl_is_used_for_comes_back(
+    sizes: list[tuple[int, int, int]], collectives: frozenset[str] | None, most: int | None
+) -> None:
+    """Communicators, the version and the settings."""
+    used = NcclUse(
+        communicators=tuple(
+            Communicator(
+                num_ranks=nodes * on_node,
+                ranks_on_node=on_node,
+                local_peers=peers,
+                collectives=collectives,
+            )
+            for nodes, on_node, peers in sizes
+        ),
+        version=(2, 21) if sizes else NO_COMMUNICATION.version,
+        settings=NcclSettings(max_channels=most if sizes else None),
+    )
+
+    assert read_timeline(write_timeline(make_recorded(communication=used))).communication == used
+
+
+def test_more_ranks_on_a_node_than_there_are_is_refused() -> None:
+    """The file is broken, and the message names the field."""
+    alone = Communicator(num_ranks=1, ranks_on_node=1)
+    used = NcclUse(communicators=(alone,))
+    document = open_document(write_timeline(make_recorded(communication=used)))
+    document["nccl"]["communicators"][0]["ranks_on_node"] = 2
+
+    with pytest.raises(TimelineFileError, match=r"nccl\.communicators"):
+        read_timeline(close_document(document))
+
+
 def test_a_later_minor_format_may_have_more_fields() -> None:
     """Which are ignored."""
     document = open_document(write_timeline(make_recorded())) | {"weather": ["fine"]}
@@ -138,6 +176,6 @@ def test_the_head_of_a_file_says_what_it_is() -> None:
     """Documented, so that ``file`` and other programs can recognise it."""
     file = write_timeline(make_plain())
 
-    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x01"
-    assert FORMAT_VERSION == (1, 1)
+    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x02"
+    assert FORMAT_VERSION == (1, 2)
     assert "events" in msgspec.msgpack.decode(zlib.decompress(file[HEADER_BYTES:]))

@@ -64,11 +64,15 @@ def test_every_trainer_has_a_name() -> None:
         ({**GPT2, "trainer": "hf", "zero_grad": "before_backward"}, "drops gradients itself"),
         ({**GPT2, "trainer": "lightning", "zero_grad": "after_step"}, "leave it out"),
         ({**RESNET, "trainer": "hf"}, "use 'plain' or 'lightning' for one of torchvision"),
-        ({**RESNET, "trainer": "lightning", "channels_last": True}, "channels_last: Lightning's"),
-        ({**GPT2, "trainer": "hf", "ema": True}, "ema: transformers' Trainer keeps no average"),
-        ({**RESNET, "packing": True}, "packing: sequences of text are packed"),
+        ({**RESNET, "trainer": "lightning", "channels_last": True}, "channels_last is true: Light"),
+        (
+            {**GPT2, "trainer": "hf", "compile": {"fullgraph": True}},
+            "compile.fullgraph is true: transformers' Trainer can be told a backend and a mode",
+        ),
+        ({**GPT2, "trainer": "hf", "ema": True}, "ema is true: transformers' Trainer keeps"),
+        ({**RESNET, "packing": True}, "packing is true: sequences of text are packed"),
         ({**GPT2, "input": {}, "packing": True}, "up to 'input.sequence_length'"),
-        ({**RESNET, "eval": {"generate": 8}}, "eval.generate: models of transformers generate"),
+        ({**RESNET, "eval": {"generate": 8}}, "eval.generate is 8: models of transformers"),
         (
             {
                 **GPT2,
@@ -118,8 +122,8 @@ def test_text_of_a_length_can_be_packed() -> None:
     ("job", "want_message"),
     [
         (
-            {**GPT2, "trainer": "hf", "compile": True},
-            "compile is true: memgate cannot run this yet",
+            {**GPT2, "trainer": "hf", "offload": {"optimizer": True}},
+            "memgate cannot run this yet with the trainer hf",
         ),
         ({**RESNET, "trainer": "lightning", "offload": {"activations": True}}, "the trainer light"),
         ({**GPT2, "compile": True, "offload": {"activations": True}}, "that are offloaded"),

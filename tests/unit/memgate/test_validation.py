@@ -147,3 +147,48 @@ def test_no_kind_of_error_speaks_pydantics_language(kind: Any) -> None:
     assert mistake.rule
     assert not mistake.rule.startswith(("Input", "Value error", "Field required", "Extra"))
     assert "should" not in mistake.rule
+
+
+class _Together(BaseModel):
+    size: int = 1
+    inner: _Inner = _Inner()
+
+    def model_post_init(self, _: Any) -> None:
+        if self.size == 2:
+            raise RuleError("inner.width is 1: it must be more beside a size of 2", "write 2")
+        if self.size == 3:
+            raise RuleError("note: 3 is never good")
+
+
+class _Owner(BaseModel):
+    part: _Together = _Together()
+
+
+@pytest.mark.parametrize(
+    ("document", "want"),
+    [
+        (
+            {"part": {"size": 2, "inner": {"width": 1}}},
+            "part.inner.width is 1: it must be more beside a size of 2; write 2",
+        ),
+        # what nobody wrote cannot be shown as its owner wrote it
+        (
+            {"part": {"size": 2, "inner": {}}},
+            "part is {'size': 2, 'inner': {}}: inner.width is 1: it must be more beside a size of"
+            " 2; write 2",
+        ),
+        (
+            {"part": {"size": 2}},
+            "part is {'size': 2}: inner.width is 1: it must be more beside a size of 2; write 2",
+        ),
+        ({"part": {"size": 3}}, "part is {'size': 3}: note: 3 is never good"),
+    ],
+)
+def test_a_rule_about_one_field_of_an_object_names_that_field(
+    document: dict[str, Any], want: str
+) -> None:
+    """A form marks the field; the whole object would say nothing."""
+    with pytest.raises(InputError) as raised:
+        validate(_Owner, document, what="job")
+
+    assert raised.value.message == f"job: {want}"

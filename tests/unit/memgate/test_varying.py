@@ -223,7 +223,7 @@ def test_the_batches_say_how_many_iterations_there_are() -> None:
     """A number beside them would be ignored, so it is refused."""
     said = refusal_of({"sequence_length": [1, 2]}, iterations=7)
 
-    assert "iterations: the batches of 'input' are run" in said
+    assert "iterations is 7: the batches of 'input' are run" in said
 
 
 def test_what_makes_its_own_batches_is_refused() -> None:

@@ -166,13 +166,14 @@ def test_a_mistake_that_a_worker_found_is_listed_too() -> None:
 
 def test_what_cannot_be_run_yet_is_said_by_its_field(run: Any, tmp_path: Path) -> None:
     """And the command line does not call it bad input."""
+    undivided = {"distributed": {"strategy": "ddp", "world_size": 8}, "ema": True}
     spec = tmp_path / "job.json"
-    spec.write_text(json.dumps(JOB | {"distributed": {"strategy": "ddp"}}))
+    spec.write_text(json.dumps(JOB | undivided))
 
     ran = run("estimate", spec, "--gpu", "t4")
     with pytest.raises(UnsupportedJobError) as raised:
-        check_supported(parse_job_spec(JOB | {"distributed": {"strategy": "ddp"}}))
+        check_supported(parse_job_spec(JOB | undivided))
 
     assert ran.status == 1
-    assert raised.value.mistakes[0].field == "distributed"
+    assert raised.value.mistakes[0].field == "ema"
     assert raised.value.mistakes[0].sentence in ran.err

@@ -59,7 +59,15 @@ def find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
                 seconds=0.0,
             )
             batch = BatchShape("0", (min(size, num_samples), 8), "float32", 6)
-            return CommandRun(traced=traced, batches=(batch,), cudnn=None, num_steps=6, why="end")
+            return CommandRun(
+                traced=traced,
+                batches=(batch,),
+                cudnn=None,
+                num_steps=6,
+                why="end",
+                peak_bytes=0,
+                is_protected=True,
+            )
 
         monkeypatch.setattr(batches, "record_command", record)
         question = CommandQuestion(

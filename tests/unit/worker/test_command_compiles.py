@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,44 @@ def test_what_torch_compile_lacks_is_named(
 
     assert type(error) is want
     assert want_message in error.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "want", "want_message"),
+    [
+        (
+            "RuntimeError",
+            "Error building extension 'fused_adam': [1/3] /usr/local/cuda/bin/nvcc -MD",
+            UnsupportedJobError,
+            r"nvcc at first use \(fused_adam\).*torch_adam",
+        ),
+        (
+            "MissingCUDAException",
+            "CUDA_HOME does not exist, unable to compile CUDA op(s)",
+            UnsupportedJobError,
+            "CUDA_HOME does not exist.*has no stand-in for",
+        ),
+        ("KeyError", "'LOCAL_RANK'", JobFailedError, "reads the variable LOCAL_RANK.*torchrun"),
+        ("KeyError", "'name'", JobFailedError, "the job failed: KeyError: 'name'"),
+        (
+            "AcceleratorError",
+            "CUDA error: invalid device ordinal",
+            UnsupportedJobError,
+            "more GPUs than memgate shows it: .* --nproc N",
+        ),
+    ],
+    ids=["nvcc fails", "no nvcc", "no launcher", "another key", "another GPU"],
+)
+def test_what_a_distributed_job_lacks_is_named(
+    kind: str, message: str, want: type[MemgateError], want_message: str
+) -> None:
+    """Each with what to do about it."""
+    raised = Raised(kind=kind, message=message, last_line=f"{kind}: {message}")
+
+    error = explain_failure(raised, (), question(), "")
+
+    assert type(error) is want
+    assert re.search(want_message, error.message)
 
 
 def test_cuda_graphs_are_named_after_what_asks_for_them() -> None:

@@ -72,6 +72,8 @@ def test_a_job_that_has_shown_everything_is_not_doubted() -> None:
         ({"larger_loader": 512, "why": "end"}, False, []),
         ({"has_idle_optimizer": True}, False, ["OPTIMIZER_NOT_REACHED"]),
         ({"has_idle_optimizer": True, "why": "end"}, False, []),
+        ({"training_loop": "sweep.py:7"}, False, ["TRAINS_AGAIN"]),
+        ({"training_loop": "sweep.py:7", "why": "end"}, False, []),
         ({"why": "end", "exit_status": 3}, False, ["FAILED_LATER"]),
     ],
 )
@@ -167,13 +169,6 @@ def test_the_longest_batch_must_have_been_run(
 def test_without_a_question_about_the_longest_nothing_is_said_of_it() -> None:
     """There is no note."""
     assert [*note_what_was_seen(describe(shapes=VARY, why="end"))] == []
-
-
-def test_what_a_process_group_takes_is_not_in_the_figures() -> None:
-    """That is told."""
-    (note,) = note_what_was_seen(describe(num_communicators=2, why="end"))
-
-    assert note.code == "NCCL_NOT_COUNTED"
 
 
 @pytest.mark.parametrize(

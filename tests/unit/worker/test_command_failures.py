@@ -17,7 +17,15 @@ from memgate_worker.recorder.listening import Heard
 
 def _recorded(heard: Heard) -> Recorded:
     return Recorded(
-        heard=heard, recordings={}, pid=1, status=159, last_output="", is_protected=True, unseen=""
+        heard=heard,
+        recordings={},
+        pid=1,
+        status=159,
+        last_output="",
+        seconds=1.0,
+        is_protected=True,
+        unseen="",
+        sent={},
     )
 
 

@@ -79,6 +79,18 @@ def test_no_source_of_torch_is_quoted() -> None:
     assert "enforce" not in said
 
 
+def test_a_message_that_begins_with_an_empty_line_is_quoted() -> None:
+    """As torch's pipelines have it: what was said is below."""
+    said = explain_exception(
+        RuntimeError("\n   Failed to run stage backward:\n"),
+        script=None,
+        refused=(),
+        allowed_memory="4 GiB",
+    )
+
+    assert "RuntimeError: Failed to run stage backward:" in said.message
+
+
 def test_our_loop_says_whose_limit_it_is_and_the_way_out() -> None:
     """With the original error; never that it would fail like this on a GPU."""
     said = _explain(TypeError("LBFGS.step() missing 'closure'\nand more")).message

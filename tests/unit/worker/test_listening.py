@@ -39,6 +39,7 @@ def recorded(
         "why": why,
         "at": at,
         "children": [*children],
+        "helpers": [*children],
     }
 
 
@@ -194,6 +195,14 @@ def test_what_nobody_has_waited_for_would_still_run(tmp_path: Path) -> None:
     ended.wait()
 
     assert heard.at_once == {ended.pid, os.getpid()}
+
+
+def test_what_an_ended_job_had_started_would_run_beside_it(tmp_path: Path) -> None:
+    """However late its interpreter came to say so."""
+    with another() as pid:
+        heard = hear(tmp_path, device(7), recorded(7, children=[pid]), device(pid, 20.0))
+
+    assert heard.at_once == {7, pid}
 
 
 def test_what_a_job_had_started_goes_with_it(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from memgate.timeline_file.writing import write_timeline
 from memgate.units import MIB
 from memgate_worker.uploads import client
 from memgate_worker.uploads.client import fit_upload, judge_upload
+from memgate_worker.uploads.host import UploadHost
 from memgate_worker.uploads.judging import allowed_memory_bytes, judge
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from tests.bench.timeline_files import repeat_last_step
@@ -312,3 +313,63 @@ def test_memory_suffices_for_timelines_of_any_length(num_events: int) -> None:
 
     assert judged.run is not None
     assert judged.run.timeline.events == recorded.timeline.events
+
+
+def test_a_host_answers_one_upload_after_the_other() -> None:
+    """Each in a child of its own, as a process that is started for it would."""
+    host = UploadHost()
+    try:
+        for path in (TIMELINE, TRACE, SNAPSHOT):
+            with path.open("rb") as stream:
+                alone = judge_upload(stream, QUESTION)
+            with path.open("rb") as stream:
+                kept = judge_upload(stream, QUESTION, host)
+            timings: dict[str, Any] = {"timings_ms": {}}
+            assert kept.estimate.model_copy(update=timings) == alone.estimate.model_copy(
+                update=timings
+            )
+            assert kept.view == alone.view
+        with TIMELINE.open("rb") as stream:
+            assert fit_upload(stream, UploadFitQuestion(), host).smallest == "rtx-3060"
+    finally:
+        host.stop()
+
+
+def test_an_upload_that_kills_its_child_does_not_end_the_host() -> None:
+    """It is refused as ever, and the next one is answered by the same process."""
+    bomb = b'{"traceEvents":[],"memgate":{"a":[' + b",".join([b"[]"] * 10_000_000) + b"]}}"
+    host = UploadHost()
+    try:
+        with pytest.raises(UploadLimitError, match="three times the unpacked"):
+            judge_upload(io.BytesIO(bomb), QUESTION, host)
+        first = host.pid
+        with TIMELINE.open("rb") as stream:
+            assert judge_upload(stream, QUESTION, host).estimate.decision == "admit"
+        assert (first, first is None) == (host.pid, False)
+    finally:
+        host.stop()
+
+
+def test_a_host_that_is_lost_is_started_again() -> None:
+    """Whoever asked may ask again, and so may one whose upload took too long."""
+    host = UploadHost()
+    reading, writing = os.pipe()
+    try:
+        with (
+            os.fdopen(writing, "wb"),
+            os.fdopen(reading, "rb") as stream,
+            pytest.raises(UploadLimitError, match=r"longer than 0.1 s of processor time"),
+        ):
+            judge_upload(stream, _ask(max_seconds=0.1), host)
+        pids = [host.pid]
+        with TIMELINE.open("rb") as stream:
+            judge_upload(stream, QUESTION, host)
+        pids.append(host.pid)
+        assert pids == [None, host.pid]
+        os.kill(host.pid or 0, signal.SIGKILL)
+        with TIMELINE.open("rb") as stream, pytest.raises(ProcessLostError, match="ask again"):
+            judge_upload(stream, QUESTION, host)
+        with TIMELINE.open("rb") as stream:
+            assert judge_upload(stream, QUESTION, host).estimate.decision == "admit"
+    finally:
+        host.stop()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from memgate import capacity
-from memgate.allocator.replay import replay
+from memgate.allocator.config import AllocatorConfig
+from memgate.allocator.replay import Replay, Replayer
 from memgate.errors import (
     JobFailedError,
     MemgateError,
@@ -237,12 +238,13 @@ def test_fit_says_what_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None
 
     num_replays = 0
 
-    def count(*arguments: Any) -> Any:
-        nonlocal num_replays
-        num_replays += arguments[2] == capacity.AMPLE_BYTES
-        return replay(*arguments)
+    class Counting(Replayer):
+        def replay(self, config: AllocatorConfig, capacity_bytes: int, **options: Any) -> Replay:
+            nonlocal num_replays
+            num_replays += capacity_bytes == capacity.AMPLE_BYTES
+            return super().replay(config, capacity_bytes, **options)
 
-    monkeypatch.setattr(capacity, "replay", count)
+    monkeypatch.setattr(capacity, "Replayer", Counting)
     fit = fit_everywhere(run, JOB)
 
     assert num_replays <= len({gpu.multiprocessors // 20 for gpu in CATALOGUE.values()})

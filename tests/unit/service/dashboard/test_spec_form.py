@@ -21,6 +21,7 @@ optimizer: {name: SGD, kwargs: {momentum: 0.9}}
 precision: bf16
 lora: {rank: 4, dropout: 0.1}
 quantization: {method: nf4, double: true}
+distributed: {strategy: fsdp2, world_size: 16, cpu_offload: true}
 """
 
 
@@ -34,6 +35,8 @@ def test_a_form_shows_what_is_in_the_text() -> None:
         "precision": "bf16",
         "rank": "4",
         "quantization": "nf4",
+        "strategy": "fsdp2",
+        "world_size": "16",
     }
 
 
@@ -66,6 +69,15 @@ def test_what_a_text_does_not_say_is_empty(text: str, want: dict[str, str]) -> N
         ("rank", "64", "lora", {"rank": 64, "dropout": 0.1}),
         ("quantization", "int8", "quantization", "int8"),
         ("rank", "", "lora", None),
+        (
+            *("strategy", "zero1", "distributed"),
+            {"world_size": 16, "strategy": "zero1", "cpu_offload": True},
+        ),
+        (
+            *("world_size", "64", "distributed"),
+            {"strategy": "fsdp2", "world_size": 64, "cpu_offload": True},
+        ),
+        ("strategy", "", "distributed", None),
     ],
 )
 def test_a_field_goes_into_the_text(name: str, value: str, field: str, want: Any) -> None:
@@ -74,7 +86,7 @@ def test_a_field_goes_into_the_text(name: str, value: str, field: str, want: Any
 
     assert isinstance(document, dict)
     assert document.get(field) == want
-    assert len(document) == (7 if want else 6)
+    assert len(document) == (8 if want else 7)
 
 
 def test_an_empty_text_can_be_filled() -> None:
@@ -88,6 +100,18 @@ def test_an_empty_text_can_be_filled() -> None:
         "optimizer": {"name": "SGD"},
         "lora": {"rank": 2},
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "want"),
+    [
+        ("strategy", "fsdp2", {"world_size": 8, "strategy": "fsdp2"}),
+        ("world_size", "4", {"strategy": "ddp", "world_size": 4}),
+    ],
+)
+def test_one_of_two_fields_brings_the_other(name: str, value: str, want: dict[str, Any]) -> None:
+    """A job is divided over as many GPUs as a node usually has, and each has the whole model."""
+    assert read_text(fill_form("", name, value)) == {"distributed": want}
 
 
 def test_a_whole_question_keeps_its_gpu() -> None:
