@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.integration.guard.guarding import PYTHON, Place
 
 OLDEST_GLIBC = (2, 28)
 MAX_SLOWDOWN = 3.0
+NUM_MEASUREMENTS = 5
 
 
 def test_it_is_built_once(files: GuardFiles) -> None:
@@ -57,19 +59,18 @@ def test_opening_files_stays_fast(place: Place) -> None:
     if place.way.as_other_user or place.way.protection is Protection.OVERLAY:
         pytest.skip("the kernel's work, or the same as another user")
     program = """
-import os
+import time
 open("notes.txt", "a").close()
-before = os.times()
+before = time.process_time()
 for _ in range(5000):
     for name in ("notes.txt", "/etc/passwd"):
         with open(name, "rb") as file:
             file.read()
-after = os.times()
-print(after.user - before.user + after.system - before.system)
+print(time.process_time() - before)
 """
-    plain = [
-        float(subprocess.check_output([PYTHON, "-c", program], cwd=place.directory.parent))
-        for _ in range(3)
-    ]
-    guarded = [float(place.python(program)) for _ in range(3)]
-    assert min(guarded) < MAX_SLOWDOWN * min(plain)
+    ratios = []
+    for _ in range(NUM_MEASUREMENTS):
+        # by turns, so that what slows the machine down for a while slows both down
+        plain = subprocess.check_output([PYTHON, "-c", program], cwd=place.directory.parent)
+        ratios.append(float(place.python(program)) / float(plain))
+    assert median(ratios) < MAX_SLOWDOWN
