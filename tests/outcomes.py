@@ -40,7 +40,7 @@ def take_reports(status: int = 201, delay_seconds: float = 0.0) -> Iterator[Repo
     server.daemon_threads = True
     server.block_on_close = False
     reports = Reports(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield reports

@@ -72,7 +72,7 @@ def _recording(lab: Lab) -> Iterator[list[Any]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(lab.tls_certificate, lab.tls_key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     url = f"https://127.0.0.1:{server.server_address[1]}"
     lab.install_webhook(url, lab.certificate.authority, failure_policy="Fail", rules=RULES)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
@@ -67,6 +69,9 @@ QueueError = RedisError
 #: short, since the caller is waiting; long enough for a server that is being restarted
 _TIMEOUT_SECONDS = 2.0
 _NUM_RETRIES = 4
+
+#: how often a listener looks whether it shall stop, and whether a lost server is back
+_LOOK_SECONDS = 0.5
 
 #: how long what workers announce is cached
 _SERVING_SECONDS = 1.0
@@ -301,6 +306,8 @@ class Listener:
         self._url = settings.redis_url
         self._on_finished = on_finished
         self._stopped = threading.Event()
+        #: what is said here is for this listener alone
+        self._own_channel = f"{FINISHED_CHANNEL}:{uuid4().hex}"
         self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
 
     def start(self) -> None:
@@ -310,23 +317,24 @@ class Listener:
     def stop(self) -> None:
         """Stop listening."""
         self._stopped.set()
+        with suppress(RedisError), self._connect(socket_timeout=_LOOK_SECONDS) as redis:
+            redis.publish(self._own_channel, b"stop")  # it need not wait until it looks again
         self._thread.join()
+
+    def _connect(self, **options: Any) -> Redis:
+        # A lost connection is opened again at once; where that fails, stop() must not wait long.
+        return Redis.from_url(self._url, retry=Retry(NoBackoff(), 1), **options)
 
     def _listen(self) -> None:
         while not self._stopped.is_set():
             with suppress(RedisError):  # the server is away: waiting callers check for themselves
                 self._hear()
-            self._stopped.wait(0.5)
+            self._stopped.wait(_LOOK_SECONDS)
 
     def _hear(self) -> None:
-        # A lost connection is opened again at once; where that fails, stop() must not wait long.
-        once = Retry(NoBackoff(), 1)
-        with (
-            Redis.from_url(self._url, socket_timeout=None, retry=once) as redis,
-            redis.pubsub() as channel,
-        ):
-            channel.subscribe(FINISHED_CHANNEL)
+        with self._connect(socket_timeout=None) as redis, redis.pubsub() as channel:
+            channel.subscribe(FINISHED_CHANNEL, self._own_channel)
             while not self._stopped.is_set():
-                message = channel.get_message(ignore_subscribe_messages=True, timeout=0.5)
-                if message is not None:
+                message = channel.get_message(ignore_subscribe_messages=True, timeout=_LOOK_SECONDS)
+                if message is not None and not self._stopped.is_set():
                     self._on_finished(message["data"].decode())
