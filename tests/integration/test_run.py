@@ -333,7 +333,7 @@ def test_no_file_of_a_person_is_changed(
     monkeypatch.chdir(work)
 
     ran = run(
-        *("run", "--gpu", "t4", "--json", "--keep", tmp_path / "kept"),
+        *("run", "--gpu", "t4", "--json", "--keep", "../kept"),
         *("--", RUNTIME.python, "train.py"),
     )
 

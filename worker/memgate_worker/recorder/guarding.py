@@ -99,5 +99,6 @@ def _make_kept(keep: Path) -> Path:
         raise InputError(
             f"--keep {keep}: {error.strerror or error}; name a new folder, beside existing ones"
         ) from None
-    prepare_scratch(keep)
-    return keep
+    kept = keep.resolve()  # the job may go elsewhere
+    prepare_scratch(kept)
+    return kept
