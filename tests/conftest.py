@@ -28,6 +28,20 @@ SHARED_TRUTH = Path(__file__).parents[2] / "shared" / "truth"
 _SLOWEST_FIRST = ("browser", "integration", "packaging", "contract", "bench")
 
 
+#: beginnings of the ids of tests that ``make test`` leaves out
+EXHAUSTIVE = [
+    line
+    for line in (Path(__file__).parent / "exhaustive.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what is exhaustive, wherever it is defined."""
+    if item.nodeid.startswith(tuple(EXHAUSTIVE)):
+        item.add_marker("slow")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest, so that no process is left with it alone at the end."""

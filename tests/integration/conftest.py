@@ -12,6 +12,8 @@ from fastapi.testclient import TestClient
 
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
+from memgate_worker.engines.phantom.engine import PhantomEngine
+from memgate_worker.runtimes.runtime import read_runtimes
 from tests.integration.gates import Gate
 from tests.integration.queue_place import Place, Stub
 from tests.valkey import running_valkey
@@ -74,6 +76,13 @@ def make_gate(redis_url: str) -> Iterator[Callable[..., Gate]]:
 def gate(make_gate: Callable[..., Gate]) -> Gate:
     """Make one with the settings there are by default."""
     return make_gate()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[PhantomEngine]:
+    """Start an engine for all tests: warm after the first; every job has its own process."""
+    with PhantomEngine(read_runtimes()["torch-2.14"]) as engine:
+        yield engine
 
 
 @pytest.fixture

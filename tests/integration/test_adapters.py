@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -56,13 +55,6 @@ ADAPTER = LAYERS * 2 * 2 * RANK * HIDDEN
 pytestmark = pytest.mark.skipif(
     not RUNTIME.is_installed, reason="runtime torch-2.14 is not built: make runtime"
 )
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """One host for all."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 def _bytes(engine: PhantomEngine, job: dict[str, Any]) -> dict[str, int]:

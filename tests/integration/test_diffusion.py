@@ -5,7 +5,6 @@ All classes of diffusers that are trained are asked about by ``make breadth-task
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,13 +37,6 @@ _BERT = {
     "intermediate_size": 128,
     "num_hidden_layers": 2,
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """One warm process for all jobs."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 def _ask(engine: PhantomEngine, spec: dict[str, Any]) -> Any:

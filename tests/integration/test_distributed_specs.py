@@ -7,7 +7,6 @@ by which torch divides them. Nothing of it comes from the code under test.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -70,13 +69,6 @@ SHAPES = [shape for unit in UNITS for shape in unit]
 ALL = sum(map(prod, SHAPES))
 #: keeps tables of its own, which are not trained
 POSITIONS = "rotary_emb"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """One host for all."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 def _most(traced: TracedJob) -> dict[str, int]:

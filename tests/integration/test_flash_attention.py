@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +45,6 @@ LLAMA: dict[str, Any] = {
     "batch_size": BATCH,
     "precision": "bf16",
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """Two hosts for all: one of them sees the stand-in."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")

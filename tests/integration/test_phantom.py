@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +53,6 @@ GPT2: dict[str, Any] = {
     "batch_size": 4,
     "optimizer": {"name": "AdamW"},
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """A warm engine for all tests of this file."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 def _trace(engine: PhantomEngine, job: dict[str, Any], gpu: str = "a100-40") -> TracedJob:

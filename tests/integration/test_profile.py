@@ -56,10 +56,9 @@ def profiler() -> Iterator[ProfileEngine]:
 
 
 @pytest.fixture(scope="module")
-def phantom() -> Iterator[PhantomEngine]:
+def phantom(engine: PhantomEngine) -> PhantomEngine:
     """What it is held against."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
+    return engine
 
 
 def _replay(engine: Engine, job: dict[str, Any]) -> Replay:

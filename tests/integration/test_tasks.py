@@ -5,7 +5,6 @@ All of them are asked about by ``make breadth-tasks``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -72,13 +71,6 @@ SAMPLE = {
         ),
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """One warm process for all jobs."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("library", SAMPLE)

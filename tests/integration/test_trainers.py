@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -80,10 +79,9 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def ask() -> Iterator[Asked]:
+def ask(engine: PhantomEngine) -> Asked:
     """One host for all."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield Asked(engine)
+    return Asked(engine)
 
 
 def _total(traced: TracedJob, category: Category) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,13 +57,6 @@ for length in {lengths}:
     loss.backward()
     optimizer.step()
 """
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[PhantomEngine]:
-    """One host for all."""
-    with PhantomEngine(RUNTIME) as engine:
-        yield engine
 
 
 def _estimate(engine: PhantomEngine, job: dict[str, Any], memory_bytes: int = 0) -> Estimate:
