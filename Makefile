@@ -27,6 +27,8 @@ MODELS  ?= tests/data/models.json
 # a trace for `make bench-traces`; if empty, some are made
 TRACE   ?=
 
+# one more than there are cores: tests wait for programs, too
+PROCESSES ?= $(shell expr $$(nproc) + 1)
 # what fails beside other tests, which keep the machine busy, has to pass alone; both runs are shown
 ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed --last-failed-no-failures=none
 
@@ -83,7 +85,7 @@ test-fast: $(STAMP_FAST) ## run the tests that need no torch, no server and no o
 test: install runtime parts ## run the tests
 	@$(BIN)/memgate runtimes install $(RUNTIME) --with trl
 	@$(BIN)/python -m tests.cudnn_runtime
-	$(BIN)/python -m pytest --cov --cov-report= --numprocesses=auto --dist=loadfile --no-loadscope-reorder || $(ALONE)
+	$(BIN)/python -m pytest --cov --cov-report= --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder || $(ALONE)
 	$(BIN)/coverage report --include='memgate/*' --fail-under=100
 	$(BIN)/coverage report --include='service/*' --fail-under=90
 	$(BIN)/coverage report --include='worker/*' --fail-under=66
