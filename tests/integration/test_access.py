@@ -86,6 +86,22 @@ def test_every_route_is_in_the_table_of_roles(redis_url: str) -> None:
     assert documented | pages == {(method, path) for method, path, _ in ROUTES}
 
 
+@pytest.mark.parametrize("origin", ["null", "https://evil.example", "http://testserver:81"])
+def test_no_page_of_another_site_asks_or_cancels(redis_url: str, origin: str) -> None:
+    """A browser sends forms anywhere without asking; whose page it was is in Origin."""
+    headers = {"Origin": origin}
+    upload = {"trace": ("trace.json", b"{}")}
+    with TestClient(create_app(ServiceSettings(redis_url=redis_url))) as client:
+        asked = client.post("/estimate", files=upload, data={"request": "{}"}, headers=headers)
+        cancelled = client.delete(f"/jobs/{_ID}", headers=headers)
+        ours = client.delete(f"/jobs/{_ID}", headers={"Origin": "http://TestServer"})
+        read = client.get("/gpus", headers=headers)
+
+    assert (asked.status_code, asked.json()["code"]) == (403, "OTHER_ORIGIN")
+    assert (cancelled.status_code, cancelled.json()["code"]) == (403, "OTHER_ORIGIN")
+    assert (ours.status_code, read.status_code) == (404, 200)
+
+
 @pytest.mark.parametrize("shown", [None, Role.READ, Role.SUBMIT, Role.ADMIN])
 def test_a_route_lets_in_its_role_and_those_above(redis_url: str, shown: Role | None) -> None:
     """401 without a key, 403 with one that is not enough, something else otherwise."""

@@ -10,6 +10,7 @@ import time
 from ipaddress import ip_address
 from secrets import token_hex
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -46,6 +47,12 @@ _GONE = 499
 _MAX_REVIEW_BYTES = 8 * MIB
 _REVIEWS = "/webhooks/"
 
+#: what a page of another site must not have a browser send: forms need no leave of ours
+_CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+#: the dashboard's forms say more about it (``refuse_other_origins``)
+_PAGES = "/ui/"
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _REQUEST_ID = re.compile(rb"[0-9A-Za-z][0-9A-Za-z._-]{0,63}")
@@ -77,6 +84,9 @@ class Envelope:
             host = _host_name(headers)
             if self._is_open and _is_public(host) and host not in self._hosts:
                 await _wrong_host(host)(scope, receive, answer.send)
+                return
+            if method in _CHANGING and _is_from_another_site(headers, scope["path"]):
+                await _other_origin()(scope, receive, answer.send)
                 return
             if method == "OPTIONS":
                 await _options(scope)(scope, receive, answer.send)
@@ -166,6 +176,22 @@ def _wrong_host(name: str) -> Response:
         " MEMGATE_ALLOWED_HOSTS name it, or set MEMGATE_API_KEYS=required"
     )
     return problem(421, "WRONG_HOST", detail)
+
+
+def _is_from_another_site(headers: dict[bytes, bytes], path: str) -> bool:
+    """Say whether a browser names an origin that is not ours; programs name none."""
+    origin = headers.get(b"origin")
+    if origin is None or path.startswith(_PAGES):
+        return False
+    return urlsplit(origin).netloc.lower() != headers.get(b"host", b"").lower()
+
+
+def _other_origin() -> Response:
+    detail = (
+        "this was sent by a page of another site, whose name is in 'Origin'; programs send none:"
+        " see /docs"
+    )
+    return problem(403, "OTHER_ORIGIN", detail)
 
 
 def _host_name(headers: dict[bytes, bytes]) -> str:
