@@ -41,7 +41,7 @@ class Watched:
             self.elsewhere.append(url)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Start Debian's Chromium."""
     if find_part("chromium") is None:
@@ -50,7 +50,7 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Start everything: a Valkey, a worker that runs jobs, the service."""
     if not read_runtimes()[DEFAULT_RUNTIME].is_installed:
