@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
-from memgate.contract import Failure
+from memgate.contract import Failure, JobRecord
 from memgate.errors import Fault
 from memgate.max_batch import MaxBatch
 from memgate.report import Fit
@@ -165,6 +165,29 @@ def test_jobs_are_listed_by_page_and_filter(client: TestClient) -> None:
     assert (first["next_offset"], second["next_offset"]) == (3, None)
     assert [job["id"] for job in canceled["jobs"]] == [ids[2]]
     assert fits == {"jobs": [], "next_offset": None}
+
+
+def test_a_filter_reads_no_more_jobs_than_are_shown(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Specs may be long, and thousands are looked through."""
+    ids = [client.post("/estimate", json=_asked(size)).json()["id"] for size in range(1, 81)]
+    for job in ids[:2]:
+        client.delete(f"/jobs/{job}")
+    read = JobStore.read_many
+    asked: list[int] = []
+
+    def read_many(store: JobStore, job_ids: Sequence[str]) -> list[JobRecord]:
+        asked.append(len(job_ids))
+        return read(store, job_ids)
+
+    monkeypatch.setattr(JobStore, "read_many", read_many)
+    canceled = client.get("/jobs", params={"state": "canceled"}).json()
+    queued = client.get("/jobs", params={"state": "queued", "offset": 60, "limit": 10}).json()
+
+    assert [job["id"] for job in canceled["jobs"]] == [ids[1], ids[0]]
+    assert [job["id"] for job in queued["jobs"]] == ids[2:][::-1][60:70]
+    assert asked == [2, 50, 28]
 
 
 def test_a_timeline_is_there_once_an_estimate_is_done(client: TestClient) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -78,6 +79,7 @@ _SERVING_SECONDS = 1.0
 
 #: how many records are read to fill a page of a filtered list
 _MAX_SCANNED = 5_000
+_READ_AT_ONCE = 50
 
 
 class QueueClient:
@@ -208,12 +210,13 @@ class QueueClient:
         """Return jobs, the newest first; with filters, only of the newest few thousand."""
         if state is None and kind is None:
             return self.store.read_many(self.store.newest(offset, count))
-        found = [
-            record
-            for record in self.store.read_many(self.store.newest(0, _MAX_SCANNED))
-            if (state is None or record.state is state) and (kind is None or record.kind is kind)
-        ]
-        return found[offset : offset + count]
+        found = self.store.matching(self.store.newest(0, _MAX_SCANNED), state, kind)
+        return [*islice(self._read_in_turn(found), offset, offset + count)]
+
+    def _read_in_turn(self, job_ids: Sequence[str]) -> Iterator[JobRecord]:
+        """Yield those that exist; of thousands, only a few are in memory at a time."""
+        for start in range(0, len(job_ids), _READ_AT_ONCE):
+            yield from self.store.read_many(job_ids[start : start + _READ_AT_ONCE])
 
     def depths(self) -> dict[str, int]:
         """Return how many jobs wait in each queue."""

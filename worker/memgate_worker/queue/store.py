@@ -22,6 +22,7 @@ from memgate.contract import (
     QueueFullError,
     UnknownJobError,
     Work,
+    WorkKind,
 )
 from memgate.errors import Fault
 from memgate_worker.queue import scripts
@@ -250,6 +251,21 @@ class JobStore(BlobStore):
                 pipeline.hget(redis_key("job", job_id), "state")
             found = pipeline.execute()
         return [read_state(state) for state in found]
+
+    def matching(
+        self, job_ids: Sequence[str], state: JobState | None, kind: WorkKind | None
+    ) -> list[str]:
+        """Return those jobs that are in a state and of a kind; None: in any."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for job_id in job_ids:
+                pipeline.hmget(redis_key("job", job_id), "state", "kind")
+            found = pipeline.execute()
+        wanted = [one and one.value.encode() for one in (state, kind)]
+        return [
+            job_id
+            for job_id, has in zip(job_ids, found, strict=True)
+            if all(want is None or want == one for want, one in zip(wanted, has, strict=True))
+        ]
 
     def newest(self, offset: int, count: int) -> list[str]:
         """Return ids of jobs, the newest first."""
