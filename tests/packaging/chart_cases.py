@@ -42,6 +42,10 @@ VALUE_SETS: dict[str, Values] = {
         "api.replicas": 1,
         "admission.replicas": 1,
         "admission.configMaps": False,
+        "admission.policyResources": False,
+        "admission.events": False,
+        "audit.enabled": False,
+        "crds.install": False,
         "admission.matchConditions": False,
         "networkPolicy.enabled": False,
         "podDisruptionBudget.enabled": False,
@@ -50,13 +54,18 @@ VALUE_SETS: dict[str, Values] = {
         "fullnameOverride": "gate",
         "namespace.create": True,
         "image.registry": "registry.example.com/team/",
-        "image.pullSecrets": [{"name": "login"}],
+        "imagePullSecrets": [{"name": "login"}],
         "env": {"MEMGATE_MAX_JOBS": "50000"},
         "podLabels": {"team": "platform"},
         "podAnnotations": {"note": "ours"},
         "nodeSelector": {"pool": "cpu"},
         "tolerations": [{"key": "cpu", "operator": "Exists"}],
         "priorityClassName": "system-cluster-critical",
+        "affinity": {"nodeAffinity": {}},
+        "controller.affinity": {"podAffinity": {}},
+        "serviceAccount.annotations": {"owner": "platform"},
+        "api.serviceAccount.annotations": {"role": "reader"},
+        "image.digests": {"service": f"sha256:{'a' * 64}", "worker": f"sha256:{'b' * 64}"},
         "api.ingress.enabled": True,
         "api.ingress.className": "nginx",
         "api.ingress.annotations": {"a": "b"},
@@ -85,6 +94,7 @@ VALUE_SETS: dict[str, Values] = {
 CUSTOM = {
     *("Certificate", "Issuer", "ScaledObject", "TriggerAuthentication"),
     *("ServiceMonitor", "PrometheusRule"),
+    "CustomResourceDefinition",
 }
 
 #: programs that talk to Kubernetes; all others have no token

@@ -15,8 +15,9 @@ import msgspec
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
+from memgate_service.admission.core.layers import PolicyLayers
 from memgate_service.admission.core.policy import Action
-from memgate_service.admission.core.rules import Mode, PolicyChoice, PolicyDocument, resolve
+from memgate_service.admission.core.rules import Mode, PolicyChoice
 from memgate_service.admission.core.sequence import Rules, Step, run_async
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
 from memgate_service.admission.kubernetes.holding import (
@@ -68,12 +69,12 @@ class WebhookGate:
     settings: AdmissionSettings
     do: Callable[[Step[Any]], Awaitable[Any]]
     """Performs the steps of the sequence in the time available."""
-    policy: PolicyDocument = field(default_factory=PolicyDocument)
-    """The operator's, as it is in force now."""
+    policy: PolicyLayers = field(default_factory=PolicyLayers)
+    """What is in force now."""
 
     def choose(self, review: Review) -> PolicyChoice:
         """Return what the policy says about an object."""
-        return resolve(self.policy, find_subject(review))
+        return self.policy.choose(find_subject(review))
 
     async def judge(
         self,

@@ -55,6 +55,22 @@ class AdmissionSettings(Settings):
     admission_policy: Path | None = None
     """The file with the policy, JSON, read again when it changes; ``MEMGATE_ADMISSION_POLICY``."""
 
+    admission_policy_resources: bool = False
+    """Whether policies are also read from the cluster: ClusterMemgatePolicy and MemgatePolicy
+    objects; ``MEMGATE_ADMISSION_POLICY_RESOURCES``."""
+
+    admission_events: bool = False
+    """Whether the webhooks record events of what they refuse, hold or let in without an answer;
+    ``MEMGATE_ADMISSION_EVENTS``."""
+
+    admission_audit_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """How often the controller judges what exists already; 0: never;
+    ``MEMGATE_ADMISSION_AUDIT_SECONDS``."""
+
+    admission_excluded_namespaces: str = "kube-system"
+    """Namespaces, comma-separated, in which the controller judges nothing in the background;
+    ``MEMGATE_ADMISSION_EXCLUDED_NAMESPACES``."""
+
     admission_on_timeout: Choice = "admit"
     """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
 
