@@ -63,6 +63,7 @@ VALUE_SETS: dict[str, Values] = {
         "priorityClassName": "system-cluster-critical",
         "affinity": {"nodeAffinity": {}},
         "controller.affinity": {"podAffinity": {}},
+        "rehearsals.enabled": True,
         "serviceAccount.annotations": {"owner": "platform"},
         "api.serviceAccount.annotations": {"role": "reader"},
         "image.digests": {"service": f"sha256:{'a' * 64}", "worker": f"sha256:{'b' * 64}"},

@@ -6,7 +6,7 @@ reading order, which is the import order:
 
 - core: ``core.policy``, ``core.rules``, ``core.layers``, ``core.policy_file``, ``core.places``,
   ``core.answers``, ``core.cases``, ``core.judgement``, ``core.sequence``, ``core.server_asker``,
-  ``core.doctor``
+  ``core.doctor``, ``core.rehearsal``
 - the webhooks of Kubernetes: ``kubernetes.settings``, ``kubernetes.review``,
   ``kubernetes.quantities``, ``kubernetes.json_parts``, ``kubernetes.copies``,
   ``kubernetes.objects``, ``kubernetes.places``, ``kubernetes.cases``, ``kubernetes.patches``,
@@ -16,7 +16,8 @@ reading order, which is the import order:
   ``kubernetes.right_size``, ``kubernetes.gate``;
   the routes are in ``http/routes/webhooks.py``
 - ``memgate controller``: ``kubernetes.leader``, ``kubernetes.rounds``, ``kubernetes.controller``,
-  ``kubernetes.policy_status``, ``kubernetes.reports``, ``kubernetes.background``
+  ``kubernetes.policy_status``, ``kubernetes.reports``, ``kubernetes.background``;
+  rehearsals: ``kubernetes.shadow_pod``, ``kubernetes.rehearsals``, ``kubernetes.rehearsing``
 - ``memgate certificates``: ``kubernetes.secret``, ``kubernetes.issuing``,
   ``kubernetes.certificates``
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``

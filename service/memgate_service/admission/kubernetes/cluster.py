@@ -127,12 +127,12 @@ class Cluster:
         """Discover again which kinds there are: some are installed after we are."""
         self._find.cache_clear()
 
-    def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
-        """Return the objects, in all namespaces, whose labels match a selector."""
+    def list(self, resource: Resource, selector: str = "", namespace: str = "") -> list[JsonObject]:
+        """Return the objects, in all namespaces or in one, whose labels match a selector."""
         found: list[JsonObject] = []
         query = {"labelSelector": selector, "limit": str(_PAGE)}
         while True:
-            page = self._call("GET", resource.path(), query=query)
+            page = self._call("GET", resource.path(namespace), query=query)
             found += map(as_object, as_list(page.get("items")))
             goes_on = as_object(page.get("metadata")).get("continue")
             if not goes_on:

@@ -93,6 +93,16 @@ class AdmissionSettings(Settings):
     """Users and groups who may release what is held, whatever the answer;
     ``MEMGATE_ADMISSION_RELEASERS``."""
 
+    rehearsal_image: str = ""
+    """The image with memgate for shadow pods, which run jobs without a description once, without a
+    GPU; empty: none are run. ``MEMGATE_REHEARSAL_IMAGE``."""
+
+    rehearsal_seconds: Annotated[float, Field(ge=30, le=3600)] = 330.0
+    """The longest that something is held for a rehearsal; ``MEMGATE_REHEARSAL_SECONDS``."""
+
+    rehearsal_memory_gib: Annotated[int, Field(ge=1, le=512)] = 8
+    """What a shadow pod may take; ``MEMGATE_REHEARSAL_MEMORY_GIB``."""
+
     kubeconfig: Path | None = None
     """How to reach Kubernetes; ``MEMGATE_KUBECONFIG``. None: as the pod that this runs in."""
 

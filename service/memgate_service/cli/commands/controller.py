@@ -70,6 +70,7 @@ def _make_rounds(
     from memgate_service.admission.kubernetes.controller import HoldController
     from memgate_service.admission.kubernetes.policy_resources import open_policies
     from memgate_service.admission.kubernetes.policy_status import PolicyStatuses
+    from memgate_service.admission.kubernetes.rehearsing import RehearsalController
     from memgate_service.admission.kueue.controller import KueueController
 
     log = partial(_log_problem, "policy")
@@ -77,6 +78,8 @@ def _make_rounds(
     if is_kueue:
         return [KueueController(cluster, memgate, settings, policies)]
     made: list[type[Rounds]] = [PolicyStatuses, HoldController]
+    if settings.rehearsal_image:
+        made.append(RehearsalController)
     if settings.admission_audit_seconds:
         made.append(BackgroundAudit)
     return [one(cluster, memgate, settings, policies) for one in made]
