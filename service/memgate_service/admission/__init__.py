@@ -16,8 +16,9 @@ reading order, which is the import order:
   ``kubernetes.right_size``, ``kubernetes.gate``;
   the routes are in ``http/routes/webhooks.py``
 - ``memgate controller``: ``kubernetes.leader``, ``kubernetes.rounds``, ``kubernetes.controller``,
-  ``kubernetes.policy_status``, ``kubernetes.reports``, ``kubernetes.background``;
-  rehearsals: ``kubernetes.shadow_pod``, ``kubernetes.rehearsals``, ``kubernetes.rehearsing``
+  ``kubernetes.policy_status``; rehearsals: ``kubernetes.shadow_pod``,
+  ``kubernetes.rehearsals``, ``kubernetes.rehearsing``; what exists already:
+  ``kubernetes.reports``, ``kubernetes.background``
 - ``memgate certificates``: ``kubernetes.secret``, ``kubernetes.issuing``,
   ``kubernetes.certificates``
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``

@@ -10,10 +10,12 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
 from memgate.audit import AuditEntry
+from memgate.client.clients import Client
 from memgate.client.errors import ClientError
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
@@ -21,7 +23,7 @@ from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import PolicyChoice
 from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cases import is_annotated
-from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
 from memgate_service.admission.kubernetes.events import tell_late
 from memgate_service.admission.kubernetes.holding import HELD
@@ -36,11 +38,13 @@ from memgate_service.admission.kubernetes.modes import (
     find_near_misses,
     make_policy,
 )
-from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
+from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import asks_for_gpu
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources
+from memgate_service.admission.kubernetes.rehearsals import Rehearsals
 from memgate_service.admission.kubernetes.reports import KIND, LABELS, NAME, Judged, make_report
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import Shape, split
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape, split
 from memgate_worker.logs import write_line
 
 #: namespaces that want to be left alone
@@ -58,6 +62,16 @@ _DONE_BY = {Action.REJECT: "refused", Action.HOLD: "held"}
 class BackgroundAudit(Rounds):
     """Judges what exists."""
 
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        settings: AdmissionSettings,
+        policies: PolicyResources | None = None,
+    ) -> None:
+        super().__init__(cluster, client, settings, policies)
+        self._rehearsals = Rehearsals(cluster, settings)
+
     @property
     def every_seconds(self) -> float:  # type: ignore[override]
         """How often; what has no answer yet is found in the next round."""
@@ -65,6 +79,7 @@ class BackgroundAudit(Rounds):
 
     def _go_round(self) -> Done:
         ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
+        self._rehearsals.start_round()
         judged: dict[str, list[Judged]] = defaultdict(list)
         num_open = 0
         for kind, shape, document in self._existing():
@@ -125,7 +140,9 @@ class BackgroundAudit(Rounds):
     ) -> dict[str, Any]:
         pods = find_pods(document, shape)
         if not any(map(is_annotated, pods)):
-            return _tell_undescribed(chosen) if any(map(asks_for_gpu, pods)) else {}
+            if not any(map(asks_for_gpu, pods)):
+                return {}
+            return self._rehearse(document, pods, chosen) or _tell_undescribed(chosen)
         if chosen.is_exempt:
             return {"decision": EXEMPT}
         policy = self._policy(chosen)
@@ -137,6 +154,22 @@ class BackgroundAudit(Rounds):
             would = _DONE_BY.get(policy.mistaken, "")
             return {"decision": DECISIONS[WRONG], "why": error.message, "would": would}
         return _tell(judgement) if judgement is not None else {}
+
+    def _rehearse(
+        self, document: JsonObject, pods: tuple[Pod, ...], chosen: PolicyChoice
+    ) -> dict[str, Any]:
+        """Return what a rehearsal beside the job has shown; empty if none was, or none is wanted.
+
+        What is held for its rehearsal is another program's business.
+        """
+        if chosen.is_exempt or chosen.on.get("undescribed") != "rehearse" or _is_kept(document):
+            return {}
+        result = self._rehearsals.look_at(document, pods, since=datetime.now(UTC)).result
+        if result is None or not result.is_known:
+            return {}
+        would = "refused" if result.is_refused else ""
+        said = {"decision": result.decision, "why": result.message, "would": would}
+        return {**said, "gpu": result.gpu}
 
     def _policy(self, chosen: PolicyChoice) -> Policy:
         """Return the policy of the webhooks: an answer that is not there yet is not waited for."""

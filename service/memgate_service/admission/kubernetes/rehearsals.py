@@ -75,30 +75,36 @@ class Rehearsals:
         selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
         self._shadows = {(_namespace(one), _name(one)): one for one in self._list(selector)}
         for shadow in list(self._shadows.values()):
-            if self._age_seconds(shadow) > self._settings.rehearsal_seconds:
+            age = (self._now() - self._created_at(shadow)).total_seconds()
+            # one that has ended may still be asked for its result
+            patience = 1 if find_result(shadow) is None else 3
+            if age > patience * self._settings.rehearsal_seconds:
                 self._remove(shadow)
 
     def _list(self, selector: str) -> list[JsonObject]:
         return self._cluster.list(_PODS, selector)
 
-    def look_at(self, document: JsonObject, pods: tuple[Pod, ...]) -> Rehearsed:
+    def look_at(
+        self, document: JsonObject, pods: tuple[Pod, ...], since: datetime | None = None
+    ) -> Rehearsed:
         """Say what is known about an object; start its rehearsal if it is its turn.
 
         Args:
             document: the object, with ``apiVersion`` and ``kind``.
             pods: of it.
+            since: when its time began; None: when it was created.
         """
         try:
-            return self._look_at(document, pods)
+            return self._look_at(document, pods, since or self._created_at(document))
         except NotRehearsedError as error:
             return Rehearsed(result=RehearsalResult(why=error.message))
         except ClusterError as error:  # what cannot be fenced in, or created, is not run
             return Rehearsed(result=RehearsalResult(why=error.message))
 
-    def _look_at(self, document: JsonObject, pods: tuple[Pod, ...]) -> Rehearsed:
+    def _look_at(self, document: JsonObject, pods: tuple[Pod, ...], since: datetime) -> Rehearsed:
         namespace = _namespace(document)
         self._check_wanted(document, namespace)
-        if self._age_seconds(document) > self._settings.rehearsal_seconds:
+        if (self._now() - since).total_seconds() > self._settings.rehearsal_seconds:
             raise NotRehearsedError("there was no result in time")
         wanting = [pod for pod in pods if asks_for_gpu(pod) and pod.is_template]
         if len(wanting) != 1:
@@ -158,12 +164,12 @@ class Rehearsals:
             write_line("rehearsal", {"namespace": namespace, "name": name, "error": error.message})
         self._shadows.pop((namespace, name), None)
 
-    def _age_seconds(self, document: JsonObject) -> float:
+    def _created_at(self, document: JsonObject) -> datetime:
         text = as_object(document.get("metadata")).get("creationTimestamp")
         try:
-            return (self._now() - datetime.fromisoformat(str(text))).total_seconds()
-        except (ValueError, TypeError):
-            return 0.0
+            return datetime.fromisoformat(str(text))
+        except ValueError:
+            return self._now()
 
 
 def find_result(shadow: JsonObject) -> RehearsalResult | None:

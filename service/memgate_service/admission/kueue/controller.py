@@ -75,7 +75,7 @@ class KueueController(Rounds):
         if not checks or workloads is None:
             return done
         waiting = [
-            (workload, index)
+            ({**workload, "apiVersion": workloads.api_version, "kind": "Workload"}, index)
             for workload in self._cluster.list(workloads)
             for index in find_waiting(workload, checks)
         ]
@@ -134,7 +134,7 @@ class KueueController(Rounds):
             pods = place_pods(workload, flavors)
             judgement = self._judge(namespace, pods, policy, waited_seconds)
             if judgement is None and chosen.on.get("undescribed") == "rehearse":
-                reply = self._rehearse(workload, pods)
+                reply = self._rehearse(workload, pods, since)
             else:
                 reply = choose_state(judgement)
         except InputError as error:
@@ -145,10 +145,9 @@ class KueueController(Rounds):
         said = f"memgate only warns here: {reply.message.removeprefix('memgate: ')}"
         return Reply("Ready", said if chosen.mode is Mode.WARN else "")
 
-    def _rehearse(self, workload: JsonObject, pods: tuple[Pod, ...]) -> Reply:
+    def _rehearse(self, workload: JsonObject, pods: tuple[Pod, ...], since: datetime) -> Reply:
         """Return a check's state by a rehearsal; one that fails keeps nothing out."""
-        api = {"apiVersion": f"{_GROUP}/v1beta1", "kind": "Workload"}
-        result = self._rehearsals.look_at({**api, **workload}, pods).result
+        result = self._rehearsals.look_at(workload, pods, since=since).result
         if result is None:
             return Reply("Pending", "memgate: it is run once without a GPU first")
         state = "Rejected" if result.is_refused else "Ready"
