@@ -254,7 +254,7 @@ def test_what_exists_already_is_reported(lab: Lab, valkey: str, tmp_path: Path) 
     with controlling(lab, valkey, tmp_path, **settings):
         wait_until(lambda: report().get("summary", {}).get("fail") == 1, "it is reported", 120)
         found = report()
-        lab.kubectl("delete", "jobs", "--all", f"--namespace={team}", "--cascade=orphan")
+        lab.kubectl("delete", "jobs", "--all", f"--namespace={team}", "--cascade=background")
         wait_until(lambda: report() == {}, "it is gone with its objects", 60)
     assert found["summary"]["skip"] == 1
     by_rule = {one["rule"]: one for one in found["results"]}

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import anyio.to_thread
 from cachetools import TTLCache
 
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Event
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, ObjectEvent
 from memgate_worker.logs import write_line
 
 _MAX_WAITING = 1000
@@ -28,10 +28,10 @@ class EventSender:
         self.is_on = is_on
         self._connect = connect
         self._cluster: Cluster | None = None
-        self._waiting: deque[Event] = deque(maxlen=_MAX_WAITING)
+        self._waiting: deque[ObjectEvent] = deque(maxlen=_MAX_WAITING)
         self._told: TTLCache[tuple[str, ...], bool] = TTLCache(10_000, _REPEAT_SECONDS)
 
-    def add(self, event: Event | None) -> None:
+    def add(self, event: ObjectEvent | None) -> None:
         """Have an event recorded soon, unless the same was a moment ago."""
         if event is None or not self.is_on:
             return
@@ -59,7 +59,7 @@ class EventSender:
             if self._waiting and self._waiting[0] is event:
                 self._waiting.popleft()
 
-    def _send(self, event: Event) -> None:
+    def _send(self, event: ObjectEvent) -> None:
         if self._cluster is None:
             self._cluster = self._connect()
         self._cluster.record_event(event)

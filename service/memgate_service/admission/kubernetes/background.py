@@ -42,7 +42,13 @@ from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import asks_for_gpu
 from memgate_service.admission.kubernetes.policy_resources import PolicyResources
 from memgate_service.admission.kubernetes.rehearsals import Rehearsals
-from memgate_service.admission.kubernetes.reports import KIND, LABELS, NAME, Judged, make_report
+from memgate_service.admission.kubernetes.reports import (
+    KIND,
+    LABELS,
+    NAME,
+    JudgedObject,
+    make_report,
+)
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape, split
 from memgate_worker.logs import write_line
@@ -80,7 +86,7 @@ class BackgroundAudit(Rounds):
     def _go_round(self) -> Done:
         ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
         self._rehearsals.start_round()
-        judged: dict[str, list[Judged]] = defaultdict(list)
+        judged: dict[str, list[JudgedObject]] = defaultdict(list)
         num_open = 0
         for kind, shape, document in self._existing():
             namespace = str(as_object(document.get("metadata")).get("namespace", ""))
@@ -88,7 +94,7 @@ class BackgroundAudit(Rounds):
                 continue
             record = self._look_at(kind, shape, document)
             if record:
-                judged[namespace].append(Judged(document, record))
+                judged[namespace].append(JudgedObject(document, record))
                 num_open += record["decision"] == "unanswered"
         self._record([one for all_of_one in judged.values() for one in all_of_one])
         self._report(judged, is_whole=num_open < _MAX_UNANSWERED)
@@ -175,7 +181,7 @@ class BackgroundAudit(Rounds):
         """Return the policy of the webhooks: an answer that is not there yet is not waited for."""
         return replace(make_policy(self._settings, chosen), patience_seconds=0.0)
 
-    def _record(self, judged: Sequence[Judged]) -> None:
+    def _record(self, judged: Sequence[JudgedObject]) -> None:
         """Send the records, and events to those who were let in although they do not fit."""
         entries = [_entry(one) for one in judged if one.record["decision"] != "unanswered"]
         try:
@@ -188,7 +194,7 @@ class BackgroundAudit(Rounds):
             if event is not None:
                 self._try_event(event)
 
-    def _report(self, judged: Mapping[str, Sequence[Judged]], *, is_whole: bool) -> None:
+    def _report(self, judged: Mapping[str, Sequence[JudgedObject]], *, is_whole: bool) -> None:
         resource = self._cluster.find(KIND)
         if resource is None:
             return
@@ -248,7 +254,7 @@ def _tell(judgement: Judgement) -> dict[str, Any]:
     }
 
 
-def _entry(one: Judged) -> AuditEntry:
+def _entry(one: JudgedObject) -> AuditEntry:
     """Return the record; the same finding about the same object is stored once."""
     record = one.record
     same = [record.get(name) for name in ("job", "decision", "mode", "rule", "estimate")]

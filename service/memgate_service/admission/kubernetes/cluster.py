@@ -57,7 +57,7 @@ class Resource(NamedTuple):
         return f"{root}/{self.api_version}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
 
-class Event(NamedTuple):
+class ObjectEvent(NamedTuple):
     """Something to be told about an object."""
 
     api_version: str
@@ -173,7 +173,7 @@ class Cluster:
             if error.status != 404:
                 raise
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: ObjectEvent) -> None:
         """Record an event for an object: ``kubectl describe`` shows it.
 
         One with a name of its own is recorded once, by however many programs.

@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any
 
 from memgate_service.admission.core.rules import Mode
-from memgate_service.admission.kubernetes.cluster import Event
+from memgate_service.admission.kubernetes.cluster import ObjectEvent
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 
 #: by what was done, or would have been in ``enforce``
@@ -30,7 +30,7 @@ _LATE = {
 }
 
 
-def tell_decision(document: JsonObject, record: Mapping[str, Any]) -> Event | None:
+def tell_decision(document: JsonObject, record: Mapping[str, Any]) -> ObjectEvent | None:
     """Return the event of a decision of the webhooks; None if there is nothing to tell."""
     if not record or record.get("mode") == Mode.AUDIT:
         return None
@@ -45,7 +45,7 @@ def tell_decision(document: JsonObject, record: Mapping[str, Any]) -> Event | No
     return None
 
 
-def tell_late(document: JsonObject, record: Mapping[str, Any]) -> Event | None:
+def tell_late(document: JsonObject, record: Mapping[str, Any]) -> ObjectEvent | None:
     """Return the event about something that exists, once there is an answer about it."""
     reason = _LATE.get(str(record.get("decision")))
     if reason is None or record.get("mode") == Mode.AUDIT:
@@ -56,15 +56,15 @@ def tell_late(document: JsonObject, record: Mapping[str, Any]) -> Event | None:
     return event._replace(name=f"memgate-{name}") if event.uid else event
 
 
-def tell_released(document: JsonObject, message: str, *, is_released: bool) -> Event:
+def tell_released(document: JsonObject, message: str, *, is_released: bool) -> ObjectEvent:
     """Return the event of an object that was held."""
     reason = RELEASED if is_released else REFUSED
     return _event(document, reason, message)._replace(is_warning=not is_released)
 
 
-def _event(document: JsonObject, reason: str, message: str) -> Event:
+def _event(document: JsonObject, reason: str, message: str) -> ObjectEvent:
     metadata = as_object(document.get("metadata"))
-    return Event(
+    return ObjectEvent(
         api_version=str(document.get("apiVersion", "")),
         kind=str(document.get("kind", "")),
         namespace=str(metadata.get("namespace", "")),

@@ -31,7 +31,7 @@ _RESULTS = {
 _WORST_FIRST = ("fail", "warn", "error", "skip", "pass")
 
 
-class Judged(NamedTuple):
+class JudgedObject(NamedTuple):
     """An object that exists, and the audit's record of it."""
 
     document: JsonObject
@@ -46,7 +46,9 @@ class Judged(NamedTuple):
         return _RESULTS.get(decision, "error")
 
 
-def make_report(api_version: str, namespace: str, judged: Sequence[Judged], seconds: int) -> Any:
+def make_report(
+    api_version: str, namespace: str, judged: Sequence[JudgedObject], seconds: int
+) -> Any:
     """Return the report of a namespace; if it has too many objects, those that are fine are cut."""
     ordered = sorted(judged, key=lambda one: _WORST_FIRST.index(one.result))
     counts = Counter(one.result for one in judged)
@@ -60,7 +62,7 @@ def make_report(api_version: str, namespace: str, judged: Sequence[Judged], seco
     }
 
 
-def _result(one: Judged, seconds: int) -> dict[str, Any]:
+def _result(one: JudgedObject, seconds: int) -> dict[str, Any]:
     metadata = as_object(one.document.get("metadata"))
     record = one.record
     return {

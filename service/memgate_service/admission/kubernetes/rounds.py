@@ -16,7 +16,7 @@ from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
 from memgate_service.admission.core.rules import PolicyChoice, Subject
 from memgate_service.admission.core.sequence import Rules, run
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Event
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, ObjectEvent
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.admission.kubernetes.judging import PodAsker, judge_pods
 from memgate_service.admission.kubernetes.modes import make_policy
@@ -80,7 +80,7 @@ class Rounds(ABC):
     def _go_round(self) -> Done:
         """Check everything that waits."""
 
-    def _try_event(self, event: Event) -> None:
+    def _try_event(self, event: ObjectEvent) -> None:
         """Record an event; if that fails, the log has it."""
         try:
             self._cluster.record_event(event)

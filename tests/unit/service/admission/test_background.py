@@ -12,9 +12,9 @@ from memgate.audit import AuditEntry
 from memgate.client.errors import RefusedError
 from memgate.units import GIB
 from memgate_service.admission.kubernetes.background import BackgroundAudit
-from memgate_service.admission.kubernetes.cluster import ClusterError, Event, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
 from memgate_service.admission.kubernetes.events import tell_decision
-from memgate_service.admission.kubernetes.reports import Judged, make_report
+from memgate_service.admission.kubernetes.reports import JudgedObject, make_report
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from tests.admission import T4, make_job, make_pod
 from tests.unit.service.admission.test_controller import FakeMemgate
@@ -33,7 +33,7 @@ class FakeCluster:
         self.objects = objects
         self.kinds = dict(_KINDS)
         self.reports: dict[str, Any] = {}
-        self.events: list[Event] = []
+        self.events: list[ObjectEvent] = []
         self.unlisted: set[str] = set()
 
     def forget_kinds(self) -> None:
@@ -59,7 +59,7 @@ class FakeCluster:
         """Remove a report."""
         del self.reports[namespace]
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: ObjectEvent) -> None:
         """Keep an event."""
         self.events.append(event)
 
@@ -222,8 +222,8 @@ def test_a_report_goes_with_its_last_object_and_needs_its_kind() -> None:
 
 def test_a_large_report_keeps_what_is_wrong() -> None:
     """An object of Kubernetes may have 1.5 MB."""
-    fine = Judged(_pod("fine"), {"decision": "admit", "rule": "cluster"})
-    bad = Judged(_pod("bad"), {"decision": "reject", "rule": "cluster", "why": "x" * 2000})
+    fine = JudgedObject(_pod("fine"), {"decision": "admit", "rule": "cluster"})
+    bad = JudgedObject(_pod("bad"), {"decision": "reject", "rule": "cluster", "why": "x" * 2000})
     report = make_report("wgpolicyk8s.io/v1alpha2", "team", [fine] * 2000 + [bad] * 10, 1)
 
     assert report["summary"]["pass"] == 2000

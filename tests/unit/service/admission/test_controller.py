@@ -22,7 +22,7 @@ from memgate.client.errors import (
 from memgate.contract import Work, WorkKind
 from memgate.errors import Fault
 from memgate.units import GIB
-from memgate_service.admission.kubernetes.cluster import ClusterError, Event, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
 from memgate_service.admission.kubernetes.controller import HoldController
 from memgate_service.admission.kubernetes.holding import hold
 from memgate_service.admission.kubernetes.objects import SHAPES
@@ -63,7 +63,7 @@ class FakeCluster:
             raise ClusterError("no", 409)
         self.patches.append((resource.plural, patch))
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: ObjectEvent) -> None:
         """Note an event."""
         self.told.append((event.reason, event.message))
 

@@ -11,7 +11,7 @@ import kubernetes_validate
 import pytest
 
 from memgate_service.admission.core.rehearsal import RehearsalResult, read_result, write_result
-from memgate_service.admission.kubernetes.cluster import ClusterError, Event, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
 from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
 from memgate_service.admission.kubernetes.rehearsals import Rehearsals, find_result
 from memgate_service.admission.kubernetes.rehearsing import RehearsalController
@@ -226,7 +226,7 @@ class FakeCluster:
         self.jobs = [copy.deepcopy(one) for one in jobs]
         self.pods: dict[str, Any] = {}
         self.made: list[str] = []
-        self.events: list[Event] = []
+        self.events: list[ObjectEvent] = []
         self.patches: list[Any] = []
         self.refuses: dict[str, str] = {}
         self.namespaces = ["team"]
@@ -276,7 +276,7 @@ class FakeCluster:
         """Note what is changed."""
         self.patches.append(patch)
 
-    def record_event(self, event: Event) -> None:
+    def record_event(self, event: ObjectEvent) -> None:
         """Note an event."""
         self.events.append(event)
 
