@@ -5,28 +5,33 @@ from __future__ import annotations
 import copy
 import json
 import signal
-import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
 from tests.admission import SPEC
+from tests.integration.kube_gate import (
+    LARGE,
+    Webhooks,
+    controlling,
+    create,
+    forget_webhooks,
+    gating,
+    let_edit,
+    make_job,
+)
 from tests.integration.kube_lab import Lab
-from tests.record_reviews import KINDS, RULES, read_example
-from tests.running import running, serving, wait_until
+from tests.record_reviews import KINDS, read_example
+from tests.running import running, wait_until
 from tests.valkey import running_valkey
 
 pytestmark = pytest.mark.kubernetes
 
 _JOB = "memgate.dev/job"
-_VERBS = ("mutate", "validate")
 
 
 @pytest.fixture(scope="module")
@@ -59,23 +64,6 @@ def namespace(lab: Lab) -> str:
     return lab.make_namespace("gated", webhook="yes")
 
 
-class Webhooks:
-    """A service for webhooks, over TLS."""
-
-    def __init__(self, process: subprocess.Popen[bytes], url: str, context: ssl.SSLContext) -> None:
-        self.process = process
-        self.url = url
-        self._context = context
-
-    def metrics(self) -> str:
-        """Return what Prometheus would see; nothing if it does not answer."""
-        try:
-            with urlopen(f"{self.url}/metrics", context=self._context, timeout=2) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            return ""
-
-
 Start = Callable[..., Webhooks]
 
 
@@ -84,71 +72,11 @@ def start(lab: Lab, valkey: str, tmp_path: Path) -> Iterator[Start]:
     """Start services for webhooks, each with the API server sent to it."""
     with ExitStack() as stack:
 
-        def make(*, policy: str = "Fail", timeout: int = 20, **settings: str) -> Webhooks:
-            webhooks = stack.enter_context(_serving(lab, valkey, tmp_path, **settings))
-            for kind in ("Mutating", "Validating"):
-                lab.install_webhook(
-                    webhooks.url,
-                    lab.certificate.authority,
-                    kind=kind,
-                    failure_policy=policy,
-                    timeout=timeout,
-                    rules=RULES,
-                )
-            _until_asked(lab, webhooks)
-            return webhooks
+        def make(**settings: Any) -> Webhooks:
+            return stack.enter_context(gating(lab, valkey, tmp_path, **settings))
 
         yield make
-    lab.remove_webhooks()
-    # which it refused, or could not ask about, as long as it knew of a webhook
-    anything = _job("nonsense", spec={"nonsense": True})
-    wait_until(
-        lambda: _create(lab, anything, "--dry-run=server").returncode == 0,
-        "the API server asks nobody any more",
-    )
-
-
-@contextmanager
-def _serving(lab: Lab, valkey: str, directory: Path, **settings: str) -> Iterator[Webhooks]:
-    settings = {
-        "redis_url": valkey,
-        "serve": "webhooks",
-        "tls_certificate": str(lab.tls_certificate),
-        "tls_key": str(lab.tls_key),
-    } | settings
-    context = ssl.create_default_context(cadata=lab.certificate.authority.decode())
-    log = directory / "service.log"
-    with serving(log, grace_seconds=30, **settings) as served:
-        webhooks = Webhooks(served.process, served.url, context)
-        wait_until(lambda: "memgate_build" in webhooks.metrics(), "the webhooks answer")
-        yield webhooks
-
-
-def _until_asked(lab: Lab, webhooks: Webhooks) -> None:
-    """Wait until the API server has heard of both webhooks."""
-    bad = _job("nonsense", spec={"nonsense": True})
-
-    def is_asked() -> bool:
-        _create(lab, bad, "--dry-run=server")
-        metrics = webhooks.metrics()
-        return all(f'route="/webhooks/kubernetes/{verb}"' in metrics for verb in _VERBS)
-
-    wait_until(is_asked, "the API server asks its webhooks")
-
-
-def _job(name: str, *, spec: dict[str, Any] = SPEC, gpu: str = "Tesla-T4") -> dict[str, Any]:
-    """Make the example's Job with another spec."""
-    document = copy.deepcopy(read_example("job.yaml")[0])
-    document["metadata"] |= {"name": name, "annotations": {_JOB: json.dumps(spec)}}
-    selector = {"nvidia.com/gpu.product": gpu}
-    document["spec"]["template"]["spec"]["nodeSelector"] = selector
-    assert isinstance(document, dict)
-    return document
-
-
-def _create(lab: Lab, document: dict[str, Any], *more: str) -> subprocess.CompletedProcess[str]:
-    command = ("create", "--filename=-", "--namespace=gated", "--validate=false", *more)
-    return lab.kubectl(*command, given=[document], check=False)
+    forget_webhooks(lab)
 
 
 def _is_there(lab: Lab, kind: str, name: str) -> bool:
@@ -156,25 +84,18 @@ def _is_there(lab: Lab, kind: str, name: str) -> bool:
     return ran.returncode == 0
 
 
-_LARGE = {
-    "model": {"source": "torchvision", "name": "resnet50"},
-    "input": {"shape": [3, 224, 224]},
-    "batch_size": 512,
-}
-
-
 @pytest.mark.usefixtures("namespace", "worker")
 def test_what_fits_gets_in_and_what_does_not_is_refused(lab: Lab, start: Start) -> None:
     """With the estimate on the object, or with what would fit on the person's screen."""
     start()
-    good = _create(lab, _job("fits"))
+    good = create(lab, make_job("fits"))
     assert good.returncode == 0, good.stderr
     annotations = lab.get("job", "fits", "gated")["metadata"]["annotations"]
     said = json.loads(annotations["memgate.dev/estimate"])
     assert (said["decision"], said["gpu"]) == ("admit", "t4")
     assert said["id"] == annotations["memgate.dev/estimate-id"]
 
-    bad = _create(lab, _job("too-large", spec=_LARGE))
+    bad = create(lab, make_job("too-large", spec=LARGE))
     assert bad.returncode != 0
     assert 'admission webhook "validate.memgate.dev" denied the request: memgate:' in bad.stderr
     assert "does not fit on " in bad.stderr
@@ -188,7 +109,7 @@ def test_what_fits_gets_in_and_what_does_not_is_refused(lab: Lab, start: Start) 
 def test_a_person_is_warned(lab: Lab, start: Start) -> None:
     """kubectl shows it, and the object is made."""
     start()
-    ran = _create(lab, _job("unknown-card", gpu="NVIDIA-B100"))
+    ran = create(lab, make_job("unknown-card", gpu="NVIDIA-B100"))
     assert ran.returncode == 0
     assert (
         "Warning: memgate: it is not known whether this fits: the GPU 'NVIDIA-B100'" in ran.stderr
@@ -201,11 +122,11 @@ def test_a_dry_run_leaves_no_trace(lab: Lab, start: Start) -> None:
     """Asked about a job that nobody knows, it says so; about one that is known, it answers."""
     start()
     spec = SPEC | {"batch_size": 33}
-    ran = _create(lab, _job("tried", spec=spec), "--dry-run=server")
+    ran = create(lab, make_job("tried", spec=spec), "--dry-run=server")
     assert ran.returncode == 0
     assert "a dry run does not" in ran.stderr
-    assert _create(lab, _job("made", spec=spec)).returncode == 0
-    again = _create(lab, _job("tried", spec=spec), "--dry-run=server")
+    assert create(lab, make_job("made", spec=spec)).returncode == 0
+    again = create(lab, make_job("tried", spec=spec), "--dry-run=server")
     assert "Warning" not in again.stderr
     assert not _is_there(lab, "job", "tried")
 
@@ -216,12 +137,12 @@ def test_a_new_answer_that_takes_too_long_is_the_operators_to_decide(
 ) -> None:
     """Let in with a warning; or told to come back, which kubectl does until there is an answer."""
     start(admission_wait_seconds="0")
-    warned = _create(lab, _job("warned", spec=SPEC | {"batch_size": 41}))
+    warned = create(lab, make_job("warned", spec=SPEC | {"batch_size": 41}))
     assert warned.returncode == 0
     assert "Warning: memgate: no answer yet" in warned.stderr
 
     start(admission_wait_seconds="0", admission_on_timeout="reject")
-    retried = _create(lab, _job("retried", spec=SPEC | {"batch_size": 42}))
+    retried = create(lab, make_job("retried", spec=SPEC | {"batch_size": 42}))
     assert retried.returncode == 0, retried.stderr  # it came back by itself
 
 
@@ -235,7 +156,7 @@ def test_without_webhooks_the_failure_policy_decides(lab: Lab, start: Start, is_
         webhooks.process.send_signal(number)
         begun = time.monotonic()
         name = f"without-{policy.lower()}-{'hung' if is_hung else 'gone'}"
-        ran = _create(lab, _job(name))
+        ran = create(lab, make_job(name))
         took = time.monotonic() - begun
         webhooks.process.send_signal(signal.SIGCONT)
         assert (ran.returncode == 0) is is_let_in, ran.stderr
@@ -267,14 +188,14 @@ def test_a_spec_may_stand_in_a_config_map(lab: Lab, start: Start) -> None:
     """Which is read with the rights of the webhooks; one that is missing is named."""
     start(kubeconfig=str(lab.kubeconfig))
     spec, job = read_example("job-configmap.yaml")
-    missing = _create(lab, job)
+    missing = create(lab, job)
     assert "there is no ConfigMap 'vgg16-training' in 'gated'" in missing.stderr
     spec["data"] = {"other": "x"}
     lab.kubectl("apply", "--filename=-", "--namespace=gated", given=[spec])
-    assert "has no 'job', it has: other" in _create(lab, job).stderr
+    assert "has no 'job', it has: other" in create(lab, job).stderr
     spec["data"] = {"job": json.dumps(SPEC)}
     lab.kubectl("apply", "--filename=-", "--namespace=gated", given=[spec])
-    good = _create(lab, job)
+    good = create(lab, job)
     assert good.returncode == 0, good.stderr
     said = lab.get("job", "vgg16", "gated")["metadata"]["annotations"]["memgate.dev/estimate"]
     assert json.loads(said)["gpu"] == "a100-80-1g.10gb,h100-80-1g.10gb"
@@ -292,14 +213,14 @@ def test_what_is_held_is_released_when_the_answer_is_there(
     too_large = copy.deepcopy(document)
     too_large["metadata"]["name"] = "too-large"
     large = too_large["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
-    large["metadata"]["annotations"][_JOB] = json.dumps(_LARGE | {"batch_size": 4096})
+    large["metadata"]["annotations"][_JOB] = json.dumps(LARGE | {"batch_size": 4096})
 
     for one in (document, too_large):
-        ran = _create(lab, one)
+        ran = create(lab, one)
         assert "Warning: memgate: held until there is an answer" in ran.stderr
     assert lab.get("jobset", "sweep", "gated")["spec"]["suspend"] is True
 
-    _let_edit(lab, "owner")
+    let_edit(lab, "owner")
     resume = ("patch", "jobset", "sweep", "--namespace=gated", "--type=merge", "--patch")
     with lab.as_account("owner", "gated") as owner:
         tried = owner.kubectl(*resume, '{"spec": {"suspend": false}}', check=False)
@@ -308,7 +229,7 @@ def test_what_is_held_is_released_when_the_answer_is_there(
 
     with (
         running("memgate_worker", tmp_path / "worker.log", redis_url=idle),
-        _controlling(lab, idle, tmp_path),
+        controlling(lab, idle, tmp_path, admission_on_timeout="hold"),
     ):
 
         def is_released() -> bool:
@@ -327,42 +248,3 @@ def test_what_is_held_is_released_when_the_answer_is_there(
     by_reason = {event["reason"]: event["message"] for event in json.loads(events)["items"]}
     assert "fits" in by_reason["MemgateReleased"]
     assert "does not fit" in by_reason["MemgateRefused"]
-
-
-@contextmanager
-def _controlling(lab: Lab, valkey: str, directory: Path) -> Iterator[None]:
-    """Run the API and ``memgate controller``."""
-    memgate = Path(sys.executable).parent / "memgate"
-    environment = {"MEMGATE_KUBECONFIG": str(lab.kubeconfig)}
-    environment["MEMGATE_ADMISSION_ON_TIMEOUT"] = "hold"
-    with (
-        serving(directory / "api.log", redis_url=valkey) as served,
-        (directory / "controller.log").open("wb") as log,
-    ):
-        environment["MEMGATE_URL"] = served.url
-        process = subprocess.Popen(
-            [memgate, "controller", "--interval", "0.5"], env=environment, stdout=log, stderr=log
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            assert process.wait(30) == 0
-
-
-def _let_edit(lab: Lab, name: str) -> None:
-    """Make a service account that may edit everything in the namespace, as an owner may."""
-    rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
-    metadata = {"name": name, "namespace": "gated"}
-    group = "rbac.authorization.k8s.io"
-    lab.apply(
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
-        {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": metadata, "rules": [rule]},
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "gated"}],
-        },
-    )

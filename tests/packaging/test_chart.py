@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -22,6 +23,7 @@ from tests.packaging.chart_cases import (
     Values,
     by_kind,
     find_container,
+    find_pods,
     render_set,
 )
 from tests.parts import find_part
@@ -74,7 +76,42 @@ def test_images_are_of_this_version() -> None:
     }
     assert images == {f"memgate-service:{version}", f"memgate-worker:{version}"}
     image = find_container(render_set("everything"), "api")["image"]
-    assert image == f"registry.example.com/team/memgate-service:{version}"
+    assert image == f"registry.example.com/team/memgate-service@sha256:{'a' * 64}"
+    tagged = render({"image.registry": "registry.example.com/team", "image.tag": "9"})
+    assert find_container(tagged, "api")["image"] == "registry.example.com/team/memgate-service:9"
+
+
+def test_the_chart_can_be_packed_and_rendered_from_its_archive(tmp_path: Path) -> None:
+    """As it is pushed to a registry: nothing that it needs is left out, its README is in it."""
+    helm("package", CHART, f"--destination={tmp_path}")
+    (archive,) = tmp_path.glob("memgate-*.tgz")
+
+    said = helm("template", "memgate", archive, "--namespace=memgate", "--skip-tests").stdout
+    packed = [one for one in yaml.safe_load_all(said) if one]
+    assert [(one["kind"], one["metadata"]["name"]) for one in packed] == [
+        (one["kind"], one["metadata"]["name"]) for one in render({}, "--skip-tests")
+    ]
+    assert "helm install" in helm("show", "readme", archive).stdout
+
+
+def test_components_are_placed_and_named_as_people_expect() -> None:
+    """A component's own values count instead of those for all; annotations are added up."""
+    objects = render_set("everything")
+    pods = dict(find_pods(objects))
+    accounts = by_kind(objects, "ServiceAccount")
+
+    assert pods["api"]["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert pods["controller"]["spec"]["affinity"] == {"podAffinity": {}}
+    assert pods["keys"]["spec"]["affinity"] == {"nodeAffinity": {}}
+    assert accounts["gate-api"]["metadata"]["annotations"] == {
+        "owner": "platform",
+        "role": "reader",
+    }
+    assert accounts["gate-worker"]["metadata"]["annotations"] == {"owner": "platform"}
+    renamed = render({"nameOverride": "fits"}, name="one")
+    assert "one-fits-api" in by_kind(renamed, "Deployment")
+    labels = {one["metadata"]["labels"]["app.kubernetes.io/name"] for one in renamed}
+    assert labels == {"fits"}
 
 
 @pytest.mark.parametrize(
@@ -183,11 +220,11 @@ def test_names_follow_the_release(release: str, want: str) -> None:
 
 
 def test_a_release_is_known_by_its_name() -> None:
-    """Two of them in a cluster do not take each other's objects."""
+    """Two of them in a cluster do not take each other's objects; one of them installs the kinds."""
     names = [
         {
             (found["kind"], found["metadata"]["name"])
-            for found in render(name=name)
+            for found in render({"crds.install": False}, name=name)
             if "namespace" not in found["metadata"]
         }
         for name in ("one", "two")

@@ -10,7 +10,7 @@ from typing import Any
 import cel
 import pytest
 
-from memgate_service.admission.core.rules import parse_policy
+from memgate_service.admission.core.rules import ACTIONS, Exemption, PolicyRule, parse_policy
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli import main as cli
@@ -51,13 +51,45 @@ def test_the_webhooks_can_be_closed_to_all_but_the_api_server() -> None:
     assert "from" not in open_rule
 
 
-def _webhooks(objects: list[Any]) -> list[Any]:
+def _all_webhooks(objects: list[Any]) -> list[Any]:
     return [
         webhook
         for found in objects
         if found["kind"].endswith("WebhookConfiguration")
         for webhook in found["webhooks"]
     ]
+
+
+def _webhooks(objects: list[Any]) -> list[Any]:
+    """Return those that are asked about people's objects."""
+    return [one for one in _all_webhooks(objects) if one["name"] != "policies.memgate.dev"]
+
+
+def test_policies_are_checked_when_they_are_written() -> None:
+    """By a webhook that never stands in the way, and by the schema of their kinds."""
+    (webhook,) = (
+        one
+        for one in _all_webhooks(render_set("as it comes"))
+        if one["name"].startswith("policies")
+    )
+    (rule,) = webhook["rules"]
+    kinds = by_kind(render_set("as it comes"), "CustomResourceDefinition")
+
+    assert webhook["failurePolicy"] == "Ignore"
+    assert {f"{plural}.memgate.dev" for plural in rule["resources"]} == set(kinds)
+    assert rule["scope"] == "*"
+    for kind in kinds.values():
+        assert kind["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        (version,) = kind["spec"]["versions"]
+        said = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        assert set(said["on"]["properties"]) == set(ACTIONS)
+        for decision, allowed in ACTIONS.items():
+            assert set(said["on"]["properties"][decision]["enum"]) == allowed
+        fields = set(said["rules"]["items"]["properties"])
+        assert fields <= set(PolicyRule.__struct_fields__)
+        assert set(said["exempt"]["items"]["properties"]) <= set(Exemption.__struct_fields__)
+    assert len(_all_webhooks(render_set("little"))) == 2
+    assert not by_kind(render_set("little"), "CustomResourceDefinition")
 
 
 @pytest.mark.parametrize("name", [name for name in VALUE_SETS if name != "no webhooks"])
@@ -95,7 +127,7 @@ def test_the_webhooks_are_declared_as_they_behave() -> None:
         }
         both = ["CREATE", "UPDATE"]
         assert operations == {
-            "pods": ["CREATE"],
+            "pods": ["UPDATE"],  # a rule of its own, after the one for CREATE
             **dict.fromkeys(("jobs", "cronjobs", "deployments", "statefulsets"), both),
             **dict.fromkeys(("pytorchjobs", "mpijobs", "trainjobs", "jobsets"), both),
             **dict.fromkeys(("rayjobs", "rayclusters"), both),
@@ -177,13 +209,24 @@ def test_the_webhooks_serve_nothing_else() -> None:
     assert "MEMGATE_SERVE" not in read_env(find_container(render_set("as it comes"), "api"))
 
 
-def test_who_holds_pods_is_asked_when_they_are_released() -> None:
-    """Else whoever made one could take its gate away; otherwise nobody looks at changes of pods."""
-    mutate, validate = _webhooks(render(HOLDING))
-    pods = [rule["operations"] for rule in validate["rules"] if rule["resources"] == ["pods"]]
+def _asked_about_pods(webhook: Any) -> list[list[str]]:
+    return [rule["operations"] for rule in webhook["rules"] if rule["resources"] == ["pods"]]
 
-    assert pods == [["CREATE"], ["UPDATE"]]
-    assert sum(rule["resources"] == ["pods"] for rule in mutate["rules"]) == 1
+
+def test_who_holds_pods_is_asked_when_they_are_released() -> None:
+    """Else whoever made one could take its gate or its label away; and a policy may always say so.
+
+    Where nothing can be held, nobody looks at changes of pods.
+    """
+    for objects in (render(HOLDING), render_set("as it comes")):
+        for webhook in _webhooks(objects):
+            assert _asked_about_pods(webhook) == [["CREATE"], ["UPDATE"]]
+    for webhook in _webhooks(render_set("little")):
+        assert _asked_about_pods(webhook) == [["CREATE"]]
+
+
+#: without what needs rights of its own
+_HOLDING_ONLY = HOLDING | {"admission.policyResources": False, "audit.enabled": False}
 
 
 def _resource(kind: str) -> tuple[str, str]:
@@ -194,7 +237,7 @@ def _resource(kind: str) -> tuple[str, str]:
 
 def test_every_kind_that_we_know_is_asked_about_and_can_be_released() -> None:
     """A kind that the code learns is a kind for the chart."""
-    objects = render(HOLDING)
+    objects = render(_HOLDING_ONLY)
     (role,) = (
         found["rules"]
         for name, found in by_kind(objects, "ClusterRole").items()
@@ -316,10 +359,20 @@ def _rules(objects: list[Any], kind: str) -> dict[str, Any]:
 
 def test_roles_hold_what_is_needed_and_no_more() -> None:
     """Right by right: whoever adds one changes this test."""
-    objects = render(HOLDING)
+    objects = render(_HOLDING_ONLY | {"admission.events": False})
     verbs = ["list", "patch"]
+    roles = _rules(objects, "Role")
 
-    assert _rules(objects, "Role") == {
+    assert roles.pop("memgate-controller") == [
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": ["memgate-controller"],
+            "verbs": ["get", "update"],
+        },
+    ]
+    assert roles == {
         f"memgate-{name}": [
             {
                 "apiGroups": [""],
@@ -359,9 +412,38 @@ def test_roles_hold_what_is_needed_and_no_more() -> None:
     }
 
 
+def test_policies_events_and_the_audit_need_a_few_rights_more() -> None:
+    """To list, and to write what is our own: nothing of anybody's is changed by them."""
+    small = _rules(render(_HOLDING_ONLY | {"admission.events": False}), "ClusterRole")
+    large = _rules(render(HOLDING), "ClusterRole")
+    policies = ["clustermemgatepolicies", "memgatepolicies"]
+    read = {"apiGroups": ["memgate.dev"], "resources": policies, "verbs": ["list"]}
+    statuses = [f"{one}/status" for one in policies]
+
+    assert [one for one in large["memgate-webhook"] if one not in small["memgate-webhook"]] == [
+        read,
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    ]
+    more = [one for one in large["memgate-controller"] if one not in small["memgate-controller"]]
+    assert [one for one in more if one["verbs"] != ["list"]] == [
+        {
+            "apiGroups": ["wgpolicyk8s.io"],
+            "resources": ["policyreports"],
+            "verbs": ["list", "create", "patch", "delete"],
+        },
+        {"apiGroups": ["memgate.dev"], "resources": statuses, "verbs": ["patch"]},
+    ]
+    assert read in more
+    listed = _pairs(one for one in large["memgate-controller"] if "list" in one["verbs"])
+    assert {_resource(kind) for kind in SHAPES} <= listed
+
+
 def test_rights_that_are_not_used_are_not_given() -> None:
     """Where nothing is held, nobody may change pods; where ConfigMaps are not read, nobody may."""
-    assert "memgate-controller" not in _rules(render_set("as it comes"), "ClusterRole")
+    assert "memgate-controller" not in _rules(render_set("little"), "ClusterRole")
+    only = {"admission.policyResources": False, "audit.enabled": True}
+    role = _rules(render(only), "ClusterRole")["memgate-controller"]
+    assert not [one for one in role if "patch" in one["verbs"] and one["apiGroups"] == [""]]
     assert "memgate-webhook" not in _rules(render_set("little"), "ClusterRole")
     assert "memgate-certificates" not in _rules(render_set("cert-manager"), "ClusterRole")
     assert not _rules(render_set("no webhooks"), "ClusterRole")
@@ -418,5 +500,5 @@ def test_another_job_has_another_name() -> None:
         set(by_kind(render(values), "Job")) for values in ({}, {"certificates.days": 90})
     )
 
-    assert len(first) == len(second) == 1
-    assert not first & second
+    assert len(first) == len(second) == 2
+    assert len(first & second) == 1  # that of the controller's key, which is not changed

@@ -4,17 +4,21 @@
 Each other folder is a door to it: it turns its objects into cases, and does what was decided. In
 reading order, which is the import order:
 
-- core: ``core.policy``, ``core.rules``, ``core.policy_file``, ``core.places``, ``core.answers``,
-  ``core.cases``, ``core.judgement``, ``core.sequence``, ``core.server_asker``,
-  ``core.doctor``
+- core: ``core.policy``, ``core.rules``, ``core.layers``, ``core.policy_file``, ``core.places``,
+  ``core.answers``, ``core.cases``, ``core.judgement``, ``core.sequence``, ``core.server_asker``,
+  ``core.doctor``, ``core.rehearsal``
 - the webhooks of Kubernetes: ``kubernetes.settings``, ``kubernetes.review``,
   ``kubernetes.quantities``, ``kubernetes.json_parts``, ``kubernetes.copies``,
   ``kubernetes.objects``, ``kubernetes.places``, ``kubernetes.cases``, ``kubernetes.patches``,
-  ``kubernetes.cluster``, ``kubernetes.config_maps``,
-  ``kubernetes.judging``, ``kubernetes.holding``, ``kubernetes.modes``,
+  ``kubernetes.cluster``, ``kubernetes.config_maps``, ``kubernetes.policy_resources``,
+  ``kubernetes.policy_review``,
+  ``kubernetes.events``, ``kubernetes.judging``, ``kubernetes.holding``, ``kubernetes.modes``,
   ``kubernetes.right_size``, ``kubernetes.gate``;
   the routes are in ``http/routes/webhooks.py``
-- ``memgate controller``: ``kubernetes.rounds``, ``kubernetes.controller``
+- ``memgate controller``: ``kubernetes.leader``, ``kubernetes.rounds``, ``kubernetes.controller``,
+  ``kubernetes.policy_status``; rehearsals: ``kubernetes.shadow_pod``,
+  ``kubernetes.rehearsals``, ``kubernetes.rehearsing``; what exists already:
+  ``kubernetes.reports``, ``kubernetes.background``
 - ``memgate certificates``: ``kubernetes.secret``, ``kubernetes.issuing``,
   ``kubernetes.certificates``
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``

@@ -97,6 +97,13 @@ _ALL = (
         " network.",
     ),
     Command(
+        name="rehearse",
+        summary="Run a command once without a GPU, and write what is known of it into a small"
+        " file.",
+        extra="service",
+        takes_a_command=True,
+    ),
+    Command(
         name="replay",
         summary="Replay recordings of PyTorch's CUDA caching allocator and compare every answer.",
     ),

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
+import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 
 from memgate.version import __version__
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
+from memgate_service.admission.kubernetes.policy_resources import (
+    REFRESH_SECONDS,
+    PolicyResources,
+    open_policies,
+)
 from memgate_service.dashboard.error_pages import add_error_pages
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.decisions import Decisions
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import add_error_handlers
+from memgate_service.http.events import EventSender
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.middleware import Envelope
 from memgate_service.http.openapi import describe
@@ -48,6 +56,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
     queue = QueueClient(settings)
     waiters = Waiters(settings.max_waiting)
+    connect = partial(Cluster.connect, settings.kubeconfig)
     deps = Dependencies(
         settings=settings,
         queue=queue,
@@ -56,9 +65,12 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         metrics=Metrics(queue),
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
-        config_maps=ConfigMaps(lambda: Cluster.connect(settings.kubeconfig)),
-        policy=settings.open_policy(lambda problem: write_line("policy", {"error": problem})),
+        config_maps=ConfigMaps(connect),
+        policy=open_policies(
+            settings, connect, lambda problem: write_line("policy", {"error": problem})
+        ),
         decisions=Decisions(queue),
+        events=EventSender(connect, is_on=settings.admission_events),
     )
     app = FastAPI(
         title="memgate",
@@ -100,15 +112,27 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     watchdog = deps.queue.make_watchdog()
     listener.start()
     watchdog.start()
+    reading = asyncio.create_task(_keep_reading(deps.policy))
     looking = asyncio.create_task(deps.waiters.keep_looking(deps.queue))
     current = asyncio.create_task(deps.answers.keep_current(deps.queue))
+    telling = asyncio.create_task(deps.events.keep_sending())
     storing = asyncio.create_task(deps.decisions.keep_storing())
     async with app.state.dashboard.running():
         yield
+    reading.cancel()
     looking.cancel()
     current.cancel()
     storing.cancel()
+    telling.cancel()
     await deps.decisions.stop()
+    await deps.events.flush()
     watchdog.stop()
     listener.stop()
     deps.queue.close()
+
+
+async def _keep_reading(policies: PolicyResources) -> None:
+    """Keep the policies up to date that are objects of the cluster."""
+    while policies.is_on:
+        await anyio.to_thread.run_sync(policies.refresh, abandon_on_cancel=True)
+        await asyncio.sleep(REFRESH_SECONDS)

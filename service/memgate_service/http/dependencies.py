@@ -8,10 +8,11 @@ from typing import Annotated
 from anyio import CapacityLimiter
 from fastapi import Depends, Request
 
-from memgate_service.admission.core.policy_file import PolicyFile
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.decisions import Decisions
+from memgate_service.http.events import EventSender
 from memgate_service.http.metrics import Metrics
 from memgate_service.http.response_cache import ResponseCache
 from memgate_service.http.waiting import Waiters
@@ -35,9 +36,11 @@ class Dependencies:
     #: where Kubernetes objects may keep their job specs
     config_maps: ConfigMaps
     #: what the operator says about Kubernetes objects
-    policy: PolicyFile
+    policy: PolicyResources
     #: what was decided about them
     decisions: Decisions
+    #: and is told in the cluster
+    events: EventSender
 
 
 async def _find(request: Request) -> Dependencies:

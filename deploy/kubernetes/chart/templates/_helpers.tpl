@@ -1,18 +1,24 @@
+{{/* What the chart is called: memgate, unless a value says otherwise */}}
+{{- define "memgate.chartName" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
 {{/* memgate, or RELEASE-memgate; short enough for what is appended to it */}}
 {{- define "memgate.name" -}}
+{{- $name := include "memgate.chartName" . -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains "memgate" .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-memgate" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
 {{/* What never changes about a component's pods: (list $ "api") */}}
 {{- define "memgate.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: memgate
+app.kubernetes.io/name: {{ include "memgate.chartName" $root }}
 app.kubernetes.io/instance: {{ $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
@@ -56,9 +62,18 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* What all pods have in common: (list $ "api") */}}
+{{/* The values of a component, as JSON: (list $ "api"); empty for our jobs */}}
+{{- define "memgate.componentValues" -}}
+{{- $values := (index . 0).Values -}}
+{{- $own := dict "api" $values.api "webhook" $values.admission "controller" $values.controller "valkey" $values.valkey -}}
+{{- $own = merge $own (dict "worker-slow" $values.workers.slow "worker-fast" $values.workers.fast "worker" $values.workers) -}}
+{{- get $own (index . 1) | default dict | toJson -}}
+{{- end -}}
+
+{{/* What all pods have in common: (list $ "api"); where a component has values of its own, those count */}}
 {{- define "memgate.pod" -}}
 {{- $root := index . 0 -}}
+{{- $own := include "memgate.componentValues" . | fromJson -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 securityContext:
@@ -76,19 +91,23 @@ securityContext:
   runAsNonRoot: true
   seccompProfile:
     type: RuntimeDefault
-{{- with $root.Values.image.pullSecrets }}
+{{- with $root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.priorityClassName }}
+{{- with $own.priorityClassName | default $root.Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- with $root.Values.nodeSelector }}
+{{- with $own.nodeSelector | default $root.Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with $root.Values.tolerations }}
+{{- with $own.tolerations | default $root.Values.tolerations }}
 tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $own.affinity | default $root.Values.affinity }}
+affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end -}}
@@ -119,6 +138,9 @@ securityContext:
 {{- $root := index . 0 -}}
 {{- $image := $root.Values.image -}}
 {{- $name := printf "%s:%s" (get $image (index . 1)) ($image.tag | default $root.Chart.AppVersion) -}}
+{{- with get $image.digests (index . 1) -}}
+{{- $name = printf "%s@%s" (get $image (index $ 1)) . -}}
+{{- end -}}
 image: {{ with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ $name }}
 imagePullPolicy: {{ $image.pullPolicy }}
 {{- end -}}
@@ -213,15 +235,33 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether something may be held: a policy can be written at any time, if it is a resource */}}
+{{- define "memgate.mayHold" -}}
+{{- if or .Values.admission.policyResources (include "memgate.holds" .) -}}yes{{- end -}}
+{{- end -}}
+
 {{/* Whether there is a controller; empty if not */}}
 {{- define "memgate.hasController" -}}
 {{- if eq .Values.controller.enabled "always" -}}yes
-{{- else if eq .Values.controller.enabled "auto" -}}{{ include "memgate.holds" . }}
+{{- else if eq .Values.controller.enabled "auto" -}}
+{{- if and (include "memgate.hasWebhooks" .) (or (include "memgate.mayHold" .) .Values.audit.enabled) -}}yes{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Namespaces that are never asked about */}}
+{{- define "memgate.excludedNamespaces" -}}
+{{- concat (list .Release.Namespace "kube-system") .Values.admission.excludedNamespaces | uniq | toJson -}}
 {{- end -}}
 
 {{- define "memgate.hasWebhooks" -}}
 {{- if or .Values.admission.validate .Values.admission.mutate -}}yes{{- end -}}
+{{- end -}}
+
+{{/* Whether the webhooks talk to Kubernetes themselves */}}
+{{- define "memgate.webhookTalks" -}}
+{{- with .Values.admission -}}
+{{- if or .configMaps .policyResources .events -}}yes{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "memgate.hasMatchConditions" -}}
@@ -251,6 +291,8 @@ imagePullPolicy: {{ $image.pullPolicy }}
 - name: MEMGATE_ADMISSION_POLICY
   value: /etc/memgate/policy/policy.json
 {{- end }}
+- name: MEMGATE_ADMISSION_POLICY_RESOURCES
+  value: {{ .policyResources | quote }}
 - name: MEMGATE_ADMISSION_ON_TIMEOUT
   value: {{ .onTimeout }}
 - name: MEMGATE_ADMISSION_ON_UNCERTAIN

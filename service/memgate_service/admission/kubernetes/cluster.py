@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 #: for one call
 _TIMEOUT_SECONDS = 5.0
 
+#: who the API server says has written what we apply
+FIELD_MANAGER = "memgate"
+
 #: objects in one page of a list
 _PAGE = 500
 
@@ -52,6 +55,23 @@ class Resource(NamedTuple):
         root = "/apis" if "/" in self.api_version else "/api"
         inside = f"/namespaces/{namespace}" if namespace else ""
         return f"{root}/{self.api_version}{inside}/{self.plural}" + (f"/{name}" if name else "")
+
+
+class ObjectEvent(NamedTuple):
+    """Something to be told about an object."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    about: str
+    """The name of the object."""
+    reason: str
+    message: str
+    is_warning: bool = True
+    uid: str = ""
+    """Of the object; empty for one that was not created."""
+    name: str = ""
+    """Of the event, if it is to be recorded once."""
 
 
 class Cluster:
@@ -107,12 +127,12 @@ class Cluster:
         """Discover again which kinds there are: some are installed after we are."""
         self._find.cache_clear()
 
-    def list(self, resource: Resource, selector: str = "") -> list[JsonObject]:
-        """Return the objects, in all namespaces, whose labels match a selector."""
+    def list(self, resource: Resource, selector: str = "", namespace: str = "") -> list[JsonObject]:
+        """Return the objects, in all namespaces or in one, whose labels match a selector."""
         found: list[JsonObject] = []
         query = {"labelSelector": selector, "limit": str(_PAGE)}
         while True:
-            page = self._call("GET", resource.path(), query=query)
+            page = self._call("GET", resource.path(namespace), query=query)
             found += map(as_object, as_list(page.get("items")))
             goes_on = as_object(page.get("metadata")).get("continue")
             if not goes_on:
@@ -121,38 +141,70 @@ class Cluster:
 
     def patch(self, resource: Resource, document: JsonObject, patch: Patch, part: str = "") -> None:
         """Change an object, or a part of it (``status``), by a JSON Patch."""
-        metadata = as_object(document.get("metadata"))
-        path = resource.path(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-        path += f"/{part}" if part else ""
+        path = _path(resource, document) + (f"/{part}" if part else "")
         self._call("PATCH", path, body=patch, content="application/json-patch+json")
 
-    def record_event(
-        self, resource: Resource, kind: str, document: JsonObject, reason: str, message: str
-    ) -> None:
-        """Record an event for an object: ``kubectl describe`` shows it."""
+    def create(self, resource: Resource, document: JsonObject) -> JsonObject:
+        """Make an object; status 409 if there is one of that name."""
         metadata = as_object(document.get("metadata"))
-        namespace = str(metadata.get("namespace") or "default")
+        path = resource.path(str(metadata.get("namespace", "")))
+        return self._call("POST", path, body=document)
+
+    def replace(self, resource: Resource, document: JsonObject) -> JsonObject:
+        """Write an object as it is here; status 409 if it was changed since it was read."""
+        return self._call("PUT", _path(resource, document), body=document)
+
+    def apply(self, resource: Resource, document: JsonObject, part: str = "") -> JsonObject:
+        """Have an object, or a part of it (``status``), be as it is here: server-side apply.
+
+        Fields that others own stay as they are; those that we no longer write are removed.
+        """
+        path = _path(resource, document) + (f"/{part}" if part else "")
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        content = "application/apply-patch+yaml"
+        return self._call("PATCH", path, query=query, body=document, content=content)
+
+    def delete(self, resource: Resource, name: str, namespace: str = "") -> None:
+        """Delete an object and what it owns; one that is not there is none to delete."""
+        try:
+            query = {"propagationPolicy": "Background"}
+            self._call("DELETE", resource.path(namespace, name), query=query)
+        except ClusterError as error:
+            if error.status != 404:
+                raise
+
+    def record_event(self, event: ObjectEvent) -> None:
+        """Record an event for an object: ``kubectl describe`` shows it.
+
+        One with a name of its own is recorded once, by however many programs.
+        """
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        event = {
+        named = {"name": event.name} if event.name else {"generateName": "memgate-"}
+        namespace = event.namespace or "default"
+        document = {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"generateName": "memgate-", "namespace": namespace},
+            "metadata": {**named, "namespace": namespace},
             "involvedObject": {
-                "apiVersion": resource.api_version,
-                "kind": kind.partition(".")[0],
+                "apiVersion": event.api_version,
+                "kind": event.kind,
                 "namespace": namespace,
-                "name": metadata.get("name"),
-                "uid": metadata.get("uid"),
+                "name": event.about,
+                **({"uid": event.uid} if event.uid else {}),
             },
-            "reason": reason,
-            "message": message[:1024],
-            "type": "Normal" if reason == "MemgateReleased" else "Warning",
+            "reason": event.reason,
+            "message": event.message[:1024],
+            "type": "Warning" if event.is_warning else "Normal",
             "source": {"component": "memgate"},
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         }
-        self._call("POST", Resource("v1", "events").path(namespace), body=event)
+        try:
+            self._call("POST", Resource("v1", "events").path(namespace), body=document)
+        except ClusterError as error:
+            if error.status != 409 or not event.name:
+                raise
 
     def _discover(self, kind: str) -> Resource | None:
         name, _, group = kind.partition(".")
@@ -201,6 +253,11 @@ class Cluster:
         if answer.status >= 300:
             raise ClusterError(_why(answer.status, said), answer.status)
         return as_object(json.loads(said))
+
+
+def _path(resource: Resource, document: JsonObject) -> str:
+    metadata = as_object(document.get("metadata"))
+    return resource.path(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
 
 
 def _why(status: int, body: bytes) -> str:

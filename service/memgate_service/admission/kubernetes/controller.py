@@ -10,6 +10,7 @@ from memgate.errors import InputError
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import Subject
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.events import tell_released
 from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
@@ -42,7 +43,7 @@ class HoldController(Rounds):
         return done
 
     def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
-        chosen = self._choose_rule(_subject(kind, document))
+        chosen = self._choose_rule(find_place(kind, document))
         policy = self._policy(chosen)
         try:
             action, message = self._choose(shape, document, policy)
@@ -57,13 +58,16 @@ class HoldController(Rounds):
         try:
             if action is Action.ADMIT:
                 self._cluster.patch(resource, document, release(document, shape))
-                reason, done = "MemgateReleased", Done(num_released=1)
+                done = Done(num_released=1)
             else:
                 value = "rejected" if action is Action.REJECT else "uncertain"
                 self._cluster.patch(resource, document, mark(document, value))
-                reason, done = "MemgateRefused", Done(num_refused=1)
+                done = Done(num_refused=1)
             write_line("judged", {**name, "action": action, "message": message})
-            self._cluster.record_event(resource, kind, document, reason, message)
+            named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
+            is_released = action is Action.ADMIT
+            event = tell_released({**document, **named}, message, is_released=is_released)
+            self._cluster.record_event(event)
         except ClusterError as error:  # changed or deleted in the meantime, or the webhook refuses
             write_line("judged", {**name, "error": error.message})
             return Done(num_waiting=1)
@@ -86,7 +90,7 @@ class HoldController(Rounds):
         return judgement.action, judgement.message
 
 
-def _subject(kind: str, document: JsonObject) -> Subject:
+def find_place(kind: str, document: JsonObject) -> Subject:
     """Return where an object is; who created it, it does not say."""
     metadata = as_object(document.get("metadata"))
     labels = as_object(metadata.get("labels"))

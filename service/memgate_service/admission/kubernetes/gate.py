@@ -15,12 +15,16 @@ import msgspec
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
+from memgate_service.admission.core.layers import PolicyLayers
 from memgate_service.admission.core.policy import Action
-from memgate_service.admission.core.rules import Mode, PolicyChoice, PolicyDocument, resolve
+from memgate_service.admission.core.rules import Mode, PolicyChoice
 from memgate_service.admission.core.sequence import Rules, Step, run_async
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
 from memgate_service.admission.kubernetes.holding import (
+    REHEARSAL,
+    SKIP_NAME,
     can_hold,
+    can_hold_itself,
     hold,
     is_held,
     is_stopped,
@@ -68,12 +72,12 @@ class WebhookGate:
     settings: AdmissionSettings
     do: Callable[[Step[Any]], Awaitable[Any]]
     """Performs the steps of the sequence in the time available."""
-    policy: PolicyDocument = field(default_factory=PolicyDocument)
-    """The operator's, as it is in force now."""
+    policy: PolicyLayers = field(default_factory=PolicyLayers)
+    """What is in force now."""
 
     def choose(self, review: Review) -> PolicyChoice:
         """Return what the policy says about an object."""
-        return resolve(self.policy, find_subject(review))
+        return self.policy.choose(find_subject(review))
 
     async def judge(
         self,
@@ -137,6 +141,20 @@ _UNDESCRIBED = (
 )
 
 
+_REHEARSED = (
+    "memgate: it has no description, so it is run once without a GPU first, and held for some"
+    " minutes at most; the annotation memgate.dev/rehearsal: skip leaves that out"
+)
+
+
+def _is_to_rehearse(review: Review, shape: Shape, chosen: PolicyChoice) -> bool:
+    """Say whether an object is new, has no description, and is to be run once before."""
+    if chosen.is_exempt or chosen.on.get("undescribed") != "rehearse" or review.dry_run:
+        return False
+    annotations = as_object(as_object((review.object or {}).get("metadata")).get("annotations"))
+    return annotations.get(SKIP_NAME) != "skip" and is_undescribed(review, shape)
+
+
 def _pass_undescribed(review: Review, shape: Shape, chosen: PolicyChoice) -> WebhookAnswer:
     """Count what has a GPU and no description; it is refused where the policy says so."""
     warnings = _unchecked(review, shape)
@@ -144,9 +162,19 @@ def _pass_undescribed(review: Review, shape: Shape, chosen: PolicyChoice) -> Web
         warnings = [*warnings, *find_near_misses(review.object or {}, shape)]
     if not is_undescribed(review, shape):
         return WebhookAnswer(allowed=True, warnings=warnings)
-    allowed = chosen.on.get("undescribed", "admit") == "admit"
+    action = chosen.on.get("undescribed", "admit")
+    allowed = action != "reject"
     message = "" if allowed else _UNDESCRIBED
     near = {"near_miss": warnings[0]} if warnings else {}
+    if action == "rehearse" and is_stopped(review.object or {}, shape):
+        return WebhookAnswer(
+            allowed=True,
+            message=_REHEARSED,
+            warnings=[_REHEARSED, *warnings],
+            outcome=UNDESCRIBED,
+            record=near,
+            is_held=True,
+        )
     return WebhookAnswer(
         allowed=allowed, message=message, warnings=warnings, outcome=UNDESCRIBED, record=near
     )
@@ -163,6 +191,8 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
     chosen = gate.choose(review)
     if chosen.mode is not Mode.ENFORCE:  # nothing is changed where nothing is enforced
         return _PASS
+    if _is_to_rehearse(review, shape, chosen) and can_hold_itself(document, shape):
+        return WebhookAnswer(allowed=True, patch=hold(document, shape, REHEARSAL))
     if not _is_new(review, shape):
         return WebhookAnswer(allowed=True, patch=keep_label(document, review.old_object, shape))
     try:

@@ -21,6 +21,10 @@ GATE = "memgate.dev/estimate"
 HELD = "memgate.dev/held"
 HELD_POINTER = f"/metadata/labels/{escape(HELD)}"
 
+#: value of the label while something waits for its rehearsal, and the annotation that opts out
+REHEARSAL = "rehearsal"
+SKIP_NAME = "memgate.dev/rehearsal"
+
 _GATES = "/spec/schedulingGates"
 
 #: Kueue starts and stops what has this label by its ``suspend``
@@ -54,7 +58,7 @@ def can_hold(document: JsonObject, old: JsonObject | None, shape: Shape) -> bool
     return not (_is_pod(shape) and as_object(document.get("spec")).get("nodeName"))
 
 
-def hold(document: JsonObject, shape: Shape) -> Patch:
+def hold(document: JsonObject, shape: Shape, value: str = "waiting") -> Patch:
     """Return the patch that holds an object, or the pods that it will create."""
     patch: Patch = []
     changed: dict[str, Any] = copy.deepcopy(dict(document))
@@ -68,8 +72,18 @@ def hold(document: JsonObject, shape: Shape) -> Patch:
         for pointer, text in _missing_annotations(document, shape).items():
             put(changed, patch, pointer, text)
         return patch  # its pods get the label
-    put(changed, patch, HELD_POINTER, "waiting")
+    put(changed, patch, HELD_POINTER, value)
     return patch
+
+
+def can_hold_itself(document: JsonObject, shape: Shape) -> bool:
+    """Say whether an object itself can be held: by a gate, or by a ``suspend`` that is not Kueue's.
+
+    A pod that names its node cannot be.
+    """
+    if _is_pod(shape):
+        return not as_object(document.get("spec")).get("nodeName")
+    return _can_suspend(document, shape)
 
 
 def release(document: JsonObject, shape: Shape) -> Patch:

@@ -29,7 +29,8 @@ def unescape(part: str) -> str:
 
 
 def find_part(value: object, key: str) -> object:
-    """Return what is under a key, or at an index, as a JSON pointer names it."""
+    """Return what is under a key, or at an index, as a JSON pointer names it; None for nothing."""
     if isinstance(value, list):
-        return value[int(key)]
+        is_index = key.isascii() and key.isdecimal() and int(key) < len(value)
+        return value[int(key)] if is_index else None
     return as_object(value).get(unescape(key))

@@ -13,16 +13,11 @@ import msgspec
 from memgate.decision import Decision
 from memgate.near_names import find_near
 from memgate_service.admission.core.judgement import Judgement
+from memgate_service.admission.core.layers import PolicyLayers
 from memgate_service.admission.core.policy import Action, Policy
-from memgate_service.admission.core.rules import (
-    Mode,
-    PolicyChoice,
-    PolicyDocument,
-    Subject,
-    resolve,
-)
+from memgate_service.admission.core.rules import Mode, PolicyChoice, Subject
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
-from memgate_service.admission.kubernetes.holding import HELD
+from memgate_service.admission.kubernetes.holding import HELD, SKIP_NAME
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object, find_part
 from memgate_service.admission.kubernetes.objects import GPU, JOB, JOB_CONFIGMAP, find_pods
 from memgate_service.admission.kubernetes.patches import ESTIMATE, ESTIMATE_ID, FILLED
@@ -32,7 +27,7 @@ from memgate_service.admission.kubernetes.settings import AdmissionSettings, Sha
 
 #: what people may write, and what we write
 _WRITTEN = (JOB, JOB_CONFIGMAP, GPU)
-_OURS = (*_WRITTEN, FILLED, ESTIMATE, ESTIMATE_ID, HELD)
+_OURS = (*_WRITTEN, FILLED, ESTIMATE, ESTIMATE_ID, HELD, SKIP_NAME)
 
 #: refused for a mistake
 WRONG = "wrong"
@@ -40,7 +35,7 @@ UNDESCRIBED = "undescribed"
 EXEMPT = "exempt"
 
 #: outcomes of an answer that the audit calls by another name, the same for every gate
-_DECISIONS = {Decision.UNKNOWN: "unanswered", WRONG: "bad_spec"}
+DECISIONS = {Decision.UNKNOWN: "unanswered", WRONG: "bad_spec"}
 
 
 def find_subject(review: Review) -> Subject:
@@ -56,9 +51,9 @@ def find_subject(review: Review) -> Subject:
     )
 
 
-def is_silent(policy: PolicyDocument, review: Review) -> bool:
+def is_silent(policy: PolicyLayers, review: Review) -> bool:
     """Say whether nobody wants to know now: the answer is for the audit alone."""
-    return resolve(policy, find_subject(review)).mode is Mode.AUDIT
+    return policy.choose(find_subject(review)).mode is Mode.AUDIT
 
 
 def make_policy(settings: AdmissionSettings, chosen: PolicyChoice) -> Policy:
@@ -102,7 +97,7 @@ def make_record(review: Review, chosen: PolicyChoice, answer: WebhookAnswer) -> 
         return {}
     metadata = as_object((review.object or {}).get("metadata"))
     name = metadata.get("name") or metadata.get("generateName") or ""
-    decision = _DECISIONS.get(answer.outcome, answer.outcome)
+    decision = DECISIONS.get(answer.outcome, answer.outcome)
     return answer.record | {
         "gate": "kubernetes",
         "user": review.user_info.username,

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from memgate.client.clients import Client
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
-from memgate_service.admission.core.rules import PolicyChoice, Subject, resolve
+from memgate_service.admission.core.rules import PolicyChoice, Subject
 from memgate_service.admission.core.sequence import Rules, run
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, ObjectEvent
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.admission.kubernetes.judging import PodAsker, judge_pods
 from memgate_service.admission.kubernetes.modes import make_policy
 from memgate_service.admission.kubernetes.objects import Pod
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources, open_policies
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_worker.logs import write_line
 
@@ -43,26 +44,24 @@ class Done(NamedTuple):
 class Rounds(ABC):
     """Checks objects that wait for an answer, again and again."""
 
-    def __init__(self, cluster: Cluster, client: Client, settings: AdmissionSettings) -> None:
+    #: how often there is something to do; 0: in every round
+    every_seconds = 0.0
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        settings: AdmissionSettings,
+        policies: PolicyResources | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._client = client
         self._settings = settings
         self._asker = PodAsker(client, ConfigMaps(lambda: cluster))
-        self._policy_file = settings.open_policy(
-            lambda problem: write_line("policy", {"error": problem})
+        self._policies = policies or open_policies(
+            settings, lambda: cluster, lambda problem: write_line("policy", {"error": problem})
         )
         self._discovered_at = float("-inf")
-
-    def run(self, interval_seconds: float, goes_on: Callable[[float], bool]) -> None:
-        """Do rounds until told to stop; ``goes_on`` waits, and says whether to go on."""
-        while True:
-            try:
-                done = self.go_round()
-                if any(done):
-                    write_line("held", done._asdict())
-            except ClusterError as error:
-                write_line("cluster", {"error": error.message})
-            if not goes_on(interval_seconds):
-                return
 
     def go_round(self) -> Done:
         """Check everything that waits.
@@ -73,6 +72,7 @@ class Rounds(ABC):
         if time.monotonic() - self._discovered_at > _DISCOVER_SECONDS:
             self._cluster.forget_kinds()
             self._discovered_at = time.monotonic()
+        self._policies.refresh(is_due=False)
         self._asker.start_round()
         return self._go_round()
 
@@ -80,9 +80,16 @@ class Rounds(ABC):
     def _go_round(self) -> Done:
         """Check everything that waits."""
 
+    def _try_event(self, event: ObjectEvent) -> None:
+        """Record an event; if that fails, the log has it."""
+        try:
+            self._cluster.record_event(event)
+        except ClusterError as error:
+            write_line("event", {**event._asdict(), "error": error.message})
+
     def _choose_rule(self, subject: Subject) -> PolicyChoice:
         """Return what the operator's policy says about an object now."""
-        return resolve(self._policy_file.read(), subject)
+        return self._policies.read().choose(subject)
 
     def _policy(self, chosen: PolicyChoice) -> Policy:
         """Return the policy of the webhooks; a controller waits for a missing answer."""
@@ -102,3 +109,36 @@ class Rounds(ABC):
         """
         rules = Rules(policy=policy, cluster=self._settings.gpus, waited_seconds=waited_seconds)
         return run(judge_pods(namespace, pods, rules), self._asker.do)
+
+
+def run_rounds(
+    all_rounds: Sequence[Rounds],
+    interval_seconds: float,
+    goes_on: Callable[[float], bool],
+    is_leader: Callable[[], bool] = lambda: True,
+) -> None:
+    """Do rounds until told to stop; of several programs only the leader does.
+
+    Args:
+        all_rounds: what to do, in this order.
+        interval_seconds: between rounds.
+        goes_on: waits, and says whether to go on.
+        is_leader: whether this program is the one to do it now.
+    """
+    begun_at = {one: float("-inf") for one in all_rounds}
+    while True:
+        for one in all_rounds:
+            if is_leader() and time.monotonic() - begun_at[one] >= one.every_seconds:
+                begun_at[one] = time.monotonic()
+                _go_round(one)
+        if not goes_on(interval_seconds):
+            return
+
+
+def _go_round(one: Rounds) -> None:
+    try:
+        done = one.go_round()
+        if any(done):
+            write_line("held", done._asdict())
+    except ClusterError as error:
+        write_line("cluster", {"error": error.message})

@@ -55,6 +55,22 @@ class AdmissionSettings(Settings):
     admission_policy: Path | None = None
     """The file with the policy, JSON, read again when it changes; ``MEMGATE_ADMISSION_POLICY``."""
 
+    admission_policy_resources: bool = False
+    """Whether policies are also read from the cluster: ClusterMemgatePolicy and MemgatePolicy
+    objects; ``MEMGATE_ADMISSION_POLICY_RESOURCES``."""
+
+    admission_events: bool = False
+    """Whether the webhooks record events of what they refuse, hold or let in without an answer;
+    ``MEMGATE_ADMISSION_EVENTS``."""
+
+    admission_audit_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """How often the controller judges what exists already; 0: never;
+    ``MEMGATE_ADMISSION_AUDIT_SECONDS``."""
+
+    admission_excluded_namespaces: str = "kube-system"
+    """Namespaces, comma-separated, in which the controller judges nothing in the background;
+    ``MEMGATE_ADMISSION_EXCLUDED_NAMESPACES``."""
+
     admission_on_timeout: Choice = "admit"
     """If there is no answer in time; ``MEMGATE_ADMISSION_ON_TIMEOUT``."""
 
@@ -76,6 +92,16 @@ class AdmissionSettings(Settings):
     admission_releasers: str = "system:masters"
     """Users and groups who may release what is held, whatever the answer;
     ``MEMGATE_ADMISSION_RELEASERS``."""
+
+    rehearsal_image: str = ""
+    """The image with memgate for shadow pods, which run jobs without a description once, without a
+    GPU; empty: none are run. ``MEMGATE_REHEARSAL_IMAGE``."""
+
+    rehearsal_seconds: Annotated[float, Field(ge=30, le=3600)] = 330.0
+    """The longest that something is held for a rehearsal; ``MEMGATE_REHEARSAL_SECONDS``."""
+
+    rehearsal_memory_gib: Annotated[int, Field(ge=1, le=512)] = 8
+    """What a shadow pod may take; ``MEMGATE_REHEARSAL_MEMORY_GIB``."""
 
     kubeconfig: Path | None = None
     """How to reach Kubernetes; ``MEMGATE_KUBECONFIG``. None: as the pod that this runs in."""

@@ -16,17 +16,20 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from memgate.client.clients import Client
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import Mode, PolicyChoice, Subject
-from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.objects import JOB, SHAPES, Pod, find_pods, select_node
 from memgate_service.admission.kubernetes.patches import Patch, put
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources
+from memgate_service.admission.kubernetes.rehearsals import Rehearsals
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import Group, Shape
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Group, Shape
 from memgate_worker.logs import write_line
 
 #: the controller name of AdmissionChecks that are ours to answer
@@ -54,14 +57,25 @@ class Reply(NamedTuple):
 class KueueController(Rounds):
     """Answers Kueue's admission checks."""
 
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        settings: AdmissionSettings,
+        policies: PolicyResources | None = None,
+    ) -> None:
+        super().__init__(cluster, client, settings, policies)
+        self._rehearsals = Rehearsals(cluster, settings)
+
     def _go_round(self) -> Done:
         done = Done()
+        self._rehearsals.start_round()
         checks = self._activate()
         workloads = self._cluster.find(f"Workload.{_GROUP}")
         if not checks or workloads is None:
             return done
         waiting = [
-            (workload, index)
+            ({**workload, "apiVersion": workloads.api_version, "kind": "Workload"}, index)
             for workload in self._cluster.list(workloads)
             for index in find_waiting(workload, checks)
         ]
@@ -118,7 +132,11 @@ class KueueController(Rounds):
         policy = self._policy(chosen)
         try:
             pods = place_pods(workload, flavors)
-            reply = choose_state(self._judge(namespace, pods, policy, waited_seconds))
+            judgement = self._judge(namespace, pods, policy, waited_seconds)
+            if judgement is None and chosen.on.get("undescribed") == "rehearse":
+                reply = self._rehearse(workload, pods, since)
+            else:
+                reply = choose_state(judgement)
         except InputError as error:
             reply = Reply("Rejected", f"memgate: {error.message}")
         if chosen.mode is Mode.ENFORCE or reply.state == "Ready":
@@ -126,6 +144,14 @@ class KueueController(Rounds):
         # nothing is kept waiting, or out, where nothing is enforced
         said = f"memgate only warns here: {reply.message.removeprefix('memgate: ')}"
         return Reply("Ready", said if chosen.mode is Mode.WARN else "")
+
+    def _rehearse(self, workload: JsonObject, pods: tuple[Pod, ...], since: datetime) -> Reply:
+        """Return a check's state by a rehearsal; one that fails keeps nothing out."""
+        result = self._rehearsals.look_at(workload, pods, since=since).result
+        if result is None:
+            return Reply("Pending", "memgate: it is run once without a GPU first")
+        state = "Rejected" if result.is_refused else "Ready"
+        return Reply(state, f"memgate: {result.message}")
 
     def _policy(self, chosen: PolicyChoice) -> Policy:
         """Return the policy of the webhooks; a check waits for as long as they would."""

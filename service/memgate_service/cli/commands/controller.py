@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
 
 import typer
 
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.cli.commands.options import ApiKey, Server
-from memgate_worker.logs import set_up_logs
+from memgate_worker.logs import set_up_logs, write_line
+
+if TYPE_CHECKING:
+    from memgate import Client
+    from memgate_service.admission.kubernetes.rounds import Rounds
 
 
 def controller_command(
@@ -23,6 +32,12 @@ def controller_command(
     kueue: Annotated[
         bool, typer.Option("--kueue", help="Answer Kueue's admission checks instead.")
     ] = False,
+    lease: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMESPACE/NAME", help="Of several, only the holder of this Lease works."
+        ),
+    ] = None,
 ) -> None:
     """Release Kubernetes objects that are held until memgate has an answer; runs until stopped.
 
@@ -30,8 +45,7 @@ def controller_command(
     MEMGATE_ADMISSION_* settings as the webhooks. The Helm chart sets up what it needs there.
     """
     from memgate import Client
-    from memgate_service.admission.kubernetes.controller import HoldController
-    from memgate_service.admission.kueue.controller import KueueController
+    from memgate_service.admission.kubernetes.rounds import run_rounds
 
     settings = AdmissionSettings.from_environment()
     set_up_logs()
@@ -39,7 +53,60 @@ def controller_command(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     cluster = Cluster.connect(settings.kubeconfig)
-    with Client(server, api_key=api_key, num_tries=1) as memgate:
-        make = KueueController if kueue else HoldController
-        controller = make(cluster, memgate, settings)
-        controller.run(interval, lambda seconds: not stopped.wait(seconds))
+    with Client(server, api_key=api_key, num_tries=1) as memgate, ExitStack() as stack:
+        is_leader = stack.enter_context(_leading(cluster, lease, stopped))
+        run_rounds(
+            _make_rounds(cluster, memgate, settings, is_kueue=kueue),
+            interval,
+            lambda seconds: not stopped.wait(seconds),
+            is_leader,
+        )
+
+
+def _make_rounds(
+    cluster: Cluster, memgate: Client, settings: AdmissionSettings, *, is_kueue: bool
+) -> list[Rounds]:
+    from memgate_service.admission.kubernetes.background import BackgroundAudit
+    from memgate_service.admission.kubernetes.controller import HoldController
+    from memgate_service.admission.kubernetes.policy_resources import open_policies
+    from memgate_service.admission.kubernetes.policy_status import PolicyStatuses
+    from memgate_service.admission.kubernetes.rehearsing import RehearsalController
+    from memgate_service.admission.kueue.controller import KueueController
+
+    log = partial(_log_problem, "policy")
+    policies = open_policies(settings, lambda: cluster, log)
+    if is_kueue:
+        return [KueueController(cluster, memgate, settings, policies)]
+    made: list[type[Rounds]] = [PolicyStatuses, HoldController]
+    if settings.rehearsal_image:
+        made.append(RehearsalController)
+    if settings.admission_audit_seconds:
+        made.append(BackgroundAudit)
+    return [one(cluster, memgate, settings, policies) for one in made]
+
+
+def _log_problem(event: str, problem: str) -> None:
+    write_line(event, {"error": problem})
+
+
+@contextmanager
+def _leading(
+    cluster: Cluster, lease: str | None, stopped: threading.Event
+) -> Iterator[Callable[[], bool]]:
+    """Compete for the Lease, if there is one; yields whether this program leads now."""
+    from memgate_service.admission.kubernetes.leader import Leader
+
+    if lease is None:
+        yield lambda: True
+        return
+    namespace, _, name = lease.partition("/")
+    if not namespace or not name:
+        raise typer.BadParameter(f"{lease!r} is not NAMESPACE/NAME", param_hint="--lease")
+    leader = Leader(cluster, namespace, name, f"{socket.gethostname()}-{uuid4().hex[:8]}")
+    thread = threading.Thread(target=leader.keep_holding, args=(stopped,), daemon=True)
+    thread.start()
+    try:
+        yield leader.is_leader
+    finally:
+        stopped.set()
+        thread.join()

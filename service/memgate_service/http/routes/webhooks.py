@@ -10,8 +10,10 @@ from fastapi.responses import Response
 
 from memgate.errors import InputError
 from memgate_service.admission.kubernetes import gate
+from memgate_service.admission.kubernetes.events import tell_decision, tell_late
 from memgate_service.admission.kubernetes.gate import WebhookGate
 from memgate_service.admission.kubernetes.modes import is_silent
+from memgate_service.admission.kubernetes.policy_review import review_policy
 from memgate_service.admission.kubernetes.review import (
     Review,
     WebhookAnswer,
@@ -50,6 +52,14 @@ async def mutate(request: Request, deps: Deps, timeout: Timeout = None) -> Respo
     return await _answer(request, deps, timeout, gate.mutate)
 
 
+@webhooks.post("/policies", openapi_extra=review_bodies())
+async def policies(request: Request, deps: Deps) -> Response:
+    """Let this ClusterMemgatePolicy or MemgatePolicy in; refuse one that cannot be read."""
+    review = read_review(await json_body(request))
+    answer = review_policy(review, deps.policy.read())
+    return Response(write_review(review, answer), media_type=JSON)
+
+
 async def _look_again(deps: Dependencies, review: Review) -> dict[str, Any]:
     """Judge again what was let in without an answer; empty while there is none.
 
@@ -60,7 +70,14 @@ async def _look_again(deps: Dependencies, review: Review) -> dict[str, Any]:
     record = (await gate.validate(made, review)).record
     if record.get("decision") == "unanswered":
         return {}
+    deps.events.add(tell_late(_placed(review), record))
     return {name: value for name, value in record.items() if name != "would"} | {"done": "noted"}
+
+
+def _placed(review: Review) -> dict[str, Any]:
+    """Return the object with the namespace that it will be in."""
+    document = review.object or {}
+    return document | {"metadata": document.get("metadata", {}) | {"namespace": review.namespace}}
 
 
 async def _answer(
@@ -79,6 +96,7 @@ async def _answer(
     except RecursionError:
         raise InputError("the object is nested too deeply") from None
     deps.decisions.add(answer.record)
+    deps.events.add(tell_decision(_placed(review), answer.record))
     if answer.allowed and answer.record.get("decision") == "unanswered":
         deps.decisions.follow_up(lambda: _look_again(deps, review))
     if answer.outcome:

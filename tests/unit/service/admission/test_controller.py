@@ -22,12 +22,12 @@ from memgate.client.errors import (
 from memgate.contract import Work, WorkKind
 from memgate.errors import Fault
 from memgate.units import GIB
-from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
 from memgate_service.admission.kubernetes.controller import HoldController
 from memgate_service.admission.kubernetes.holding import hold
 from memgate_service.admission.kubernetes.objects import SHAPES
 from memgate_service.admission.kubernetes.patches import patched
-from memgate_service.admission.kubernetes.rounds import Done
+from memgate_service.admission.kubernetes.rounds import Done, run_rounds
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from tests.admission import SPEC, T4, answer_work, make_estimate, make_job, make_pod
 
@@ -63,11 +63,9 @@ class FakeCluster:
             raise ClusterError("no", 409)
         self.patches.append((resource.plural, patch))
 
-    def record_event(
-        self, resource: Any, kind: str, document: Any, reason: str, message: str
-    ) -> None:
+    def record_event(self, event: ObjectEvent) -> None:
         """Note an event."""
-        self.told.append((reason, message))
+        self.told.append((event.reason, event.message))
 
     def read_config_map(self, namespace: str, name: str) -> dict[str, str]:
         """Return a ConfigMap."""
@@ -262,5 +260,5 @@ def test_a_cluster_that_is_away_is_asked_again() -> None:
         raise ClusterError(f"{kind}: gone")
 
     cluster.find = fail  # type: ignore[method-assign]
-    controller.run(0, lambda _: next(rounds))
+    run_rounds([controller], 0, lambda _: next(rounds))
     assert cluster.patches == []

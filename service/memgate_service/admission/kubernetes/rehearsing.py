@@ -1,0 +1,111 @@
+"""What is held until it was rehearsed -> released, or refused if it does not fit.
+
+Where nothing is enforced, what has no description is rehearsed beside its job, which is not held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+from memgate.audit import AuditEntry
+from memgate.client.clients import Client
+from memgate.client.errors import ClientError
+from memgate_service.admission.core.rehearsal import RehearsalResult
+from memgate_service.admission.core.rules import Mode
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
+from memgate_service.admission.kubernetes.controller import find_place
+from memgate_service.admission.kubernetes.events import tell_released
+from memgate_service.admission.kubernetes.holding import HELD, REHEARSAL, is_stopped, mark, release
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
+from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources
+from memgate_service.admission.kubernetes.rehearsals import Rehearsals
+from memgate_service.admission.kubernetes.rounds import Done, Rounds
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape
+from memgate_worker.logs import write_line
+
+_SELECTOR = f"{HELD}={REHEARSAL}"
+
+
+class RehearsalController(Rounds):
+    """Releases what waits for its rehearsal."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        settings: AdmissionSettings,
+        policies: PolicyResources | None = None,
+    ) -> None:
+        super().__init__(cluster, client, settings, policies)
+        self._rehearsals = Rehearsals(cluster, settings)
+
+    def _go_round(self) -> Done:
+        self._rehearsals.start_round()
+        done = Done()
+        for kind, shape, resource, document in self._waiting():
+            done = done.plus(self._look_at(kind, shape, resource, document))
+        return done
+
+    def _waiting(self) -> Iterator[tuple[str, Shape, Resource, JsonObject]]:
+        for kind, shape in (SHAPES | self._settings.admission_paths).items():
+            if shape.suspend is None and shape.templates != ("",):
+                continue
+            try:
+                resource = self._cluster.find(kind)
+                found = [] if resource is None else self._cluster.list(resource, _SELECTOR)
+            except ClusterError as error:
+                write_line("cluster", {"kind": kind, "error": error.message})
+                continue
+            for document in found:
+                assert resource is not None
+                named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
+                yield kind, shape, resource, {**document, **named}
+
+    def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
+        chosen = self._choose_rule(find_place(kind, document))
+        if chosen.mode is not Mode.ENFORCE or chosen.on.get("undescribed") != "rehearse":
+            result: RehearsalResult | None = RehearsalResult(why="the policy was changed")
+        elif not is_stopped(document, shape):
+            result = RehearsalResult(why="somebody has released it")
+        else:
+            result = self._rehearsals.look_at(document, find_pods(document, shape)).result
+        if result is None:
+            return Done(num_waiting=1)
+        is_released = not result.is_refused
+        patch = release(document, shape) if is_released else mark(document, "rejected")
+        try:
+            self._cluster.patch(resource, document, patch)
+        except ClusterError as error:  # changed or deleted in the meantime
+            write_line("rehearsal", {"kind": kind, "error": error.message})
+            return Done(num_waiting=1)
+        self._try_event(tell_released(document, result.message, is_released=is_released))
+        self._record(kind, document, result, chosen.rule, str(chosen.mode))
+        return Done(num_released=int(is_released), num_refused=int(not is_released))
+
+    def _record(
+        self, kind: str, document: JsonObject, result: RehearsalResult, rule: str, mode: str
+    ) -> None:
+        metadata = as_object(document.get("metadata"))
+        record: dict[str, Any] = {
+            "id": sha256(f"rehearsal {metadata.get('uid')}".encode()).hexdigest()[:32],
+            "at": time.time(),
+            "gate": "kubernetes",
+            "namespace": str(metadata.get("namespace", "")),
+            "kind": kind,
+            "name": str(metadata.get("name", "")),
+            "job": str(metadata.get("uid", "")),
+            "gpu": result.gpu,
+            "decision": result.decision or "rehearsal",
+            "mode": mode,
+            "rule": rule,
+            "done": "refused" if result.is_refused else "released",
+            "why": result.message,
+        }
+        try:
+            self._client.record_decisions([AuditEntry.model_validate(record)])
+        except ClientError as error:
+            write_line("rehearsal", {"error": f"the audit takes no records: {error.message}"})
