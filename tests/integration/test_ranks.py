@@ -128,6 +128,30 @@ dist.destroy_process_group()
     assert "SIZES_FROM_OTHER_RANKS" in doubts(run)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["dist", "torch.distributed._functional_collectives"])
+def test_parts_whose_sizes_ranks_tell_each_other_are_doubted(record: Any, library: str) -> None:
+    """Experts get as many tokens as other ranks send; all-gathered counts tell nothing of that."""
+    run = record(
+        f"""
+import torch.distributed._functional_collectives
+counts = torch.full((size,), 4, device="cuda")
+every = torch.empty(size * size, dtype=counts.dtype, device="cuda")
+dist.all_gather_into_tensor(every, counts)
+taken = every.view(size, size)[:, rank].tolist()
+tokens = torch.zeros(4 * size, 256, device="cuda")
+if "{library}" == "dist":
+    got = torch.empty(sum(taken), 256, device="cuda")
+    dist.all_to_all_single(got, tokens, taken, counts.tolist())
+else:
+    got = {library}.all_to_all_single(tokens, taken, counts.tolist(), dist.group.WORLD)
+train(make().cuda())
+"""
+    )
+
+    assert "SIZES_FROM_OTHER_RANKS" in doubts(run)
+
+
 @pytest.mark.parametrize(
     "options",
     [

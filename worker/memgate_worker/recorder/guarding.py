@@ -100,4 +100,4 @@ def _make_kept(keep: Path) -> Path:
             f"--keep {keep}: {error.strerror or error}; name a new folder, beside existing ones"
         ) from None
     prepare_scratch(keep)
-    return keep
+    return keep.resolve()
