@@ -79,6 +79,8 @@ def test_small_collectives_deliver_what_all_ranks_would_have_sent(record: Any) -
         """
 def same(got, want):
     assert got == want, (got, want)
+large = torch.tensor([2**63 + 5], dtype=torch.uint64)
+same([large.item(), int(large.cuda())], [2**63 + 5] * 2)
 numbers = torch.tensor([3, 4]).cuda()
 dist.all_reduce(numbers)
 same(numbers.tolist(), [3 * size, 4 * size])

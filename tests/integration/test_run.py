@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from itertools import groupby
 from pathlib import Path
@@ -333,7 +334,7 @@ def test_no_file_of_a_person_is_changed(
     monkeypatch.chdir(work)
 
     ran = run(
-        *("run", "--gpu", "t4", "--json", "--keep", tmp_path / "kept"),
+        *("run", "--gpu", "t4", "--json", "--keep", os.path.relpath(tmp_path / "kept", work)),
         *("--", RUNTIME.python, "train.py"),
     )
 

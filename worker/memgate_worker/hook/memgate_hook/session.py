@@ -97,6 +97,7 @@ class Session:
         self._have_the_longest_batch()
         self._now = CompileClock().now
         adjustments.leave_weights_unfilled()
+        adjustments.read_large_numbers()
         if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
             adjustments.run_eagerly(self._note("compile_ignored"))
         run_recurrent_layers_without_cudnn(self._note("recurrent"))
