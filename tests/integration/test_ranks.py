@@ -467,3 +467,36 @@ assert stray.device.index == 0 and torch.zeros(1, device="cuda:5").device.index 
     )
 
     assert "OTHER_DEVICE_USED" in doubts(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 7])
+def test_the_first_rank_collects_weights_and_states_of_all(record: Any, rank: int) -> None:
+    """FSDP's whole checkpoint, and its weights put together, though most are on other ranks."""
+    run = record(
+        """
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp import FullOptimStateDictConfig
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+model = FullyShardedDataParallel(
+    make().cuda(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True
+)
+optimizer = torch.optim.AdamW(model.parameters())
+train(model, make_optimizer=lambda _: optimizer)
+with FullyShardedDataParallel.summon_full_params(model, rank0_only=True, writeback=False):
+    pass
+whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+states = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FullyShardedDataParallel.state_dict_type(
+    model, StateDictType.FULL_STATE_DICT, whole, states
+):
+    weights = model.state_dict()
+    state = FullyShardedDataParallel.optim_state_dict(model, optimizer)
+assert len(weights) == (18 if rank == 0 else 0), len(weights)
+if rank == 0:
+    assert len(state["state"]) == 18 and all("exp_avg" in one for one in state["state"].values())
+""",
+        rank=rank,
+    )
+
+    assert [one.message for one in run.traced.doubts if one.code == "FAILED_LATER"] == []

@@ -202,9 +202,10 @@ def _agree_with_oneself() -> None:
 
 
 def _receive_own_state() -> None:
-    """ZeRO compares itself with other ranks, and collects their states."""
-    from .rank_optimizers import compare_with_oneself, receive_own_state
+    """ZeRO and FSDP compare themselves with other ranks, and collect their states."""
+    from .rank_optimizers import compare_with_oneself, know_states_of_others, receive_own_state
 
+    when_imported("torch.distributed.fsdp._optim_utils", know_states_of_others)
     when_imported("torch.distributed.optim.zero_redundancy_optimizer", receive_own_state)
     when_imported("deepspeed.runtime.zero.utils", compare_with_oneself)
 
