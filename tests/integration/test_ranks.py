@@ -312,6 +312,7 @@ dist.destroy_process_group()
     num_bytes = 3 * (weights // 8 + rest) * 4
     assert run.num_steps == 3
     assert bytes_of(run, Category.OPTIMIZER_STATE) == pytest.approx(2 * num_bytes, rel=0.02)
+    assert "SIZES_FROM_OTHER_RANKS" not in doubts(run)
 
 
 PIPELINE = """

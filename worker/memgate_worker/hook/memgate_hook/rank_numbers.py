@@ -120,29 +120,36 @@ def _has_sizes(tensor: Any) -> bool:
 
 def _note_parts(communication: Communication, replace: _Replace) -> None:
     """Note calls that say how large each rank's part is: what a rank gets, others decide."""
-    replace(
-        distributed_c10d.all_to_all_single,
-        _noting_parts(distributed_c10d.all_to_all_single, communication),
-    )
+    rotating: list[str] = []
+
+    def noting(function: Any) -> Any:
+        names = list(signature(function).parameters)
+
+        @wraps(function)
+        def exchange(*args: Any, **kwargs: Any) -> Any:
+            said = {**dict(zip(names, args)), **kwargs}
+            if not rotating and (said.get("output_split_sizes") or said.get("input_split_sizes")):
+                communication.has_unequal_parts = True
+            return function(*args, **kwargs)
+
+        return exchange
 
     def change(module: Any) -> None:
         for name in ("all_to_all_single", "all_to_all_single_autograd"):
-            function = getattr(module, name, None)
-            if function is not None:
-                setattr(module, name, _noting_parts(function, communication))
+            if hasattr(module, name):
+                setattr(module, name, noting(getattr(module, name)))
+        rotate = getattr(module, "permute_tensor", None)
+        if rotate is None:
+            return
 
+        @wraps(rotate)
+        def permute_tensor(*args: Any, **kwargs: Any) -> Any:
+            # a ring by an all-to-all: each rank has one whole part for another, all are as large
+            with _going_into(rotating, "permute_tensor"):
+                return rotate(*args, **kwargs)
+
+        module.permute_tensor = permute_tensor
+
+    replace(distributed_c10d.all_to_all_single, noting(distributed_c10d.all_to_all_single))
     when_imported("torch.distributed._functional_collectives", change)
     when_imported("torch.distributed.nn.functional", change)
-
-
-def _noting_parts(function: Any, communication: Communication) -> Any:
-    names = list(signature(function).parameters)
-
-    @wraps(function)
-    def exchange(*args: Any, **kwargs: Any) -> Any:
-        said = {**dict(zip(names, args)), **kwargs}
-        if said.get("output_split_sizes") or said.get("input_split_sizes"):
-            communication.has_unequal_parts = True
-        return function(*args, **kwargs)
-
-    return exchange
