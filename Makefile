@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -138,6 +138,9 @@ bench-traces: install ## measure reading and analysing traces: time, memory (TRA
 
 bench-timeline: install ## measure a question about a timeline file of 200,000 events; fails if it is too slow (TIMELINE=your.memgate)
 	$(BIN)/python -m tests.bench.timeline_files $(if $(TIMELINE),'$(TIMELINE)')
+
+bench-ranks: install runtime ## measure Llamas of 8B to 405B on 8 to 512 GPUs: time, memory; fails if they take too much
+	$(BIN)/python -m tests.bench.ranks
 
 bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fails if it is too slow
 	$(BIN)/python -m tests.bench.webhooks

@@ -79,6 +79,8 @@ def test_small_collectives_deliver_what_all_ranks_would_have_sent(record: Any) -
         """
 def same(got, want):
     assert got == want, (got, want)
+large = torch.tensor([2**63 + 5], dtype=torch.uint64)
+same([large.item(), int(large.cuda())], [2**63 + 5] * 2)
 numbers = torch.tensor([3, 4]).cuda()
 dist.all_reduce(numbers)
 same(numbers.tolist(), [3 * size, 4 * size])
@@ -125,6 +127,30 @@ dist.destroy_process_group()
     )
 
     assert run.num_steps == 3
+    assert "SIZES_FROM_OTHER_RANKS" in doubts(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["dist", "torch.distributed._functional_collectives"])
+def test_parts_whose_sizes_ranks_tell_each_other_are_doubted(record: Any, library: str) -> None:
+    """Experts get as many tokens as other ranks send; all-gathered counts tell nothing of that."""
+    run = record(
+        f"""
+import torch.distributed._functional_collectives
+counts = torch.full((size,), 4, device="cuda")
+every = torch.empty(size * size, dtype=counts.dtype, device="cuda")
+dist.all_gather_into_tensor(every, counts)
+taken = every.view(size, size)[:, rank].tolist()
+tokens = torch.zeros(4 * size, 256, device="cuda")
+if "{library}" == "dist":
+    got = torch.empty(sum(taken), 256, device="cuda")
+    dist.all_to_all_single(got, tokens, taken, counts.tolist())
+else:
+    got = {library}.all_to_all_single(tokens, taken, counts.tolist(), dist.group.WORLD)
+train(make().cuda())
+"""
+    )
+
     assert "SIZES_FROM_OTHER_RANKS" in doubts(run)
 
 
@@ -286,6 +312,7 @@ dist.destroy_process_group()
     num_bytes = 3 * (weights // 8 + rest) * 4
     assert run.num_steps == 3
     assert bytes_of(run, Category.OPTIMIZER_STATE) == pytest.approx(2 * num_bytes, rel=0.02)
+    assert "SIZES_FROM_OTHER_RANKS" not in doubts(run)
 
 
 PIPELINE = """
@@ -441,3 +468,36 @@ assert stray.device.index == 0 and torch.zeros(1, device="cuda:5").device.index 
     )
 
     assert "OTHER_DEVICE_USED" in doubts(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 7])
+def test_the_first_rank_collects_weights_and_states_of_all(record: Any, rank: int) -> None:
+    """FSDP's whole checkpoint, and its weights put together, though most are on other ranks."""
+    run = record(
+        """
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
+from torch.distributed.fsdp import FullOptimStateDictConfig
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+model = FullyShardedDataParallel(
+    make().cuda(), auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True
+)
+optimizer = torch.optim.AdamW(model.parameters())
+train(model, make_optimizer=lambda _: optimizer)
+with FullyShardedDataParallel.summon_full_params(model, rank0_only=True, writeback=False):
+    pass
+whole = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+states = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+with FullyShardedDataParallel.state_dict_type(
+    model, StateDictType.FULL_STATE_DICT, whole, states
+):
+    weights = model.state_dict()
+    state = FullyShardedDataParallel.optim_state_dict(model, optimizer)
+assert len(weights) == (18 if rank == 0 else 0), len(weights)
+if rank == 0:
+    assert len(state["state"]) == 18 and all("exp_avg" in one for one in state["state"].values())
+""",
+        rank=rank,
+    )
+
+    assert [one.message for one in run.traced.doubts if one.code == "FAILED_LATER"] == []

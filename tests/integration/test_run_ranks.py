@@ -36,6 +36,15 @@ rank, world_size = dist.get_rank(), dist.get_world_size()
 assert (rank, world_size) in ((0, 8), (7, 8)), (rank, world_size)
 assert int(os.environ["GROUP_RANK"]) == rank // 4 and os.environ["GROUP_WORLD_SIZE"] == "2"
 assert torch.cuda.device_count() == 4
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+sizes = torch.tensor([5, 3] if rank == 0 else [0, 0], device="cuda")
+dist.broadcast(sizes, 0)
+assert sizes.tolist() == [5, 3], sizes
+described, part = [{"width": 9} if rank == 0 else None], [None]
+dist.broadcast_object_list(described, 0)
+assert described == [{"width": 9}], described
+dist.scatter_object_list(part, [*range(8)] if rank == 0 else None, 0)
+assert part == [rank], part
 train(rank, world_size, int(os.environ["LOCAL_RANK"]))
 """
 
@@ -81,6 +90,29 @@ def test_torchrun_plays_the_first_rank_and_the_last_of_another_node(run: Any, sc
     assert not {"SEVERAL_PROCESSES", "PROCESS_NOT_RECORDED", "COMMANDS_NOT_SEEN"} & {
         reason["code"] for reason in said["reasons"]
     }
+
+
+@pytest.mark.slow
+def test_sizes_that_the_first_rank_sends_are_received(run: Any, script: Any) -> None:
+    """A buffer as large as the first rank says counts for those that make it."""
+    path = script("""
+dist.init_process_group("nccl")
+rank = dist.get_rank()
+torch.cuda.set_device(rank)
+size = torch.tensor([1 << 30 if rank == 0 else 0], device="cuda")
+if rank == 0:
+    for other in range(1, 4):
+        dist.send(size, other)
+else:
+    dist.recv(size, 0)
+    kept = torch.empty(size.item(), dtype=torch.uint8, device="cuda")
+train(rank, 4, rank)
+""")
+
+    said = _ask(run, "--", BIN / "torchrun", "--nproc-per-node", "4", path)
+
+    peaks = {one["rank"]: one["peak_bytes"] for one in said["ranks"]}
+    assert min(peaks[rank] for rank in (1, 2, 3)) > peaks[0] + (1 << 30) - (1 << 20)
 
 
 @pytest.mark.slow

@@ -134,8 +134,10 @@ def not_modelled(refused: Sequence[str]) -> NotModelledError:
     if any(map(_IS_OF_A_GRAPH.fullmatch, refused)):
         return NotModelledError(
             "the job uses CUDA graphs (torch.compile with the mode reduce-overhead or max-autotune,"
-            " torch.cuda.graph), whose memory of their own the phantom engine does not know; the"
-            " modes default and max-autotune-no-cudagraphs are known, and take other memory"
+            " torch.cuda.graph), whose memory of their own the phantom engine does not know; switch"
+            " them off to have an answer for the job without them, which takes other memory: the"
+            " modes default and max-autotune-no-cudagraphs, torchtitan's"
+            " --training.disable_cuda_graphs, or the job's own option"
         )
     purposes = [words for pattern, words in _PURPOSES if any(map(pattern.match, refused))]
     what_for = f", for {' and '.join(purposes)}" if purposes else ""

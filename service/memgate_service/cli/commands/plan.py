@@ -55,6 +55,8 @@ def plan_command(
     def show(job: JobSpec, said: Estimate) -> None:
         divided = job.distributed
         how = "one GPU" if divided is None else f"{divided.strategy} on {divided.world_size}"
+        how += " with checkpointing" if job.gradient_checkpointing else ""
+        how += " and offload" if divided is not None and divided.cpu_offload else ""
         needs = format_size(said.needs_bytes)
         console.print(f"tried {how}: {said.decision}, needs {needs}", markup=False)
 

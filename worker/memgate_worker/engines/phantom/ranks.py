@@ -16,8 +16,8 @@ def doubt_ranks(
     if ranks is not None and ranks.reads_from_other_ranks:
         yield Reason(
             code="SIZES_FROM_OTHER_RANKS",
-            message=f"rank {ranks.rank} of {ranks.world_size} reads numbers that the other ranks"
-            " send to it (how many tokens go to which expert, most likely); they were taken to be"
+            message=f"rank {ranks.rank} of {ranks.world_size} gets as much from other ranks as"
+            " they decide (how many tokens go to which expert, most likely); that was taken to be"
             " the same as its own, and on GPUs a rank may get more",
         )
     for device, size_bytes in other_devices:

@@ -15,8 +15,10 @@ it changes nothing until torch is imported:
     waiting       sees ``import torch`` coming, and has our stand-ins loaded first
     phantom       loads them, and describes the device
     ranks         one rank on behalf of all: ``rank_store`` and ``rank_gloo`` stand for the others,
-                  ``rank_objects``, ``rank_pipelines`` and ``rank_optimizers`` have what they would
-                  have sent, ``later_imports`` sees modules coming, ``communication`` counts
+                  ``rank_objects``, ``rank_numbers``, ``rank_pipelines`` and ``rank_optimizers``
+                  have what they would have sent (``rank_post``: what they did send),
+                  ``rank_sharding`` saves DTensor time, ``later_imports`` sees modules coming,
+                  ``communication`` counts
     session       this process's part of the run: what it tells, when it ends
     recording     what is recorded, in the form in which it is written down
     tracker       the real allocator's events
@@ -35,6 +37,7 @@ it changes nothing until torch is imported:
     compiling     stays out of the sight of torch.compile, and knows when it is at work
     adjustments   what we change in torch, and why
     recurrent     recurrent layers without cuDNN
+    compiled_kernels  kernels that libraries compile with nvcc at first use
     blank         weights that are not filled
 
 Our own engines import it too, as ``memgate_worker.hook.memgate_hook``: there is one observer and

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import torch
@@ -64,6 +65,28 @@ def _unless_large(fill: Any) -> Any:
         return fill(tensor, *args, **kwargs)
 
     return fill_unless_large
+
+
+def read_large_numbers() -> None:
+    """Have numbers of 2^63 and more (``uint64``) read back as their bits.
+
+    What observes operators cannot hold them.
+    """
+    unsigned = getattr(torch, "uint64", None)  # since 2.3
+    if unsigned is None:
+        return
+    for name in ("item", "__int__", "__index__"):
+        setattr(torch.Tensor, name, _by_its_bits(getattr(torch.Tensor, name), unsigned))
+
+
+def _by_its_bits(read: Any, unsigned: Any) -> Any:
+    @functools.wraps(read)
+    def read_bits(self: torch.Tensor) -> Any:
+        if self.dtype is not unsigned:
+            return read(self)
+        return read(self.view(torch.int64)) % (1 << 64)
+
+    return read_bits
 
 
 def run_eagerly(note: Callable[[], None]) -> None:

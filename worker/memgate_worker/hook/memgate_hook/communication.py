@@ -30,6 +30,8 @@ class Communication:
         self.world_size = 1
         #: what is not a collective, but was taken for what this rank has
         self.has_assumed_objects = False
+        #: ranks exchange parts of sizes that they tell each other
+        self.has_unequal_parts = False
         self._num_steps = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -60,7 +62,8 @@ class Communication:
             "local_world_size": _number("LOCAL_WORLD_SIZE"),
             "communicators": communicators,
             "bytes_per_step": self._bytes_per_step(),
-            "reads_from_other_ranks": self._phantom.has_read_from_other_ranks,
+            "reads_from_other_ranks": self.has_unequal_parts
+            or self._phantom.has_read_from_other_ranks,
             "assumes_objects": self.has_assumed_objects,
         }
 

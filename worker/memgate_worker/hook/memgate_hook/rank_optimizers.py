@@ -1,4 +1,4 @@
-"""ZeRO without the other ranks: PyTorch's optimizer, which collects states, and DeepSpeed's."""
+"""ZeRO and FSDP without the other ranks, whose states they collect; DeepSpeed compares itself."""
 
 from __future__ import annotations
 
@@ -56,3 +56,42 @@ def compare_with_oneself(utils: Any) -> None:
 
     utils.get_lst_from_rank0 = hear_own_list
     utils.assert_lst_len_same_as_other_ranks = lambda numbers: None
+
+
+def know_states_of_others(utils: Any) -> None:
+    """Change ``torch.distributed.fsdp._optim_utils``: ranks ask which weights have a state.
+
+    A weight of which this rank has no part has none here, and has one where its parts are.
+    """
+    ask = utils._map_param_key_to_optim_keys
+
+    @wraps(ask)
+    def ask_for_all(
+        optim_state_dict: Any,
+        group: Any,
+        param_key_to_param: Any,
+        param_to_fqns: Any,
+        fqn_to_fsdp_param_info: Any,
+        merge_keys: bool = False,
+    ) -> Any:
+        weights = param_key_to_param.values()
+        keys, own = ask(
+            optim_state_dict,
+            group,
+            param_key_to_param,
+            param_to_fqns,
+            fqn_to_fsdp_param_info,
+            merge_keys,
+        )
+        if not merge_keys:
+            return keys, own
+        elsewhere = {
+            utils._OptimStateKey(tuple(param_to_fqns[weight]), True)
+            for weight in weights
+            if weight.requires_grad
+            and weight.numel() == 0
+            and param_to_fqns[weight][0] in fqn_to_fsdp_param_info
+        }
+        return sorted({*keys, *elsewhere}), own
+
+    utils._map_param_key_to_optim_keys = ask_for_all

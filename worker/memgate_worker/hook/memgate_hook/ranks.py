@@ -40,6 +40,7 @@ def stand_for_all_ranks(phantom: Phantom, communication: Communication) -> None:
     _share_objects(communication)
     _agree_with_oneself()
     _receive_own_state()
+    _divide_lists_once()
 
 
 def _keep_watchers_out_of_the_store() -> None:
@@ -183,10 +184,12 @@ def _say_how_large_splits_are(phantom: Phantom) -> None:
 
 
 def _share_objects(communication: Communication) -> None:
-    """Python objects are received from ranks that do not exist."""
+    """Python objects and sizes are received from ranks that do not exist."""
+    from .rank_numbers import share_numbers
     from .rank_objects import accept_plans, plan_alone, share_objects_with_oneself
 
     share_objects_with_oneself(communication, _replace)
+    share_numbers(communication, _replace)
     when_imported("torch.distributed.checkpoint.utils", plan_alone)
     when_imported("torch.distributed.checkpoint.default_planner", accept_plans)
 
@@ -199,11 +202,19 @@ def _agree_with_oneself() -> None:
 
 
 def _receive_own_state() -> None:
-    """ZeRO compares itself with other ranks, and collects their states."""
-    from .rank_optimizers import compare_with_oneself, receive_own_state
+    """ZeRO and FSDP compare themselves with other ranks, and collect their states."""
+    from .rank_optimizers import compare_with_oneself, know_states_of_others, receive_own_state
 
+    when_imported("torch.distributed.fsdp._optim_utils", know_states_of_others)
     when_imported("torch.distributed.optim.zero_redundancy_optimizer", receive_own_state)
     when_imported("deepspeed.runtime.zero.utils", compare_with_oneself)
+
+
+def _divide_lists_once() -> None:
+    """DTensor takes longer than everything else together, if there are many parameters."""
+    from .rank_sharding import divide_lists_once
+
+    when_imported("torch.distributed.tensor._sharding_prop", divide_lists_once)
 
 
 def _replace(old: Any, new: Any) -> None:

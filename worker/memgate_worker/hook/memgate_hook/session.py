@@ -81,6 +81,7 @@ class Session:
     def torch_is_there(self, torch: Any) -> None:
         """Check that torch sees the phantom, and record from now on."""
         from . import adjustments, launchers
+        from .compiled_kernels import stand_in_for_kernels
         from .compiling import CompileClock
         from .recording import Recording
         from .recurrent import run_recurrent_layers_without_cudnn
@@ -96,9 +97,11 @@ class Session:
         self._have_the_longest_batch()
         self._now = CompileClock().now
         adjustments.leave_weights_unfilled()
+        adjustments.read_large_numbers()
         if os.environ.get("MEMGATE_IGNORE_COMPILE") == "1":
             adjustments.run_eagerly(self._note("compile_ignored"))
         run_recurrent_layers_without_cudnn(self._note("recurrent"))
+        stand_in_for_kernels()
         adjustments.show_the_memory_of_the_gpu(self._phantom.shown_bytes)
         adjustments.note_fractions(self._recording.tracker.note_fraction)
         adjustments.note_pools(self._note("pools"), self._note("special_pools"))
