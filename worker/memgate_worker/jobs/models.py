@@ -37,8 +37,8 @@ _FILLING = frozenset(
 #: what follows a fill until the values are as they should be
 _ADJUSTING = frozenset({"erfinv_", "mul_", "add_", "sub_", "div_", "clamp_"})
 
-#: what makes a new tensor that is filled at once, by where its size is given
-_MAKING = {"zeros": 0, "new_zeros": 1, "randn": 0, "rand": 0}
+#: what makes a new tensor of zeros, as a blank one is, by where its size is given
+_MAKING = {"zeros": 0, "new_zeros": 1}
 
 #: questions about values: initialisers redraw until all of them are in some range
 _COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
@@ -86,7 +86,7 @@ class WithoutFilling(TorchDispatchMode):
 
 
 def _size_of_new(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[int] | None:
-    """Return the size of a large tensor that a function is to make on the CPU and fill."""
+    """Return the size of a large tensor of zeros that a function is to make on the CPU."""
     place = _MAKING.get(func.overloadpacket.__name__)
     if place is None or torch.device(named.get("device") or "cpu").type != "cpu":
         return None
