@@ -87,9 +87,10 @@ class JobSpec(Part):
     """``torch.nn.utils.clip_grad_norm_`` with this norm, before each step; 0 does not clip. 1 with
     ``hf`` and ``trl-sft`` unless given."""
     channels_last: Truth = False
-    """Model and images in the memory format of that name."""
+    """Model and images in the memory format of that name; it is for models with convolutions."""
     cudnn_benchmark: Truth = False
-    """``torch.backends.cudnn.benchmark``: cuDNN tries algorithms, which takes workspaces."""
+    """``torch.backends.cudnn.benchmark``: cuDNN tries algorithms for convolutions, which takes
+    workspaces."""
     allocator: AllocatorText = ""
     """What ``PYTORCH_ALLOC_CONF`` would be."""
     runtime: str | None = None

@@ -45,6 +45,10 @@ def check_together(spec: JobSpec) -> None:
     if spec.input.varies and spec.iterations != USUAL_ITERATIONS:
         rule = "iterations: the batches of 'input' are run, so they say how many there are"
         raise RuleError(rule, "leave it out, or list as many batches as should be run")
+    divided = spec.distributed
+    if divided is not None and divided.no_sync and spec.gradient_accumulation_steps == 1:
+        rule = "distributed.no_sync: gradients are sent in every step, since each has one batch"
+        raise RuleError(rule, "leave it out, or give 'gradient_accumulation_steps'")
     check_offload(spec.offload, spec.optimizer.name, spec.precision)
     check_trainer(spec)
 

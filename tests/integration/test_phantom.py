@@ -104,6 +104,31 @@ def test_a_language_model_runs(engine: PhantomEngine) -> None:
     assert activations[1] < activations[0]
 
 
+def test_weights_that_are_made_filled_take_no_memory_here(engine: PhantomEngine) -> None:
+    """Experts that begin as zeros: 2.8 GB of weights are built where 1.5 GiB are allowed."""
+    model = {
+        "source": "transformers",
+        "class": "Llama4ForCausalLM",
+        "config": {"num_hidden_layers": 1, "num_local_experts": 4, "vocab_size": 1000},
+    }
+    limits = RunLimits(memory_bytes=3 << 29)
+    job = parse_job_spec(GPT2 | {"model": model, "iterations": 1})
+
+    run = engine.trace(job, find_gpu("h200"), limits=limits)
+
+    assert run.num_parameters * 4 > 1.5 * limits.memory_bytes
+
+
+def test_a_field_for_convolutions_is_noted_on_text(engine: PhantomEngine) -> None:
+    """It changes nothing of a model of text, and the answer says so; of images it says nothing."""
+    fields = {"cudnn_benchmark": True, "channels_last": True}
+
+    said = [_trace(engine, job | fields).notes for job in (GPT2, RESNET)]
+
+    assert [[one.code for one in notes] for notes in said] == [["NO_EFFECT"], []]
+    assert said[0][0].message.startswith("channels_last and cudnn_benchmark: the model has no")
+
+
 def test_a_model_of_timm_gets_its_own_input(engine: PhantomEngine) -> None:
     """Inception is trained with 299 x 299 pixels."""
     job = RESNET | {"model": {"source": "timm", "name": "inception_v3"}, "input": {}}

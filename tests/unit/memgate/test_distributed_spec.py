@@ -49,6 +49,7 @@ def _divided(**fields: Any) -> DistributedSpec:
         ({"reshard_after_forward": 0}, "reshard_after_forward is 0: it must be at least 1"),
         ({"strategy": "hsdp", "use_orig_params": True}, "FSDP2 has no other parameters"),
         ({"mixed_precision": {"buffer": "bf16"}}, "FSDP2 leaves buffers as they are"),
+        ({"no_sync": True}, "no_sync is true: gradients are sent in every step, since each has"),
     ],
 )
 def test_what_means_nothing_is_refused(fields: dict[str, Any], want: str) -> None:

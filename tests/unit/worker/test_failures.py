@@ -28,6 +28,7 @@ from memgate_worker.jobs.failures import (
 SCRIPT = Path("/home/me/train.py")
 NO_HOST_MEMORY = RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory")
 NO_KERNELS = RuntimeError("CUDA error: no kernel image is available for execution on the device")
+OLD_GPU = RuntimeError("gemm is only supported for compute capability 8.0 or higher")
 
 
 class OutOfMemoryError(RuntimeError):
@@ -50,8 +51,12 @@ def _explain(
         (MemoryError(), HostMemoryError, HostMemoryError),
         (NO_HOST_MEMORY, HostMemoryError, HostMemoryError),
         (NO_KERNELS, NoKernelsError, NoKernelsError),
+        (OLD_GPU, JobFailedError, JobFailedError),
     ],
-    ids=["any", "gpu memory", "the caller's", "a module", "host memory", "torch's", "kernels"],
+    ids=[
+        *("any", "gpu memory", "the caller's", "a module", "host memory", "torch's", "kernels"),
+        "an older GPU",
+    ],
 )
 def test_our_loop_is_not_a_script(
     error: Exception, of_our_loop: type[MemgateError], of_a_script: type[MemgateError]

@@ -29,6 +29,9 @@ NO_HOST_MEMORY = "DefaultCPUAllocator: "
 #: part of CUDA's message about a GPU that a program was not built for
 NO_KERNELS = "no kernel image is available"
 
+#: part of torch's messages about kernels that a kind of GPU does not have, which it asks the GPU
+_KIND_OF_GPU = re.compile(r"compute capability|sm_?\d\d")
+
 #: calls that record what a stream is given, to be launched again as a whole
 _IS_OF_A_GRAPH = re.compile(r"cu(da)?(StreamBeginCapture|Graph)\w*")
 
@@ -86,6 +89,8 @@ def explain_exception(
         return JobFailedError(f"{script} failed{_where(error, script)}: {_last_line(error)}")
     if type(error).__name__ == _OUT_OF_GPU_MEMORY:
         return JobFailedError(f"the job needs more memory than any GPU has: {said}")
+    if _KIND_OF_GPU.search(said):
+        return JobFailedError(f"the job cannot run on this kind of GPU: {said}")
     return _our_loop_failed(said)
 
 

@@ -8,6 +8,7 @@ touched and a model of any size needs no memory on the host.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,8 +37,14 @@ _FILLING = frozenset(
 #: what follows a fill until the values are as they should be
 _ADJUSTING = frozenset({"erfinv_", "mul_", "add_", "sub_", "div_", "clamp_"})
 
+#: what makes a new tensor of zeros, as a blank one is, by where its size is given
+_MAKING = {"zeros": 0, "new_zeros": 1}
+
 #: questions about values: initialisers redraw until all of them are in some range
 _COMPARING = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
+
+#: and what puts such answers together
+_JOINING = frozenset({"bitwise_or", "bitwise_and", "logical_or", "logical_and"})
 
 
 class WithoutFilling(TorchDispatchMode):
@@ -55,6 +62,9 @@ class WithoutFilling(TorchDispatchMode):
     ) -> Any:
         target = args[0] if args else None
         named = kwargs or {}
+        size = _size_of_new(func, args, named)
+        if size is not None:
+            return blank(torch.empty(size, **_kind_of_new(target, named)))
         if (
             isinstance(target, torch.Tensor)
             and target.device.type == "cpu"
@@ -65,14 +75,29 @@ class WithoutFilling(TorchDispatchMode):
                 return blank(target)
             if name in _ADJUSTING:
                 return target
-            if name in _COMPARING:
-                return torch.zeros_like(target, dtype=torch.bool)
+            if name in _COMPARING or (name in _JOINING and target.dtype is torch.bool):
+                return blank(torch.empty_like(target, dtype=torch.bool))
             if name == "clone":
                 laid_out = named.get("memory_format") or torch.preserve_format
                 return blank(torch.empty_like(target, memory_format=laid_out))
             if name == "_to_copy" and named.get("device") is None:
                 return blank(torch.empty_like(target, dtype=named.get("dtype")))
         return func(*args, **named)
+
+
+def _size_of_new(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[int] | None:
+    """Return the size of a large tensor of zeros that a function is to make on the CPU."""
+    place = _MAKING.get(func.overloadpacket.__name__)
+    if place is None or torch.device(named.get("device") or "cpu").type != "cpu":
+        return None
+    size: Sequence[int] = args[place]
+    return size if math.prod(size) >= _WEIGHT_ELEMENTS else None
+
+
+def _kind_of_new(like: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of which type a new tensor is, and how it is laid out."""
+    kind = {name: named[name] for name in ("dtype", "layout") if named.get(name) is not None}
+    return {"dtype": like.dtype} | kind if isinstance(like, torch.Tensor) else kind
 
 
 def convert(model: nn.Module, dtype: torch.dtype) -> nn.Module:

@@ -17,6 +17,7 @@ from memgate.jobspec import JobSpec
 from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.encoders import ENCODERS_LEFT_OUT
 from memgate_worker.engines.phantom.kernels import FLASH_ATTN_OURS, KERNELS_TIMED, RECURRENT
+from memgate_worker.engines.phantom.no_effect import find_without_effect
 from memgate_worker.engines.phantom.recorded import describe_now, interpret
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.hook.memgate_hook.compiling import were_kernels_timed
@@ -55,6 +56,7 @@ def _train(spec: JobSpec, recording: Recording, noted: set[str]) -> tuple[int, .
     model = build_for(spec)
     if leaves_encoders_out(spec, model):
         noted.add(ENCODERS_LEFT_OUT)
+    noted |= {*find_without_effect(spec, model)}
     job = start_job(spec, model, recording.stages.saving)
     job.run()
     return find_unlike_ranks(spec.distributed, job)

@@ -157,11 +157,14 @@ def _check_given(feed: Feed) -> None:
 _LENGTHS = frozenset({*_TEXT, "input_values", "input_features", "past_values", "inputs"})
 
 
+#: which images each token sees
+_LOOKS = "image_attention_mask"
+
 #: optional in the signature, and always there in training
 _BESIDE = frozenset(
     {
         *("input_ids", "pixel_values", "bbox", "visual_embeds", "visual_feats", "entity_ids"),
-        "image_attention_mask",
+        _LOOKS,
     }
 )
 
@@ -175,6 +178,8 @@ def _is_wanted(feed: Feed, name: str) -> bool:
         return False
     if name.startswith("pixel_values") and getattr(feed.config, "vision_config", _NO_SUCH) is None:
         return False  # it was built without the part that looks at images
+    if name == _LOOKS and not _has_looks(feed):
+        return False
     return name in feed.requires | feed.mains | _BESIDE
 
 
@@ -204,7 +209,7 @@ def _images(feed: Feed) -> Batch:
     shape = feed.image_shape
     if "aspect_ratio_ids" in feed.takes:  # one image, in tiles that share a shape
         return {"pixel_values": torch.ones(feed.num_samples, 1, _num_tiles(feed), *shape)}
-    if "image_attention_mask" in feed.takes:  # one of several images
+    if _has_looks(feed):  # one of several images
         return {"pixel_values": torch.ones(feed.num_samples, 1, *shape)}
     if "spatial_shapes" in feed.takes:
         one = as_patches(feed, shape)
@@ -342,9 +347,15 @@ def _robot(feed: Feed) -> Batch:
     }
 
 
+def _has_looks(feed: Feed) -> bool:
+    """Say whether each token sees some of several images; others mask patches by that name."""
+    described = feed.described.get(_LOOKS)
+    return _LOOKS in feed.takes and (described is None or len(described.shape) != 2)
+
+
 def _looks(feed: Feed) -> Batch:
     """Return which images each token sees: there is one."""
-    return {"image_attention_mask": torch.ones(feed.num_samples, feed.length, 1)}
+    return {_LOOKS: torch.ones(feed.num_samples, feed.length, 1)}
 
 
 def _names(feed: Feed) -> Batch:
@@ -384,6 +395,6 @@ MAKERS: dict[str, Callable[[Feed], Batch]] = {
     "task_inputs": _question("task_inputs", "task_seq_len"),
     "text_inputs": _names,
     "state": _robot,
-    "image_attention_mask": _looks,
+    _LOOKS: _looks,
     "inputs": _anything,
 }

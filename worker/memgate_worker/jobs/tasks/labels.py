@@ -67,12 +67,28 @@ def _like_text(feed: Feed, batch: Batch) -> Batch:
     """Return a label for each token; a model without text in it learns to write some."""
     if "labels" not in feed.takes:
         return batch | ({"return_loss": True} if "return_loss" in feed.takes else {})
+    if _writes_in_rows(feed):
+        codes = feed.setting(*_CODES)
+        return batch | {
+            "decoder_input_ids": feed.tokens(feed.num_samples, feed.length, codes),
+            "labels": feed.tokens(feed.num_samples * codes, feed.length),
+        }
     text = next((batch[name] for name in ("input_ids", "inputs") if name in batch), None)
     if text is None:
         text = feed.tokens(feed.num_samples, feed.length)
     described = make_described(feed, batch, "labels")
     is_other = described is not None and described.dim() > 1 and described.shape != text.shape
     return batch | {"labels": described if is_other else text}
+
+
+#: how many codes stand for a piece of sound
+_CODES = ("num_codebooks", "num_channels")
+
+
+def _writes_in_rows(feed: Feed) -> bool:
+    """Say whether a model writes sound in codes, each with labels in a row of their own."""
+    asked = [feed.described.get(name) for name in ("decoder_input_ids", "labels")]
+    return all(one is not None and one.shape[0].endswith("* num_codebooks") for one in asked)
 
 
 def _span(feed: Feed, batch: Batch) -> Batch:

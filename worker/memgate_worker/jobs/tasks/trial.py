@@ -31,7 +31,7 @@ _USUAL = re.compile(
     r"|encoder_attention_mask|labels|\w*_labels?|logits_to_keep|rope_deltas|pixel_mask"
 )
 
-_TEXT, _IMAGES, _SOUND = "input_ids", "pixel_values", "input_features"
+_TEXT, _IMAGES, _SOUND, _LABELS = "input_ids", "pixel_values", "input_features", "labels"
 
 #: how many codes stand for a piece of sound
 _STREAMS = "num_codebooks"
@@ -109,15 +109,28 @@ def _find_missing(feed: Feed, batch: Batch, makers: Makers, error: Exception) ->
 
 
 def _in_streams(feed: Feed, batch: Batch, error: Exception) -> Batch:
-    """Give each place of a text several tokens, if an error is about that: codes of sound."""
+    """Give each place of a text several tokens or labels, if an error is about that: codes."""
     tokens, clash = batch.get(_TEXT), _CLASH.search(str(error))
-    num_codes = feed.setting(_STREAMS)
+    num_codes, labels = feed.setting(_STREAMS), batch.get(_LABELS)
+    if num_codes is not None and isinstance(labels, torch.Tensor) and _looks_into(_LABELS, error):
+        return {_LABELS: labels.unsqueeze(-1).repeat(1, 1, num_codes)}
     if num_codes is None or clash is None or not isinstance(tokens, torch.Tensor):
         return {}
     width = int(clash[1])
     if tokens.dim() != 2 or width not in (num_codes, num_codes + 1):  # one more: the text's own
         return {}
     return {_TEXT: tokens.unsqueeze(-1).repeat(1, 1, width)}
+
+
+def _looks_into(name: str, error: Exception) -> bool:
+    """Say whether an error is about a tensor of that name that should have had more dimensions."""
+    if not isinstance(error, IndexError) or _TOO_FLAT not in str(error):
+        return False
+    return any(f"{name}[" in line for line, _ in _lines(error.__traceback__))
+
+
+#: what torch says of an index into a matrix that is one of a cube
+_TOO_FLAT = "too many indices for tensor of dimension 2"
 
 
 def _lay_out_otherwise(feed: Feed, batch: Batch, error: Exception) -> Batch:
@@ -143,11 +156,12 @@ _MOST_DIMENSIONS = 6
 
 def _named(feed: Feed, batch: Batch, error: Exception) -> Iterator[str]:
     """Yield the absent arguments that an error names, or the line where it happened uses."""
-    words = set(re.findall(r"\w+", str(error)))
+    said = set(re.findall(r"\w+", str(error)))
+    words = set(said)
     for line, given in _lines(error.__traceback__):
         words |= {word for word in re.findall(r"\w+", line) if given.get(word, error) is None}
     for name in sorted(words & feed.takes - batch.keys()):
-        if _is_unusual(feed, name):
+        if _is_unusual(feed, name) or (name in said and name.endswith("_labels")):
             yield name
 
 
