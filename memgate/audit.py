@@ -86,8 +86,8 @@ class AuditEntry(BaseModel):
     num_gpus: int | None = None
     """How many GPUs it asks for."""
     decision: Name = ""
-    """`admit`, `reject`, `uncertain`, `unanswered`, `bad_spec`, `unknown_gpu`, `undescribed` or
-    `exempt`."""
+    """`admit`, `reject`, `uncertain`, `unanswered`, `bad_spec`, `unknown_gpu`, `undescribed`,
+    `rehearsal`, `skipped` or `exempt`."""
     mode: Name = ""
     """`enforce`, `warn` or `audit`."""
     rule: Name = ""

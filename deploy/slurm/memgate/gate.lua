@@ -43,11 +43,14 @@ end
 -- Hold a job: without an answer, by a start time that is our timer, which Slurm keeps even if nothing
 -- else of ours runs; otherwise until an administrator decides.
 local function hold(settings, job, record)
+  local seconds = { pending = settings.hold_seconds, rehearsal = settings.rehearsal_seconds }
   record.held = true
-  if record.decision == "pending" and settings.hold_seconds > 0 then
+  if (seconds[record.decision] or 0) > 0 then
     local own = judging.given(job.begin_time)
-    record.timer = os.time() + settings.hold_seconds
+    record.timer = os.time() + seconds[record.decision]
     if own then record.begin = own end
+    -- a rehearsal may take until its owner wants the job to start
+    if record.decision == "rehearsal" then record.timer = math.max(own or 0, record.timer) end
     job.begin_time = math.max(own or 0, record.timer)
     return
   end
@@ -69,7 +72,10 @@ end
 
 -- Return what is known about a job: {action =, record =, lines =, why =, body =}
 local function find(settings, chosen, job, spec, gpu, unknown)
-  if not spec then return judging.undescribed(settings, chosen, gpu) end
+  if not spec then
+    local arguments = type(job.script) == "string" and question.find_arguments(job) or nil
+    return judging.undescribed(settings, chosen, gpu, arguments, question.is_skipped(job))
+  end
   if not gpu and not question.find_problem(spec, settings.max_spec_bytes) then
     return judging.unknown_gpu(settings, chosen, unknown)
   end
@@ -91,7 +97,7 @@ end
 local function act(settings, chosen, job, found)
   local record, action = found.record, judging.apply_mode(chosen.mode, found.action)
   for _, line in ipairs(judging.lines(chosen, found, action)) do slurm.log_user("%s", "memgate: " .. line) end
-  if action == "hold" then hold(settings, job, record) end
+  if action == "hold" or action == "rehearse" then hold(settings, job, record) end
   if action ~= "reject" and not found.is_silent then
     if chosen.mode ~= "enforce" then record.mode = chosen.mode end
     note(job, record)

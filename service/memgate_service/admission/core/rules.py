@@ -51,6 +51,7 @@ class _Rank(IntEnum):
 
 _ALL = frozenset({"admit", "reject", "hold"})
 _NEVER_HELD = frozenset({"admit", "reject"})
+_WITHOUT_A_WORD = frozenset({"admit", "reject", "rehearse"})
 
 #: decisions, and what each may lead to
 ACTIONS: Mapping[str, frozenset[str]] = {
@@ -59,7 +60,7 @@ ACTIONS: Mapping[str, frozenset[str]] = {
     "unanswered": _ALL,
     "bad_spec": _ALL,
     "unknown_gpu": _NEVER_HELD,
-    "undescribed": _NEVER_HELD,
+    "undescribed": _WITHOUT_A_WORD,
     "late": _NEVER_HELD,
 }
 
