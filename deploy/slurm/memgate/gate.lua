@@ -70,6 +70,18 @@ local function find_answer(settings, spec, gpu)
   return judging.combine(answers), question.body(spec, gpu)
 end
 
+-- Fill in the smallest GPU of this cluster on which a job fits that asks for any; nil if nothing is
+-- filled in: the smallest is not known, or memgate does not say in time that the job fits there.
+local function right_size(settings, job, spec, gpu, answer)
+  local kind, name = words.smallest_kind(settings, answer.estimate and answer.estimate.fits_on or {})
+  if not kind then return nil end
+  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name))
+  if not sure.estimate or sure.estimate.decision ~= "admit" or not question.fill_in(job, kind) then return nil end
+  local chosen = setmetatable({ name = name }, { __index = gpu })
+  local line = ("it asks for any GPU, and gets the smallest here on which it fits: --gres=gpu:%s"):format(kind)
+  return { gpu = chosen, answer = sure, line = line }
+end
+
 -- Return what is known about a job: {action =, record =, lines =, why =, body =}
 local function find(settings, chosen, job, spec, gpu, unknown)
   if not spec then
@@ -80,7 +92,10 @@ local function find(settings, chosen, job, spec, gpu, unknown)
     return judging.unknown_gpu(settings, chosen, unknown)
   end
   local answer, body = find_answer(settings, spec, gpu)
+  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer)
+  if smaller then gpu, answer = smaller.gpu, smaller.answer end
   local found = judging.about(settings, chosen, gpu, answer)
+  if smaller then found.lines[#found.lines + 1] = smaller.line end
   if gpu and answer.estimate then found.lines[#found.lines + 1] = question.remark(spec, gpu) end
   if found.record.decision == "pending" then found.record.question = body end
   return found

@@ -71,7 +71,7 @@ function judging.about(settings, chosen, gpu, answer)
   if estimate then
     found.record = {
       decision = estimate.decision, needs = estimate.needs_bytes, capacity = estimate.capacity_bytes,
-      gpu = gpu.name, id = answer.id, page = answer.page,
+      gpu = gpu.name, id = answer.id, page = answer.page, cards = words.cards(settings),
     }
     found.why = estimate.headline
     found.action = estimate.decision == "admit" and "admit" or on(settings, chosen, estimate.decision)
@@ -88,6 +88,12 @@ function judging.about(settings, chosen, gpu, answer)
     found.lines = words.about(settings, answer, gpu)
   end
   return found
+end
+
+-- Say whether the policy lets the smallest GPU be filled in for a job that asks for any.
+function judging.is_right_sized(settings, chosen, gpu)
+  return gpu and gpu.is_any and not gpu.is_part and chosen.mode == "enforce"
+    and on(settings, chosen, "untyped") == "right_size"
 end
 
 -- The GPU that the job gets is not known.

@@ -225,6 +225,15 @@ local function is_part(job)
   return type(offset) == "number" and offset < 65534
 end
 
+-- Say whether neither a constraint nor a partition decides which kind of GPU a job gets.
+local function is_left_open(job, settings)
+  if (job.features or "") ~= "" then return false end
+  for partition in (job.partition or ""):gmatch("[^,]+") do
+    if settings.gpu_of_partition[partition] then return false end
+  end
+  return true
+end
+
 -- Return {name =, names =, count =, per_node =, is_uncounted =, is_part =}; nil if the job asks for no GPU;
 -- false and why if it is not known which. names is a list if it may get one of several.
 function question.find_gpu(job, settings)
@@ -240,7 +249,29 @@ function question.find_gpu(job, settings)
   return {
     name = name, names = names, count = asked.count, per_node = asked.per_node,
     is_uncounted = asked.is_uncounted, is_part = is_part(job) or nil,
+    is_any = kind == "" and not asked.is_uncounted and is_left_open(job, settings) or nil,
   }
+end
+
+-- Return a request for GPUs with the kind filled in: gres:gpu:2 -> gres:gpu:t4:2; nil if it names one.
+local function with_kind(text, kind)
+  local entries, is_filled = {}, false
+  for entry in (text or ""):gmatch("[^,]+") do
+    local before, after = entry:match("^(g?r?e?s?[:/]?gpu)(:?%d*)$")
+    if before then entry, is_filled = before .. ":" .. kind .. after, true end
+    entries[#entries + 1] = entry
+  end
+  return is_filled and table.concat(entries, ",") or nil
+end
+
+-- Fill in the kind of GPU wherever a job asks for any; returns whether it does so anywhere.
+function question.fill_in(job, kind)
+  local is_filled = false
+  for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket" }) do
+    local text = with_kind(job[field], kind)
+    if text then job[field], is_filled = text, true end
+  end
+  return is_filled
 end
 
 -- Return a job as Slurm will have it: in the default partition if it names none, and with whole

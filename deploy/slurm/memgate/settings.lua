@@ -40,14 +40,16 @@ local DEFAULTS = {
   on_bad_spec = "reject",
   on_unknown_gpu = "admit",
   on_undescribed = "admit",
+  on_untyped = "admit",
   on_late = "admit",
   on_error = "admit",
 }
 
 local ACTIONS = { admit = true, reject = true, hold = true }
 -- without a question that can be asked later there is no reason to hold a job
-local NEVER_HELD = { on_error = true, on_unknown_gpu = true, on_undescribed = true, on_late = true }
-local CAN_REHEARSE = { on_undescribed = true }
+local NEVER_HELD = { on_error = true, on_unknown_gpu = true, on_undescribed = true, on_late = true, on_untyped = true }
+-- what only one setting may say
+local ALSO = { on_undescribed = "rehearse", on_untyped = "right_size" }
 
 local function run(path)
   local chunk, problem
@@ -80,9 +82,9 @@ local function check(path, name, value)
       error(("%s: %s has %s: it is like {a100 = \"a100-80\"}"):format(path, name, tostring(item)), 0)
     end
   end
-  local is_rehearsed = CAN_REHEARSE[name] and value == "rehearse"
-  if name:find("^on_") and not is_rehearsed and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name])) then
-    local choice = CAN_REHEARSE[name] and "admit, reject or rehearse"
+  local is_special = ALSO[name] ~= nil and value == ALSO[name]
+  if name:find("^on_") and not is_special and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name]) or (value == "reject" and name == "on_untyped")) then
+    local choice = name == "on_untyped" and "admit or right_size" or ALSO[name] and "admit, reject or " .. ALSO[name]
       or NEVER_HELD[name] and "admit or reject" or "admit, reject or hold"
     error(('%s: %s is "%s": it must be one of %s'):format(path, name, value, choice), 0)
   end

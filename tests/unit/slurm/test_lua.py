@@ -361,6 +361,7 @@ WRONG: list[tuple[str, str]] = [
     ("return {gpu_of_type = {a = '{40}'}}", "gpu_of_type has {40}: it is like"),
     ("return {on_undescribed = 'hold'}", "it must be one of admit, reject or rehearse"),
     ("return {on_late = 'rehearse'}", "it must be one of admit or reject"),
+    ("return {on_untyped = 'reject'}", "it must be one of admit or right_size"),
     ("return {rehearsal_seconds = 5}", "rehearsal_seconds must be from 30 to 600"),
     ("return {bound_seconds = '1'}", "bound_seconds must be a number"),
     ("return {busy_share = 0}", "busy_share must be above 0 and at most 1"),

@@ -44,6 +44,7 @@ for index, job in ipairs(given.jobs) do
   says[index] = {
     status = status, printed = printed, logged = logged, num_asked = num_asked,
     record = words.read_record(job.admin_comment), priority = job.priority,
+    tres_per_node = job.tres_per_node,
     begin_time = job.begin_time,
   }
 end
@@ -344,3 +345,40 @@ def test_a_record_is_small(plugin: Plugin) -> None:
     )
 
     assert len(plugin.spool.read_bytes()) < 1024
+
+
+_CARDS = "gpu_of_type = {a100 = 'a100-40', t4 = 't4'}, default_gpu = 'a100-40'"
+
+
+@pytest.mark.parametrize("prefix", ["gres:gpu", "gres/gpu", "gpu"])
+def test_the_smallest_gpu_is_filled_in_where_the_policy_allows_it(
+    plugin: Plugin, prefix: str
+) -> None:
+    """For a job that asks for any; its owner is told, and its record is about that GPU."""
+    policy = json.dumps({"on": {"untyped": "right_size"}})
+    any_gpu = JOB | {"tres_per_node": f"{prefix}:2"}
+    (said,) = plugin.submit(any_gpu, policies=[policy], settings=_CARDS)
+
+    assert said["tres_per_node"] == f"{prefix}:t4:2"
+    assert said["record"]["gpu"] == "t4"
+    assert "gets the smallest here on which it fits: --gres=gpu:t4" in said["printed"][-1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "more"),
+    [
+        ({}, {}),
+        ({"mode": "warn", "on": {"untyped": "right_size"}}, {}),
+        ({"on": {"untyped": "right_size"}}, {"features": "big"}),
+        ({"on": {"untyped": "right_size"}}, {"tres_per_node": "gres:gpu:a100:1"}),
+    ],
+    ids=["not allowed", "nothing is enforced", "a constraint decides", "it names a kind"],
+)
+def test_otherwise_a_job_keeps_what_it_asked_for(
+    plugin: Plugin, policy: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """In warn and audit mode nothing is ever changed."""
+    asked = JOB | {"tres_per_node": "gres:gpu:1"} | more
+    (said,) = plugin.submit(asked, policies=[json.dumps(policy)], settings=_CARDS)
+
+    assert (said["status"], said["tres_per_node"]) == (0, asked["tres_per_node"])

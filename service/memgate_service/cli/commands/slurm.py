@@ -136,6 +136,21 @@ def outcomes_command(
             _look_again(reporter.look, every)
 
 
+@slurm_app.command("used")
+def used_command(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB...", help="Numbers of ended jobs.")],
+) -> None:
+    """Say what ended jobs asked for, what was predicted, what they used, and what would have
+    sufficed; in an epilog, or by a job's owner.
+
+    Example: memgate slurm used 104
+    """
+    from memgate_service.admission.slurm.usage import read_use
+
+    for job in jobs:
+        typer.echo(read_use(job))
+
+
 @slurm_app.command("rehearse")
 def rehearse_command(
     server: Server = None,
