@@ -59,6 +59,7 @@ class Rehearsing:
             CompanionPlace(
                 server=gate.url,
                 key_file=str(key),
+                partition="rehearsals",
                 num_cpus=1,
                 memory_bytes=4 << 30,
                 cache=str(cache),
