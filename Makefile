@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -106,6 +106,9 @@ test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot,
 	$(PYTHON) -m venv build/recipes
 	build/recipes/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==2.60.0' 'skypilot==0.14.1' --editable '.[client]'
 	$(BIN)/python -m pytest -m '' tests/integration/test_recipes.py
+
+acceptance-slurm: install runtime parts ## run Slurm's acceptance: ten rehearsals on a lab Slurm (10 min on a quiet machine)
+	$(BIN)/python -m pytest -m slow -s tests/integration/slurm
 
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py

@@ -31,6 +31,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "logs": set(),
     "jobs": {"hook"},
     "guard": set(),
+    "sandbox": set(),
     "queue": {"limits", "own_gpus"},
     # the compiler's part of the phantom: a runtime is built before anything runs in it
     "hook": set(),
@@ -70,6 +71,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
         ),
         *("timings", "uploads", "verdicts"),
     },
+    "rehearsal": {"limits", "local", "sandbox"},
     "settings": {"hub", "limits", "queue", "uploads"},
     "health": {"queue"},
     "answers": {

@@ -32,7 +32,7 @@ def _order() -> list[str]:
     """Return the modules in the reading order that the room itself states."""
     text = ast.get_docstring(ast.parse((ROOM / "__init__.py").read_text()))
     assert text is not None
-    return re.findall(r"``((?:core|kubernetes|kueue|slurm)\.\w+)``", text)
+    return re.findall(r"``((?:core|kubernetes|kueue|slurm)(?:\.\w+)+)``", text)
 
 
 def _imports(module: str) -> list[str]:

@@ -43,11 +43,14 @@ end
 -- Hold a job: without an answer, by a start time that is our timer, which Slurm keeps even if nothing
 -- else of ours runs; otherwise until an administrator decides.
 local function hold(settings, job, record)
+  local seconds = { pending = settings.hold_seconds, rehearsal = settings.rehearsal_seconds }
   record.held = true
-  if record.decision == "pending" and settings.hold_seconds > 0 then
+  if (seconds[record.decision] or 0) > 0 then
     local own = judging.given(job.begin_time)
-    record.timer = os.time() + settings.hold_seconds
+    record.timer = os.time() + seconds[record.decision]
     if own then record.begin = own end
+    -- a rehearsal may take until its owner wants the job to start
+    if record.decision == "rehearsal" then record.timer = math.max(own or 0, record.timer) end
     job.begin_time = math.max(own or 0, record.timer)
     return
   end
@@ -67,14 +70,32 @@ local function find_answer(settings, spec, gpu)
   return judging.combine(answers), question.body(spec, gpu)
 end
 
+-- Fill in the smallest GPU of this cluster on which a job fits that asks for any; nil if nothing is
+-- filled in: the smallest is not known, or memgate does not say in time that the job fits there.
+local function right_size(settings, job, spec, gpu, answer)
+  local kind, name = words.smallest_kind(settings, answer.estimate and answer.estimate.fits_on or {})
+  if not kind then return nil end
+  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name))
+  if not sure.estimate or sure.estimate.decision ~= "admit" or not question.fill_in(job, kind) then return nil end
+  local chosen = setmetatable({ name = name }, { __index = gpu })
+  local line = ("it asks for any GPU, and gets the smallest here on which it fits: --gres=gpu:%s"):format(kind)
+  return { gpu = chosen, answer = sure, line = line }
+end
+
 -- Return what is known about a job: {action =, record =, lines =, why =, body =}
 local function find(settings, chosen, job, spec, gpu, unknown)
-  if not spec then return judging.undescribed(settings, chosen, gpu) end
+  if not spec then
+    local arguments = type(job.script) == "string" and question.find_arguments(job) or nil
+    return judging.undescribed(settings, chosen, gpu, arguments, question.is_skipped(job))
+  end
   if not gpu and not question.find_problem(spec, settings.max_spec_bytes) then
     return judging.unknown_gpu(settings, chosen, unknown)
   end
   local answer, body = find_answer(settings, spec, gpu)
+  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer)
+  if smaller then gpu, answer = smaller.gpu, smaller.answer end
   local found = judging.about(settings, chosen, gpu, answer)
+  if smaller then found.lines[#found.lines + 1] = smaller.line end
   if gpu and answer.estimate then found.lines[#found.lines + 1] = question.remark(spec, gpu) end
   if found.record.decision == "pending" then found.record.question = body end
   return found
@@ -91,7 +112,7 @@ end
 local function act(settings, chosen, job, found)
   local record, action = found.record, judging.apply_mode(chosen.mode, found.action)
   for _, line in ipairs(judging.lines(chosen, found, action)) do slurm.log_user("%s", "memgate: " .. line) end
-  if action == "hold" then hold(settings, job, record) end
+  if action == "hold" or action == "rehearse" then hold(settings, job, record) end
   if action ~= "reject" and not found.is_silent then
     if chosen.mode ~= "enforce" then record.mode = chosen.mode end
     note(job, record)

@@ -71,7 +71,7 @@ function judging.about(settings, chosen, gpu, answer)
   if estimate then
     found.record = {
       decision = estimate.decision, needs = estimate.needs_bytes, capacity = estimate.capacity_bytes,
-      gpu = gpu.name, id = answer.id, page = answer.page,
+      gpu = gpu.name, id = answer.id, page = answer.page, cards = words.cards(settings),
     }
     found.why = estimate.headline
     found.action = estimate.decision == "admit" and "admit" or on(settings, chosen, estimate.decision)
@@ -90,6 +90,12 @@ function judging.about(settings, chosen, gpu, answer)
   return found
 end
 
+-- Say whether the policy lets the smallest GPU be filled in for a job that asks for any.
+function judging.is_right_sized(settings, chosen, gpu)
+  return gpu and gpu.is_any and not gpu.is_part and chosen.mode == "enforce"
+    and on(settings, chosen, "untyped") == "right_size"
+end
+
 -- The GPU that the job gets is not known.
 function judging.unknown_gpu(settings, chosen, why)
   return {
@@ -99,14 +105,39 @@ function judging.unknown_gpu(settings, chosen, why)
 end
 
 -- Nobody has described it: it is counted, and refused where the policy says so.
-function judging.undescribed(settings, chosen, gpu)
-  local action = on(settings, chosen, "undescribed")
+local function undescribed(action, gpu)
   local lines = {}
   if action == "reject" then
     lines[1] = "jobs with a GPU need a description here: write #MEMGATE {...} before the first command"
       .. " (srun, salloc: --comment=memgate:{...}); `memgate init` makes one of a script"
   end
   return { action = action, record = { decision = "undescribed" }, lines = lines, gpu = gpu or nil, is_silent = true }
+end
+
+-- Nobody has described it, and it is to be run once without a GPU: held meanwhile.
+local function rehearsal(settings, chosen, gpu, arguments)
+  return {
+    action = "rehearse", gpu = gpu, why = "nobody has described it",
+    record = {
+      decision = "rehearsal", gpu = gpu.name, gpus = gpu.count, per_node = gpu.per_node,
+      arguments = arguments[1] and arguments or nil, late = on(settings, chosen, "reject"),
+    },
+    lines = {
+      "nobody has described this job: it is run once without a GPU, to see whether it fits on " .. gpu.name
+        .. "; #MEMGATE {...} describes it, --comment=memgate:skip leaves this out",
+    },
+  }
+end
+
+-- What happens to a job without a description; arguments are those of its script, nil if there is none.
+function judging.undescribed(settings, chosen, gpu, arguments, is_skipped)
+  local action = on(settings, chosen, "undescribed")
+  if action ~= "rehearse" then return undescribed(action, gpu) end
+  if is_skipped then
+    return { action = "admit", record = { decision = "skipped" }, lines = {}, gpu = gpu or nil, is_silent = true }
+  end
+  local can_be = gpu and not gpu.names and arguments
+  return can_be and rehearsal(settings, chosen, gpu, arguments) or undescribed("admit", gpu)
 end
 
 -- The policy exempts it: nothing is asked, and nothing is said.
@@ -121,7 +152,7 @@ end
 
 -- decisions whose words do not say that a job was refused
 local MAY_FIT = { uncertain = true, unknown_gpu = true }
-local WOULD = { reject = "refused", hold = "held" }
+local WOULD = { reject = "refused", hold = "held", rehearse = "held meanwhile" }
 
 -- Return the last line: what happens to the job, if the others leave that open.
 local function last_line(chosen, found, action)
@@ -135,6 +166,7 @@ local function last_line(chosen, found, action)
     if action == "hold" then return "it is held until that is known, or for a short time" end
     return not (found.gpu and found.gpu.is_part) and "it is let in" or nil -- another part may be refused
   end
+  if action == "rehearse" then return "it is held until that is known, or for a short time" end
   if action == "hold" then return "it is held: an administrator decides" end
   if action == "reject" and MAY_FIT[decision] then return "it was not submitted: such jobs are refused here" end
 end
@@ -148,7 +180,7 @@ function judging.lines(chosen, found, action)
   return lines
 end
 
-local DONE = { admit = "admitted", reject = "refused", hold = "held" }
+local DONE = { admit = "admitted", reject = "refused", hold = "held", rehearse = "held" }
 
 -- Return the record of a decision for the audit.
 function judging.audit_record(subject, chosen, found, action, more)

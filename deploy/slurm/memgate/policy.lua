@@ -14,10 +14,12 @@ local PARTS = { mode = true, on = true, exempt = true, rules = true, note = true
 
 local ALL = { admit = true, reject = true, hold = true }
 local NEVER_HELD = { admit = true, reject = true }
+local WITHOUT_A_KIND = { admit = true, right_size = true }
+local WITHOUT_A_WORD = { admit = true, reject = true, rehearse = true }
 -- decisions, and what each may lead to
 local ACTIONS = {
   reject = ALL, uncertain = ALL, unanswered = ALL, bad_spec = ALL,
-  unknown_gpu = NEVER_HELD, undescribed = NEVER_HELD, late = NEVER_HELD,
+  unknown_gpu = NEVER_HELD, undescribed = WITHOUT_A_WORD, untyped = WITHOUT_A_KIND, late = NEVER_HELD,
 }
 
 local function fail(text, ...)

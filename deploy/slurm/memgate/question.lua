@@ -11,6 +11,7 @@ local PREFIX = "memgate:"
 local MAX_HEAD_BYTES = 262144
 local MAX_DEPTH = 50
 local MAX_GPUS = 2 ^ 20
+local MAX_ARGUMENTS_BYTES = 2048
 -- letters by which a word may differ from ours and still be meant as it
 local MAX_DISTANCE = 2
 -- cards that one job may get, by its partitions
@@ -82,12 +83,17 @@ function question.find_near_miss(job)
   end
 end
 
+-- Say whether the owner wants the job not to be rehearsed: --comment=memgate:skip
+function question.is_skipped(job)
+  return type(job.comment) == "string" and job.comment:match("^" .. PREFIX .. "%s*skip%s*$") ~= nil
+end
+
 -- Return the spec as its owner wrote it, nil if there is none; and a warning, or nil. The command
 -- line comes before the script, except in the first part of a heterogeneous job: some versions of
 -- Slurm give it the comment of a later part.
 function question.find_spec(job)
   local comment = job.comment
-  local is_said = type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX
+  local is_said = type(comment) == "string" and comment:sub(1, #PREFIX) == PREFIX and not question.is_skipped(job)
   if is_said and not (job.het_job_offset == 0 and type(job.script) == "string") then
     return comment:sub(#PREFIX + 1)
   end
@@ -96,6 +102,18 @@ function question.find_spec(job)
   if is_said then return text or comment:sub(#PREFIX + 1) end
   if text or not is_late then return text end
   return nil, ("a line with %s after the first command is not read"):format(DIRECTIVE)
+end
+
+-- Return the arguments of a job's script; nil if they are too long to be noted.
+function question.find_arguments(job)
+  local found, num_bytes = {}, 0
+  local argv = job.argv
+  for index = 1, (type(job.argc) == "number" and job.argc or 1) - 1 do
+    local text = type(argv) == "table" and (argv[index] or argv[tostring(index)])
+    if type(text) ~= "string" then return nil end
+    found[index], num_bytes = text, num_bytes + #text
+  end
+  return num_bytes <= MAX_ARGUMENTS_BYTES and found or nil
 end
 
 -- Return what is wrong with a spec, nil if nothing is, as far as can be seen from here.
@@ -207,6 +225,15 @@ local function is_part(job)
   return type(offset) == "number" and offset < 65534
 end
 
+-- Say whether neither a constraint nor a partition decides which kind of GPU a job gets.
+local function is_left_open(job, settings)
+  if (job.features or "") ~= "" then return false end
+  for partition in (job.partition or ""):gmatch("[^,]+") do
+    if settings.gpu_of_partition[partition] then return false end
+  end
+  return true
+end
+
 -- Return {name =, names =, count =, per_node =, is_uncounted =, is_part =}; nil if the job asks for no GPU;
 -- false and why if it is not known which. names is a list if it may get one of several.
 function question.find_gpu(job, settings)
@@ -222,7 +249,29 @@ function question.find_gpu(job, settings)
   return {
     name = name, names = names, count = asked.count, per_node = asked.per_node,
     is_uncounted = asked.is_uncounted, is_part = is_part(job) or nil,
+    is_any = kind == "" and not asked.is_uncounted and is_left_open(job, settings) or nil,
   }
+end
+
+-- Return a request for GPUs with the kind filled in: gres:gpu:2 -> gres:gpu:t4:2; nil if it names one.
+local function with_kind(text, kind)
+  local entries, is_filled = {}, false
+  for entry in (text or ""):gmatch("[^,]+") do
+    local before, after = entry:match("^(g?r?e?s?[:/]?gpu)(:?%d*)$")
+    if before then entry, is_filled = before .. ":" .. kind .. after, true end
+    entries[#entries + 1] = entry
+  end
+  return is_filled and table.concat(entries, ",") or nil
+end
+
+-- Fill in the kind of GPU wherever a job asks for any; returns whether it does so anywhere.
+function question.fill_in(job, kind)
+  local is_filled = false
+  for _, field in ipairs({ "tres_per_job", "tres_per_node", "tres_per_task", "tres_per_socket" }) do
+    local text = with_kind(job[field], kind)
+    if text then job[field], is_filled = text, true end
+  end
+  return is_filled
 end
 
 -- Return a job as Slurm will have it: in the default partition if it names none, and with whole

@@ -12,6 +12,7 @@ local MAX_BOUND_SECONDS = 0.4
 
 -- a timer that is longer is not one
 local MAX_HOLD_SECONDS = 3600
+local MAX_REHEARSAL_SECONDS = 600
 
 local DEFAULTS = {
   url = "http://127.0.0.1:8080",
@@ -23,6 +24,7 @@ local DEFAULTS = {
   bound_seconds = 0.4,
   busy_share = 0.2,
   hold_seconds = 60,
+  rehearsal_seconds = 180,
   client_seconds = 10,
   advise = false,
   tell_admitted = true,
@@ -38,13 +40,16 @@ local DEFAULTS = {
   on_bad_spec = "reject",
   on_unknown_gpu = "admit",
   on_undescribed = "admit",
+  on_untyped = "admit",
   on_late = "admit",
   on_error = "admit",
 }
 
 local ACTIONS = { admit = true, reject = true, hold = true }
 -- without a question that can be asked later there is no reason to hold a job
-local NEVER_HELD = { on_error = true, on_unknown_gpu = true, on_undescribed = true, on_late = true }
+local NEVER_HELD = { on_error = true, on_unknown_gpu = true, on_undescribed = true, on_late = true, on_untyped = true }
+-- what only one setting may say
+local ALSO = { on_undescribed = "rehearse", on_untyped = "right_size" }
 
 local function run(path)
   local chunk, problem
@@ -77,8 +82,10 @@ local function check(path, name, value)
       error(("%s: %s has %s: it is like {a100 = \"a100-80\"}"):format(path, name, tostring(item)), 0)
     end
   end
-  if name:find("^on_") and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name])) then
-    local choice = NEVER_HELD[name] and "admit or reject" or "admit, reject or hold"
+  local is_special = ALSO[name] ~= nil and value == ALSO[name]
+  if name:find("^on_") and not is_special and (not ACTIONS[value] or (value == "hold" and NEVER_HELD[name]) or (value == "reject" and name == "on_untyped")) then
+    local choice = name == "on_untyped" and "admit or right_size" or ALSO[name] and "admit, reject or " .. ALSO[name]
+      or NEVER_HELD[name] and "admit or reject" or "admit, reject or hold"
     error(('%s: %s is "%s": it must be one of %s'):format(path, name, value, choice), 0)
   end
 end
@@ -115,6 +122,9 @@ function settings.read(path)
   end
   if found.hold_seconds < 0 or found.hold_seconds > MAX_HOLD_SECONDS then
     error(("%s: hold_seconds must be from 0 to %d"):format(path, MAX_HOLD_SECONDS), 0)
+  end
+  if found.rehearsal_seconds < 30 or found.rehearsal_seconds > MAX_REHEARSAL_SECONDS then
+    error(("%s: rehearsal_seconds must be from 30 to %d"):format(path, MAX_REHEARSAL_SECONDS), 0)
   end
   found.host, found.port = parse_url(path, found.url)
   found.policy_path, found.is_policy_optional = policy_path(path, found.policy_file)

@@ -30,21 +30,21 @@ local function link(settings, page)
   return settings.public_url:gsub("/+$", "") .. page
 end
 
--- Return this cluster's smallest GPU that would do, as people ask for it; nil if there is none.
-local function smallest_here(settings, fits_on)
+-- Return this cluster's smallest GPU that would do: its gres type, and its name; nil if there is none.
+function words.smallest_kind(settings, fits_on)
   local kinds = {}
   for kind, name in pairs(settings.gpu_of_type) do
     if not kinds[name] or kind < kinds[name] then kinds[name] = kind end
   end
   for _, name in ipairs(fits_on) do -- the smallest comes first
-    if kinds[name] then return "gpu:" .. kinds[name] end
+    if kinds[name] then return kinds[name], name end
   end
 end
 
 -- Return the part of an answer's advice that this cluster can offer, for as many GPUs as were asked for.
 local function translate(settings, fits_on, count)
-  local here = smallest_here(settings, fits_on)
-  if here then return ("the smallest GPU here on which it fits: --gres=%s:%d"):format(here, count) end
+  local here = words.smallest_kind(settings, fits_on)
+  if here then return ("the smallest GPU here on which it fits: --gres=gpu:%s:%d"):format(here, count) end
   if next(settings.gpu_of_type) then return "it fits on no GPU of this cluster as it is" end
 end
 

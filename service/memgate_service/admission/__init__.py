@@ -24,7 +24,11 @@ reading order, which is the import order:
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``
 - ``memgate controller --kueue``: ``kueue.controller``
 - ``memgate slurm``: ``slurm.records``, ``slurm.commands``, ``slurm.settling``, ``slurm.spool``,
-  ``slurm.release``, ``slurm.outcomes``; ``memgate doctor --slurm``: ``slurm.doctor``
+  ``slurm.release``, ``slurm.outcomes``, ``slurm.usage``; ``memgate doctor --slurm``:
+  ``slurm.doctor``
+- ``memgate slurm rehearse``: ``slurm.rehearsals.queue``, ``slurm.rehearsals.planning``,
+  ``slurm.rehearsals.job_files``, ``slurm.rehearsals.known``, ``slurm.rehearsals.owners``,
+  ``slurm.rehearsals.companion``, ``slurm.rehearsals.starting``, ``slurm.rehearsals.broker``
 
 Nothing here imports the HTTP service or the command line: both import this.
 """

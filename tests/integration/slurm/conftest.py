@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +13,9 @@ from typing import Any
 import pytest
 
 from memgate import Client
+from memgate_worker.standins.finding import cache_home
 from tests.integration.slurm.jobs import LARGE, SMALL
+from tests.integration.slurm.rehearsing import Rehearsing
 from tests.integration.slurm_lab import Ran, SlurmLab
 from tests.integration.slurm_servers import Gate, open_gate
 
@@ -70,3 +74,27 @@ def known(memgate: Client) -> None:
     """Have memgate know the answers already."""
     for job in (SMALL, LARGE):
         memgate.estimate(job, {"name": "t4", "count": 1})
+
+
+@pytest.fixture(scope="module")
+def cache(home: Path) -> Path:
+    """Make a cache in which each user has a directory, as the page says; nobody's is not empty."""
+    path = home / "cache"
+    path.mkdir()
+    path.chmod(0o1777)
+    own = path / "65534"
+    shutil.copytree(cache_home(), own, symlinks=True)
+    for one in (own, *own.rglob("*")):
+        os.chown(one, 65534, 65534, follow_symlinks=False)
+    own.chmod(0o700)
+    return path
+
+
+@pytest.fixture
+def rehearsing(lab: SlurmLab, gate: Gate, memgate: Client, cache: Path) -> Iterator[Rehearsing]:
+    """Rehearse what nobody has described."""
+    # a machine may be so busy that three minutes are not enough
+    lab.set(url=gate.url, key_file=str(gate.key_file), rehearsal_seconds=600)
+    lab.set_policy({"on": {"undescribed": "rehearse"}})
+    yield Rehearsing(lab, gate, memgate, cache)
+    lab.set_policy({"mode": "enforce"})

@@ -70,6 +70,19 @@ def test_the_default_partition_counts_too(submit: Callable[..., Ran]) -> None:
     assert "this job does not fit on t4: needs " in ran.err
 
 
+@pytest.mark.usefixtures("known")
+def test_the_smallest_gpu_is_filled_in(
+    lab: SlurmLab, memgate: Client, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN a job that asks for any GPU, THEN Slurm has the smallest on which it fits."""
+    memgate.estimate(SMALL, {"name": "a100-40", "count": 1})
+    ran = submit(SMALL, "--gres=gpu:1", default_gpu="a100-40", on_untyped="right_size")
+
+    assert "gets the smallest here on which it fits: --gres=gpu:t4" in ran.err
+    assert "gpu:t4" in lab.job(ran.job)["tres_per_node"]
+    lab.wait_for(ran.job, "COMPLETED")
+
+
 def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
     """Its owner learns which field is wrong."""
     ran = submit(SMALL | {"batch_size": 0})

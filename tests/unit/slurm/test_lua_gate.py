@@ -44,6 +44,7 @@ for index, job in ipairs(given.jobs) do
   says[index] = {
     status = status, printed = printed, logged = logged, num_asked = num_asked,
     record = words.read_record(job.admin_comment), priority = job.priority,
+    tres_per_node = job.tres_per_node,
     begin_time = job.begin_time,
   }
 end
@@ -245,6 +246,51 @@ def test_undescribed_jobs_are_counted(plugin: Plugin) -> None:
     assert (record["decision"], record["done"], record["gpu"]) == ("undescribed", "admitted", "t4")
 
 
+#: with a script, whose arguments slurmctld has, too
+ARGV = {"0": "job.sh", "1": "--batch", "2": "8"}
+SCRIPTED = BARE | {"script": "#!/bin/sh\ntrain\n", "argc": 3, "argv": ARGV}
+REHEARSE = "on_undescribed = 'rehearse'"
+
+
+def test_a_job_to_be_rehearsed_is_held_by_a_timer(plugin: Plugin) -> None:
+    """With what its rehearsal needs; one that begins later anyway has until then."""
+    later = 4_000_000_000
+    said, with_begin = plugin.submit(SCRIPTED, SCRIPTED | {"begin_time": later}, settings=REHEARSE)
+
+    record = said["record"]
+    assert (said["status"], record["decision"], record["held"]) == (0, "rehearsal", True)
+    assert record["arguments"] == ["--batch", "8"]
+    assert (record["gpu"], record["gpus"], record["late"]) == ("t4", 1, "reject")
+    assert said["begin_time"] == record["timer"]
+    assert "nobody has described this job" in said["printed"][0]
+    assert with_begin["record"]["timer"] == with_begin["begin_time"] == later
+    assert plugin.audited()[0]["done"] == "held"
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_where_nothing_is_enforced_a_rehearsal_runs_beside_the_job(
+    plugin: Plugin, mode: str
+) -> None:
+    """It is not held; its record asks for the rehearsal."""
+    (said,) = plugin.submit(SCRIPTED, policies=[json.dumps({"mode": mode})], settings=REHEARSE)
+
+    assert (said["record"]["decision"], said["record"]["mode"]) == ("rehearsal", mode)
+    assert "held" not in said["record"]
+    assert "begin_time" not in said
+    assert bool(said["printed"]) == (mode == "warn")
+
+
+def test_what_cannot_or_shall_not_be_rehearsed_is_counted(plugin: Plugin) -> None:
+    """Its owner says so, or there is no script, or its arguments are too long to be noted."""
+    skipped = SCRIPTED | {"comment": "memgate:skip"}
+    long = SCRIPTED | {"argc": 2, "argv": {"0": "job.sh", "1": "x" * 3000}}
+    says = plugin.submit(skipped, BARE, long, settings=REHEARSE)
+
+    assert all(one["status"] == 0 and "record" not in one for one in says)
+    want = ["skipped", "undescribed", "undescribed"]
+    assert [one["decision"] for one in plugin.audited()] == want
+
+
 def test_a_near_miss_is_told_and_recorded(plugin: Plugin) -> None:
     """Its owner believes that the job is described."""
     (said,) = plugin.submit(BARE | {"script": "#!/bin/sh\n#MEMGAT {}\ntrain\n"})
@@ -299,3 +345,40 @@ def test_a_record_is_small(plugin: Plugin) -> None:
     )
 
     assert len(plugin.spool.read_bytes()) < 1024
+
+
+_CARDS = "gpu_of_type = {a100 = 'a100-40', t4 = 't4'}, default_gpu = 'a100-40'"
+
+
+@pytest.mark.parametrize("prefix", ["gres:gpu", "gres/gpu", "gpu"])
+def test_the_smallest_gpu_is_filled_in_where_the_policy_allows_it(
+    plugin: Plugin, prefix: str
+) -> None:
+    """For a job that asks for any; its owner is told, and its record is about that GPU."""
+    policy = json.dumps({"on": {"untyped": "right_size"}})
+    any_gpu = JOB | {"tres_per_node": f"{prefix}:2"}
+    (said,) = plugin.submit(any_gpu, policies=[policy], settings=_CARDS)
+
+    assert said["tres_per_node"] == f"{prefix}:t4:2"
+    assert said["record"]["gpu"] == "t4"
+    assert "gets the smallest here on which it fits: --gres=gpu:t4" in said["printed"][-1]
+
+
+@pytest.mark.parametrize(
+    ("policy", "more"),
+    [
+        ({}, {}),
+        ({"mode": "warn", "on": {"untyped": "right_size"}}, {}),
+        ({"on": {"untyped": "right_size"}}, {"features": "big"}),
+        ({"on": {"untyped": "right_size"}}, {"tres_per_node": "gres:gpu:a100:1"}),
+    ],
+    ids=["not allowed", "nothing is enforced", "a constraint decides", "it names a kind"],
+)
+def test_otherwise_a_job_keeps_what_it_asked_for(
+    plugin: Plugin, policy: dict[str, Any], more: dict[str, Any]
+) -> None:
+    """In warn and audit mode nothing is ever changed."""
+    asked = JOB | {"tres_per_node": "gres:gpu:1"} | more
+    (said,) = plugin.submit(asked, policies=[json.dumps(policy)], settings=_CARDS)
+
+    assert (said["status"], said["tres_per_node"]) == (0, asked["tres_per_node"])

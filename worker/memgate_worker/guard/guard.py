@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -75,6 +75,8 @@ class Guard:
     """The only places from which libcuda is loaded."""
     preload: tuple[Path, ...] = ()
     """Further libraries to be loaded into each process, after the guard's own."""
+    covers: Mapping[Path, Path] = field(default_factory=dict)
+    """What the job sees in the place of a file or a directory; by an overlay only."""
     use_landlock: bool = True
     """False: as on a kernel that has none."""
 
@@ -112,7 +114,13 @@ class Guard:
         scratch = ["--scratch", str(self.scratch.resolve())]
         launcher = [str(self.files.launcher), f"--{self.protection.value}"]
         landlock = [] if self.use_landlock else ["--without-landlock"]
-        return [*launcher, *scratch, *writable, *landlock, "--", *command]
+        return [*launcher, *scratch, *writable, *self._covers(), *landlock, "--", *command]
+
+    def _covers(self) -> list[str]:
+        words = []
+        for path, other in self.covers.items():
+            words += ["--cover", str(path.resolve()), str(other.resolve())]
+        return words
 
     def _writable(self) -> list[Path]:
         paths = [*self.writable, *([self.run_dir] if self.run_dir else [])]

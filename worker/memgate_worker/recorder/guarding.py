@@ -46,6 +46,7 @@ def guarded(question: CommandQuestion, run_dir: Path) -> Iterator[Guard]:
             run_dir=run_dir,
             hook_dir=HOOK_DIR,
             standins_dirs=(standins_home(), default_home()),
+            covers=question.covers,
         )
     finally:
         if question.keep is None:
@@ -82,7 +83,8 @@ def _build() -> GuardFiles:
 
 def _choose(files: GuardFiles, question: CommandQuestion) -> Protection:
     parent = question.keep.resolve().parent if question.keep is not None else None
-    choice = choose_protection(files, parent)
+    among = (Protection.OVERLAY,) if question.covers else (Protection.OVERLAY, Protection.PRELOAD)
+    choice = choose_protection(files, parent, among)
     if choice.protection is Protection.NONE and not question.allows_writes:
         raise NotProtectedError(
             "the command was not run: this machine has no way to keep its changes of files apart"

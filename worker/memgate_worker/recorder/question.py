@@ -34,6 +34,8 @@ class CommandQuestion:
     is_online: bool = False
     #: run it even if its changes of files cannot be kept apart
     allows_writes: bool = False
+    #: what it sees in the place of files and directories; needs an overlay
+    covers: Mapping[Path, Path] = field(default_factory=dict)
     #: a new folder for its changes of files; None: they are thrown away
     keep: Path | None = None
     #: it has no evaluation, as the caller says

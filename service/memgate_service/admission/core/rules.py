@@ -51,6 +51,7 @@ class _Rank(IntEnum):
 
 _ALL = frozenset({"admit", "reject", "hold"})
 _NEVER_HELD = frozenset({"admit", "reject"})
+_WITHOUT_A_KIND = frozenset({"admit", "right_size"})
 _WITHOUT_A_WORD = frozenset({"admit", "reject", "rehearse"})
 
 #: decisions, and what each may lead to
@@ -61,6 +62,7 @@ ACTIONS: Mapping[str, frozenset[str]] = {
     "bad_spec": _ALL,
     "unknown_gpu": _NEVER_HELD,
     "undescribed": _WITHOUT_A_WORD,
+    "untyped": _WITHOUT_A_KIND,
     "late": _NEVER_HELD,
 }
 

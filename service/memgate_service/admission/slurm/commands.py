@@ -58,38 +58,49 @@ class SlurmJob:
 
 
 def read_queue(text: str) -> Iterator[SlurmJob]:
-    """Yield the jobs of ``squeue --json`` that memgate has a record of.
+    """Yield the jobs of ``squeue --json`` that have not finished and that memgate has a record of.
 
     Raises:
         SlurmError: if the output is something else.
     """
     try:
-        jobs = json.loads(text)["jobs"]
-        for job in jobs:
-            comment = read_comment(job.get("admin_comment"))
-            states = _OPEN_STATES.intersection(_list(job["job_state"]))
-            if comment is not None and states:
-                yield SlurmJob(
-                    job_id=int(job["job_id"]),
-                    submitted_at=float(_number(job["submit_time"])),
-                    is_held=_number(job["priority"]) == 0,
-                    is_admin_held=job.get("state_reason") == "JobHeldAdmin",
-                    is_pending="PENDING" in states,
-                    subject=_subject(job),
-                    job_name=str(job.get("name") or ""),
-                    comment=comment,
-                    het_job_id=_number(job.get("het_job_id", 0)),
-                    het_job_offset=_number(job.get("het_job_offset", 0)),
-                )
+        for said in json.loads(text)["jobs"]:
+            if _OPEN_STATES & read_states(said) and (job := read_job(said)) is not None:
+                yield job
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"squeue --json printed something unexpected: {error!r:.200}") from None
+
+
+def read_job(said: dict[str, Any]) -> SlurmJob | None:
+    """Read one job of ``squeue --json``; None if memgate has no record of it."""
+    comment = read_comment(said.get("admin_comment"))
+    if comment is None:
+        return None
+    return SlurmJob(
+        job_id=int(said["job_id"]),
+        submitted_at=float(read_number(said["submit_time"])),
+        is_held=read_number(said["priority"]) == 0,
+        is_admin_held=said.get("state_reason") == "JobHeldAdmin",
+        is_pending="PENDING" in read_states(said),
+        subject=_subject(said),
+        job_name=str(said.get("name") or ""),
+        comment=comment,
+        het_job_id=read_number(said.get("het_job_id", 0)),
+        het_job_offset=read_number(said.get("het_job_offset", 0)),
+    )
+
+
+def read_states(said: dict[str, Any]) -> set[str]:
+    """Return the states of a job: one, or several from 23.02 on."""
+    states = said["job_state"]
+    return set(states if isinstance(states, list) else [states])
 
 
 def _subject(job: dict[str, Any]) -> Subject:
     """Read who submitted a job, and where to, as policies name it."""
     return Subject(
         user=str(job.get("user_name") or job.get("user_id") or ""),
-        group=[str(_number(job.get("group_id", 0)))],
+        group=[str(read_number(job.get("group_id", 0)))],
         account=str(job.get("account") or ""),
         qos=str(job.get("qos") or ""),
         partition=[name for name in str(job.get("partition") or "").split(",") if name],
@@ -97,13 +108,9 @@ def _subject(job: dict[str, Any]) -> Subject:
     )
 
 
-def _number(value: Any) -> int:
+def read_number(value: Any) -> int:
     """Read a number as versions from 23.02 on write it, or as those before."""
     return int(value["number"] if isinstance(value, dict) else value)
-
-
-def _list(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [value]
 
 
 class SlurmCommands:

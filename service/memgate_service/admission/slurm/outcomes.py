@@ -16,7 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,16 @@ from memgate.client.clients import Client
 from memgate.client.errors import AnswerError, ClientError
 from memgate.errors import InputError
 from memgate_service.admission.slurm.commands import run
-from memgate_service.admission.slurm.records import read_comment
+from memgate_service.admission.slurm.records import Record, read_comment
 
 _SEPARATOR = "\x1f"
 _FIELDS = (
     *("JobIDRaw", "State", "ElapsedRaw", "NTasks", "AllocTRES", "TRESUsageInMax"),
     "AdminComment",
 )
+#: options of sacct by which it writes what is read here
+SACCT_FORMAT = (f"--delimiter={_SEPARATOR}", f"--format={','.join(_FIELDS)}")
+
 _ID = re.compile("[0-9a-f]{32}")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
@@ -54,6 +57,8 @@ class Finished:
     elapsed_seconds: int
     #: of one process on one GPU, as the driver shows it; None if that was not measured
     peak_bytes: int | None
+    #: what was known when it was submitted
+    record: Record = field(default_factory=Record, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,7 @@ def read_sacct(text: str) -> Iterator[Finished]:
             estimate=estimate,
             elapsed_seconds=job.elapsed_seconds,
             peak_bytes=peak if peak and is_clear else None,
+            record=comment.record if comment else Record(),
         )
 
 
@@ -123,11 +129,10 @@ def ask_sacct(since: float) -> str:
     return run(
         [
             *("sacct", "--allusers", "--noheader", "--parsable2", "--noconvert"),
-            f"--delimiter={_SEPARATOR}",
             f"--starttime={start}",
             "--endtime=now",
             f"--state={_STATES}",
-            f"--format={','.join(_FIELDS)}",
+            *SACCT_FORMAT,
         ]
     )
 

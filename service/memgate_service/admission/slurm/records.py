@@ -15,12 +15,17 @@ import msgspec
 #: the key of our record; other keys of the comment are notes of other programs
 _KEY = "memgate"
 
+#: decisions that are none of ``Decision``: it is being tried out; it tries another one out
+REHEARSAL = "rehearsal"
+COMPANION = "companion"
+
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is known about a job. Sizes are bytes."""
 
     decision: str = ""
-    """A ``Decision``; or ``pending``, ``unanswered``, ``bad_spec``, ``no_gpu``, ``unknown_gpu``."""
+    """A ``Decision``; or ``pending``, ``unanswered``, ``bad_spec``, ``no_gpu``, ``unknown_gpu``,
+    ``rehearsal``, ``companion``."""
     gpu: str = ""
     needs: int = 0
     """What the job needs: the number that is compared with ``capacity``."""
@@ -50,10 +55,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     audit: str = ""
     """The id of its record in the audit."""
 
+    gpus: int = 0
+    """How many GPUs it asks for, if it is rehearsed."""
+    per_node: int = 0
+    """And how many on a node, if that is known."""
+    arguments: list[str] = []
+    """Of its script."""
+    of: int = 0
+    """The job that a companion rehearses."""
+    key: str = ""
+    """What the result of a companion is kept under."""
+
     @property
     def is_open(self) -> bool:
         """There is something left to do: it is held, or has no answer yet."""
-        return self.held or (self.is_unanswered and bool(self.question))
+        is_waiting = self.held or (self.is_unanswered and bool(self.question))
+        return is_waiting and self.decision != REHEARSAL  # which the broker settles
 
     @property
     def is_unanswered(self) -> bool:

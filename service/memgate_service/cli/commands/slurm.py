@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -133,6 +134,110 @@ def outcomes_command(
             typer.echo(f"{reporter.look()} outcomes were reported")
         else:
             _look_again(reporter.look, every)
+
+
+@slurm_app.command("used")
+def used_command(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB...", help="Numbers of ended jobs.")],
+) -> None:
+    """Say what ended jobs asked for, what was predicted, what they used, and what would have
+    sufficed; in an epilog, or by a job's owner.
+
+    Example: memgate slurm used 104
+    """
+    from memgate_service.admission.slurm.usage import read_use
+
+    for job in jobs:
+        typer.echo(read_use(job))
+
+
+@slurm_app.command("rehearse")
+def rehearse_command(
+    server: Server = None,
+    api_key: ApiKey = None,
+    key_file: KeyFile = None,
+    client_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with a key that users may read.")
+    ] = None,
+    once: Once = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="How often to look.")
+    ] = 2,
+    partition: Annotated[
+        str, typer.Option(help="Where rehearsals run; the job's own if not given.")
+    ] = "",
+    qos: Annotated[str, typer.Option(help="With which quality of service they run.")] = "",
+    account: Annotated[
+        str, typer.Option(help="On whose account; the job's own if not given.")
+    ] = "",
+    at_once: Annotated[
+        int, typer.Option(min=1, help="How many run at one time; of a user, one.")
+    ] = 4,
+    memory: Annotated[
+        float, typer.Option(min=0.25, metavar="GIB", help="What each may take of a node.")
+    ] = 8,
+    cpus: Annotated[int, typer.Option(min=1, help="Processors of each.")] = 2,
+    cache: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="On compute nodes, for what is built once for a user."),
+    ] = "/var/cache/memgate",
+    results: Annotated[
+        Path, typer.Option(metavar="FILE", help="Remembers what rehearsals found.")
+    ] = Path("/var/lib/memgate-slurm/rehearsals.json"),
+    policy_file: Annotated[
+        Path, typer.Option("--policy", metavar="FILE", help="The policy that the plugin reads.")
+    ] = Path("/etc/slurm/memgate.policy.json"),
+) -> None:
+    """Run jobs that nobody has described once, without GPUs, as their owners, and let them in or
+    cancel them by what that shows. Runs as root on the controller.
+
+    Example: memgate slurm rehearse --server http://10.0.0.5:8080 --partition cpu --qos free
+    """
+    client = _client(server, api_key, key_file)
+    from memgate.client.clients import find_server
+    from memgate.units import GIB
+    from memgate_service.admission.core.policy_file import PolicyFile
+    from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.rehearsals.broker import Broker, RehearsalLimits
+    from memgate_service.admission.slurm.rehearsals.job_files import find_state
+    from memgate_service.admission.slurm.rehearsals.known import KnownResults
+    from memgate_service.admission.slurm.rehearsals.starting import CompanionPlace
+
+    place = CompanionPlace(
+        server=find_server(server, None)[0],
+        key_file=str(client_key_file or ""),
+        partition=partition,
+        qos=qos,
+        account=account,
+        num_cpus=cpus,
+        memory_bytes=int(memory * GIB),
+        cache=cache,
+    )
+    with client, suppress(KeyboardInterrupt):
+        broker = Broker(
+            client,
+            SlurmCommands(),
+            place,
+            find_state(),
+            typer.echo,
+            limits=RehearsalLimits(max_rehearsals=at_once),
+            known=KnownResults(results),
+            policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
+        )
+        if once:
+            typer.echo(f"{broker.look()} jobs wait for a rehearsal")
+        else:
+            _look_again(broker.look, every)
+
+
+@slurm_app.command("companion", hidden=True)
+def companion_command() -> None:
+    """Rehearse a job on this node, as its owner; `memgate slurm rehearse` submits this."""
+    from memgate import Client
+    from memgate_service.admission.slurm.rehearsals.companion import do_errand, read_errand, report
+
+    errand = read_errand(sys.stdin.buffer.read())
+    report(do_errand(errand, lambda url, key: Client(url, api_key=key or None, num_tries=2)))
 
 
 def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:

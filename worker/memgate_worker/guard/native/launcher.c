@@ -1,5 +1,5 @@
 /* memgate-guard --overlay|--preload|--none --scratch DIR [--writable DIR]...
- *               [--without-landlock] -- COMMAND...
+ *               [--cover PATH OTHER]... [--without-landlock] -- COMMAND...
  *
  * Turns itself into COMMAND, in a place where files that exist cannot be changed: `overlay.c` or
  * `confine.c`. The environment is the caller's work. Has no libc start-up code of its own, whose
@@ -64,6 +64,10 @@ static char **read_arguments(char **argument, struct request *request, const cha
         } else if (strcmp(*argument, "--writable") == 0 && argument[1]) {
             if (request->num_writable == MAX_WRITABLE) stop("too many", *argument, 0);
             request->writable[request->num_writable++] = *++argument;
+        } else if (strcmp(*argument, "--cover") == 0 && argument[1] && argument[2]) {
+            if (request->num_covers == MAX_COVERS) stop("too many", *argument, 0);
+            request->covered[request->num_covers] = *++argument;
+            request->covers[request->num_covers++] = *++argument;
         } else if (strcmp(*argument, "--without-landlock") == 0) {
             request->without_landlock = 1;
         } else {
@@ -102,6 +106,8 @@ __attribute__((used, noreturn)) static void run(long *stack) {
     if (CALL2(SYS_getcwd, request.cwd, sizeof request.cwd) < 0) strcpy(request.cwd, "/");
     if (strcmp(way, "--none") != 0 && (!request.scratch || request.scratch[0] != '/'))
         stop("an absolute path is needed:", "--scratch", 0);
+    if (request.num_covers && strcmp(way, "--overlay") != 0)
+        stop("only an overlay can", "--cover", 0);
     add_hints(&request, command, environment);
     if (strcmp(way, "--overlay") == 0) {
         enter_overlay(&request);

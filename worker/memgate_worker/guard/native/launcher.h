@@ -4,11 +4,15 @@
 
 #define MAX_WRITABLE 16
 #define MAX_HINTS 64
+#define MAX_COVERS 128
 
 struct request {
     const char *scratch;                /* absolute, free of symbolic links */
     const char *writable[MAX_WRITABLE]; /* directories that stay as they are */
     int num_writable;
+    const char *covered[MAX_COVERS]; /* files and directories that the job does not see */
+    const char *covers[MAX_COVERS];  /* and what it sees in their place */
+    int num_covers;
     int without_landlock; /* as on a kernel that has none */
     const char *hints[MAX_HINTS]; /* where the job is likely to write */
     int num_hints;

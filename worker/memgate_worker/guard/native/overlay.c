@@ -8,6 +8,7 @@
  *    of them an overlay, a link or a copy.
  *  - /proc and /sys stay what they are. /dev is rebuilt without the GPUs, and /dev/shm is an
  *    overlay in memory.
+ *  - What the job must not see, such as programs that submit jobs, is covered by something else.
  */
 #include "kernel.h"
 #include "launcher.h"
@@ -348,6 +349,14 @@ static void open_writable(const char *path) {
     bind(path, destination, 0);
 }
 
+/* Puts something else where a file or a directory is; both are free of symbolic links. */
+static void cover(const char *path, const char *other) {
+    char destination[PATH_MAX];
+    struct stat info;
+    if (k_join(destination, new_root, path + 1) < 0) stop("too long:", path, 0);
+    if (k_stat(destination, &info) == 0) bind(other, destination, 1);
+}
+
 static void drop_rights(void) {
     struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
     struct __user_cap_data_struct data[2];
@@ -376,6 +385,7 @@ void enter_overlay(const struct request *request) {
     bind(new_root, new_root, 0);
     make_frame("/", new_root);
     for (int i = 0; i < request->num_writable; i++) open_writable(request->writable[i]);
+    for (int i = 0; i < request->num_covers; i++) cover(request->covered[i], request->covers[i]);
     long result = CALL1(SYS_chdir, new_root);
     if (result == 0) result = CALL2(SYS_pivot_root, ".", ".");
     if (result == 0) result = CALL2(SYS_umount2, ".", MNT_DETACH);
