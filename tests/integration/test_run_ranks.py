@@ -112,7 +112,8 @@ train(rank, 4, rank)
     said = _ask(run, "--", BIN / "torchrun", "--nproc-per-node", "4", path)
 
     peaks = {one["rank"]: one["peak_bytes"] for one in said["ranks"]}
-    assert min(peaks[rank] for rank in (1, 2, 3)) > peaks[0] + (1 << 30) - (1 << 20)
+    assert {0, 3} <= peaks.keys()
+    assert min(peaks[rank] for rank in peaks if rank) > peaks[0] + (1 << 30) - (1 << 20)
 
 
 @pytest.mark.slow
