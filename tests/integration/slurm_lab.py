@@ -68,7 +68,7 @@ JobSubmitPlugins=lua
 CliFilterPlugins={cli_filter}
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 Gres=gpu:a100:1,gpu:t4:1
 PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE OverSubscribe=FORCE:8 State=UP
-PartitionName=rehearsals Nodes={host} MaxTime=10 OverSubscribe=FORCE:8 PriorityTier=10 State=UP
+PartitionName=rehearsals Nodes={host} MaxTime=15 OverSubscribe=FORCE:8 PriorityTier=10 State=UP
 PartitionName=whole Nodes={host} MaxTime=INFINITE OverSubscribe=EXCLUSIVE State=UP
 """
 
