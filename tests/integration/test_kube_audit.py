@@ -205,6 +205,16 @@ def test_a_refusal_leaves_an_event_and_one_figure(lab: Lab, start: Start) -> Non
     assert said in _events(lab, "refused")["MemgateRefused"]["message"]
 
 
+def test_the_example_of_the_page_is_refused(lab: Lab, start: Start) -> None:
+    """As docs/kubernetes.md shows it to somebody who tries memgate for the first time."""
+    start(kubeconfig=str(lab.kubeconfig), admission_events="true")
+    (document,) = read_example("refused.yaml")
+    ran = create(lab, document)
+    assert ran.returncode != 0
+    assert "does not fit on rtx-3060: needs 21.99 GiB, rtx-3060 has 11.65 GiB" in ran.stderr
+    wait_until(lambda: "MemgateRefused" in _events(lab, "too-large"), "there is an event")
+
+
 def test_a_mistake_that_only_a_worker_finds_is_refused(lab: Lab, start: Start) -> None:
     """An optimizer that does not exist."""
     start()
