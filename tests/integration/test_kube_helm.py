@@ -88,7 +88,9 @@ def test_an_upgrade_keeps_what_was_made(lab: Lab, run_helm: Callable[..., str]) 
     before = _state(lab, "gate")
     password = lab.get("secret", "gate-memgate-valkey", "gate")["data"]["password"]
 
-    told = run_helm("upgrade", "gate", "--set=admission.timeoutSeconds=7,certificates.days=90")
+    told = run_helm(
+        "upgrade", "gate", "--set=admission.mutateTimeoutSeconds=7,certificates.days=90"
+    )
 
     assert "gate-memgate-api -- memgate keys create" in told
     assert _state(lab, "gate") == before
@@ -135,7 +137,7 @@ def test_plain_manifests_can_be_applied_again_and_again(lab: Lab, old_chart: Pat
 
 
 def test_plain_manifests_can_be_applied_by_the_server(lab: Lab, old_chart: Path) -> None:
-    """Server-side apply, again and again: what our job has written is its own, without conflicts."""
+    """Again and again: what our job has written is its own, and there is no conflict."""
     lab.make_namespace("side-memgate")
     text = helm(
         *("template", "side-memgate", old_chart, "--namespace=side-memgate", "--skip-tests"),
