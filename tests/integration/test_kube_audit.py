@@ -99,7 +99,7 @@ def _deployment_of(job: dict[str, Any]) -> dict[str, Any]:
 _MIXTURE: list[tuple[int, str, Any, str]] = [
     (70, "fits", {"spec": SPEC}, "admit"),
     (50, "large", {"spec": LARGE}, "reject"),
-    (40, "wrong", {"spec": {"modle": "resnet18"}}, "bad_spec"),
+    (40, "wrong", {"spec": {"nonsense": True}}, "bad_spec"),
     (20, "unknown", {"spec": SPEC, "gpu": "NVIDIA-B100"}, "uncertain"),
     (20, "plain", {"spec": None}, "undescribed"),
 ]
