@@ -99,7 +99,7 @@ def _deployment_of(job: dict[str, Any]) -> dict[str, Any]:
 _MIXTURE: list[tuple[int, str, Any, str]] = [
     (70, "fits", {"spec": SPEC}, "admit"),
     (50, "large", {"spec": LARGE}, "reject"),
-    (40, "wrong", {"spec": {"modle": "resnet18"}}, "bad_spec"),
+    (40, "wrong", {"spec": {"nonsense": True}}, "bad_spec"),
     (20, "unknown", {"spec": SPEC, "gpu": "NVIDIA-B100"}, "uncertain"),
     (20, "plain", {"spec": None}, "undescribed"),
 ]
@@ -203,6 +203,16 @@ def test_a_refusal_leaves_an_event_and_one_figure(lab: Lab, start: Start) -> Non
     assert said.startswith("needs ")
     wait_until(lambda: "MemgateRefused" in _events(lab, "refused"), "there is an event")
     assert said in _events(lab, "refused")["MemgateRefused"]["message"]
+
+
+def test_the_example_of_the_page_is_refused(lab: Lab, start: Start) -> None:
+    """As docs/kubernetes.md shows it to somebody who tries memgate for the first time."""
+    start(kubeconfig=str(lab.kubeconfig), admission_events="true")
+    (document,) = read_example("refused.yaml")
+    ran = create(lab, document)
+    assert ran.returncode != 0
+    assert "does not fit on rtx-3060: needs 21.99 GiB, rtx-3060 has 11.65 GiB" in ran.stderr
+    wait_until(lambda: "MemgateRefused" in _events(lab, "too-large"), "there is an event")
 
 
 def test_a_mistake_that_only_a_worker_finds_is_refused(lab: Lab, start: Start) -> None:

@@ -306,7 +306,7 @@ def test_a_key_is_made_once_and_kept_in_a_secret(
 
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert held is not None
-    assert (held.name, held.role, len(known)) == ("controller", Role.SUBMIT, 1)
+    assert (held.name, held.role, len(known)) == ("controller", Role.ADMIN, 1)
     assert held.key_id in first.out
     assert key not in first.out + first.err
     assert "which is in force" in second.out
@@ -329,6 +329,12 @@ _ALLOWED = [
         )
     ),
     ("controller", "create", "events", "team"),
+    ("controller", "list", "deployments.apps", "team"),
+    ("controller", "list", "clustermemgatepolicies.memgate.dev", None),
+    ("controller", "create", "leases.coordination.k8s.io", NAMESPACE),
+    ("controller", "update", "leases.coordination.k8s.io/memgate-controller", NAMESPACE),
+    ("webhook", "list", "memgatepolicies.memgate.dev", "team"),
+    ("webhook", "create", "events", "team"),
     ("controller", "get", "configmaps", "team"),
     ("webhook", "get", "configmaps", "team"),
     ("certificates", "get", "secrets/memgate-webhook-tls", NAMESPACE),
@@ -347,6 +353,9 @@ _REFUSED = [
     *(("controller", verb, "configmaps", "team") for verb in ("list", "patch")),
     ("controller", "patch", "deployments.apps", "team"),
     ("controller", "create", "pods/exec", "team"),
+    ("controller", "patch", "memgatepolicies.memgate.dev", "team"),
+    ("controller", "update", "leases.coordination.k8s.io/other", NAMESPACE),
+    ("controller", "create", "leases.coordination.k8s.io", "team"),
     ("controller", "patch", "nodes", None),
     *(("webhook", verb, "configmaps", "team") for verb in ("list", "watch", "patch")),
     ("webhook", "get", "secrets", "team"),

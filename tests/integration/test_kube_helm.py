@@ -42,7 +42,9 @@ def run_helm(lab: Lab, old_chart: Path) -> Iterator[Callable[..., str]]:
 
     def run(command: str, name: str, *arguments: str) -> str:
         chart = () if command == "uninstall" else (old_chart,)
-        where = (f"--kubeconfig={lab.kubeconfig}", f"--namespace={name}")
+        # several releases share the kinds, which others' tests have installed
+        kinds = () if command == "uninstall" else ("--set=crds.install=false",)
+        where = (f"--kubeconfig={lab.kubeconfig}", f"--namespace={name}", *kinds)
         return helm(command, name, *chart, *where, *arguments).stdout
 
     yield run
@@ -86,7 +88,9 @@ def test_an_upgrade_keeps_what_was_made(lab: Lab, run_helm: Callable[..., str]) 
     before = _state(lab, "gate")
     password = lab.get("secret", "gate-memgate-valkey", "gate")["data"]["password"]
 
-    told = run_helm("upgrade", "gate", "--set=admission.timeoutSeconds=7,certificates.days=90")
+    told = run_helm(
+        "upgrade", "gate", "--set=admission.mutateTimeoutSeconds=7,certificates.days=90"
+    )
 
     assert "gate-memgate-api -- memgate keys create" in told
     assert _state(lab, "gate") == before
@@ -130,6 +134,26 @@ def test_plain_manifests_can_be_applied_again_and_again(lab: Lab, old_chart: Pat
 
     assert after == before
     assert _generations(lab, "plain-memgate") == generations
+
+
+def test_plain_manifests_can_be_applied_by_the_server(lab: Lab, old_chart: Path) -> None:
+    """Again and again: what our job has written is its own, and there is no conflict."""
+    lab.make_namespace("side-memgate")
+    text = helm(
+        *("template", "side-memgate", old_chart, "--namespace=side-memgate", "--skip-tests"),
+        *(f"--values={MANIFEST_VALUES}", "--set=admission.matchConditions=false"),
+        *("--set=namespace.create=false", "--set=crds.install=false"),
+    ).stdout
+    apply = ("apply", "--server-side", "--filename=-")
+    lab.kubectl(*apply, given=text)
+    _keep_certificate(lab, "side-memgate")
+    before = _state(lab, "side-memgate")
+
+    lab.kubectl(*apply, given=text)
+    after = _state(lab, "side-memgate")
+    lab.remove_webhooks()
+
+    assert after == before
 
 
 def _generations(lab: Lab, namespace: str) -> str:

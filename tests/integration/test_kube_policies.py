@@ -167,9 +167,9 @@ def test_the_status_says_what_became_of_a_policy(lab: Lab, valkey: str, tmp_path
     lab.apply(_policy("main", mode="warn"), _policy("own", NAMESPACE, mode="audit"))
     kind = "clustermemgatepolicies"
     with controlling(lab, valkey, tmp_path, admission_policy_resources="true"):
-        wait_until(lambda: _condition(lab, kind, "main").get("reason") == "InForce", "in force")
+        wait_until(lambda: _condition(lab, kind, "main").get("reason") == "Applied", "in force")
         own = _condition(lab, "memgatepolicies", "own", NAMESPACE)
-        assert own["reason"] == "InForceInPart"
+        assert own["reason"] == "AppliedInPart"
         assert "mode audit is milder than warn" in own["message"]
         # nobody is asked about policies here, and the schema lets an unknown field through
         assert _try(lab, _policy("main", mood="enforce")).returncode == 0

@@ -52,7 +52,7 @@ def _condition(state: PolicyState, layers: PolicyLayers) -> dict[str, Any]:
     if not state.problem:
         assert state.part is not None
         notes: Sequence[str] = find_ineffective(layers, state.part)
-        reason = "InForceInPart" if notes else "InForce"
+        reason = "AppliedInPart" if notes else "Applied"
         message = "; ".join(notes) or "it is in force"
         return {"type": _ACCEPTED, "status": "True", "reason": reason, "message": message[:1024]}
     kept = "its last good version stays in force" if state.part else "nothing of it is in force"

@@ -183,7 +183,7 @@ def test_what_is_past_or_left_alone_is_not_judged(change: Any) -> None:
 
 def test_a_wrong_description_is_found_too() -> None:
     """Whoever wrote it believes that the job was checked."""
-    cluster = FakeCluster(pods=[_pod("train", annotations={"memgate.dev/job": '{"modle": 1}'})])
+    cluster = FakeCluster(pods=[_pod("train", annotations={"memgate.dev/job": '{"nonsense": 1}'})])
     audit, memgate = _audit(cluster)
     audit.go_round()
 

@@ -181,7 +181,7 @@ def test_what_has_no_effect_is_told_when_it_is_written_and_in_the_status() -> No
     assert answer.allowed
     assert "mode audit is milder than enforce" in answer.warnings[0]
     assert status is not None
-    assert status["conditions"][0]["reason"] == "InForceInPart"
+    assert status["conditions"][0]["reason"] == "AppliedInPart"
     document["status"] = status
     assert make_status(state, policies.read(), _NOW) is None
 
