@@ -113,7 +113,8 @@ train(rank, 4, rank)
 
     peaks = {one["rank"]: one["peak_bytes"] for one in said["ranks"]}
     assert {0, 3} <= peaks.keys()
-    assert min(peaks[rank] for rank in peaks if rank) > peaks[0] + (1 << 30) - (1 << 20)
+    # the first rank has what NCCL keeps for three peers, the others for one
+    assert min(peaks[rank] for rank in peaks if rank) > peaks[0] + (1 << 30) - (1 << 28)
 
 
 @pytest.mark.slow

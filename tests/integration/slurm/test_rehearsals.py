@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.integration.slurm.jobs import NEEDS
 from tests.integration.slurm.rehearsing import FITS, TOO_LARGE, Rehearsing, train
 
@@ -24,6 +26,7 @@ def test_a_job_that_does_not_fit_is_canceled_before_it_starts(rehearsing: Rehear
     assert rehearsing.processes() == []
 
 
+@pytest.mark.slow
 def test_a_job_that_fits_is_released_and_not_run_again(rehearsing: Rehearsing) -> None:
     """GIVEN the same job once more, THEN what is known decides; GIVEN other code, it does not."""
     job = rehearsing.submit(train(FITS))
@@ -38,6 +41,7 @@ def test_a_job_that_fits_is_released_and_not_run_again(rehearsing: Rehearsing) -
     assert sum("rehearsed by job" in line for line in rehearsing.said) == 1
 
 
+@pytest.mark.slow
 def test_beside_a_job_that_is_not_held(rehearsing: Rehearsing) -> None:
     """In warn mode the job starts at once; who leaves the rehearsal out is counted."""
     rehearsing.lab.set_policy({"mode": "warn", "on": {"undescribed": "rehearse"}})

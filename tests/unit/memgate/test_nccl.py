@@ -207,3 +207,11 @@ def test_the_figure_and_its_range_are_told() -> None:
         " between 64.00 MiB and 2.00 GiB, depending on the machine: 2 communicators, 1 of 64 ranks"
         " with 8 on a node, 1 of 8 ranks on one node"
     )
+
+
+def test_a_group_of_one_is_named_as_such() -> None:
+    """It sends nothing, and NCCL takes what it takes for a process."""
+    used = NcclUse(communicators=(Communicator(num_ranks=1, ranks_on_node=1),))
+    (said,) = tell_communication(used, MemoryRange(0, MIB, 2 * MIB))
+
+    assert said.message.endswith("depending on the machine: 1 communicator of one rank")
