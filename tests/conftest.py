@@ -9,6 +9,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+import structlog
 
 from memgate_service.cli import main as cli
 from tests.builders import Bench
@@ -17,6 +18,11 @@ from tests.builders import Bench
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile("default")
+
+# What fails is logged as a plain traceback: a picture of it takes seconds.
+structlog.configure(
+    processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+)
 
 DATA = Path(__file__).parent / "data"
 

@@ -41,7 +41,7 @@ class Watched:
             self.elsewhere.append(url)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: it leaves an event loop running in this thread
 def browser() -> Iterator[Browser]:
     """Start Debian's Chromium."""
     if find_part("chromium") is None:

@@ -48,6 +48,7 @@ ROUTES: list[tuple[str, str, Role | None]] = [
     ("GET", "/audit/counts", Role.ADMIN),
     ("POST", "/webhooks/kubernetes/validate", Role.SUBMIT),
     ("POST", "/webhooks/kubernetes/mutate", Role.SUBMIT),
+    ("POST", "/webhooks/kubernetes/policies", Role.SUBMIT),
     ("GET", "/gpus", Role.READ),
     ("GET", "/healthz", None),
     ("GET", "/readyz", None),

@@ -12,6 +12,7 @@ from memgate.errors import InputError
 from memgate_service.admission.kubernetes import gate
 from memgate_service.admission.kubernetes.events import tell_decision, tell_late
 from memgate_service.admission.kubernetes.gate import WebhookGate
+from memgate_service.admission.kubernetes.json_parts import as_object
 from memgate_service.admission.kubernetes.modes import is_silent
 from memgate_service.admission.kubernetes.policy_review import review_policy
 from memgate_service.admission.kubernetes.review import (
@@ -77,7 +78,8 @@ async def _look_again(deps: Dependencies, review: Review) -> dict[str, Any]:
 def _placed(review: Review) -> dict[str, Any]:
     """Return the object with the namespace that it will be in."""
     document = review.object or {}
-    return document | {"metadata": document.get("metadata", {}) | {"namespace": review.namespace}}
+    metadata = as_object(document.get("metadata"))
+    return document | {"metadata": metadata | {"namespace": review.namespace}}
 
 
 async def _answer(
