@@ -84,11 +84,15 @@ def test_models_of_all_tasks_are_answered(engine: PhantomEngine, library: str) -
 
 #: which say only when they fail what they lack: codes of sound, tiles of images, documents that
 #: were found, patches of all images in a row or of each in its own, names of what is looked for,
-#: several tokens at once, spectrograms with their frames last
+#: several tokens at once, labels for each of several codes, spectrograms with their frames last or
+#: put together by the model itself, images of several cameras, sizes that timm is given
 TRIED_OUT = [
     *("MoshiForConditionalGeneration", "MllamaForConditionalGeneration", "RagTokenForGeneration"),
     *("NeoMMEForRetrieval", "MMGroundingDinoForObjectDetection", "ColQwen2ForRetrieval"),
     *("KyutaiSpeechToTextForConditionalGeneration", "ClvpModelForConditionalGeneration"),
+    *("CsmForConditionalGeneration", "DiaForConditionalGeneration", "FlavaForPreTraining"),
+    *("Nemotron3DiarizationForAudioFrameClassification", "PI0ForConditionalGeneration"),
+    "PerceptionLMForConditionalGeneration",
 ]
 
 

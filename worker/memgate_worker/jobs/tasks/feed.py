@@ -86,7 +86,8 @@ class Feed:
         """Channels, height and width."""
         if self.input.sample_shape is not None:
             return self.input.sample_shape
-        size = self.setting(*_IMAGE_SIZES, default=224)
+        of_timm = self.setting("model_args", default={})
+        size = self.setting(*_IMAGE_SIZES, default=of_timm.get("img_size", 224))
         height, width = size[-2:] if isinstance(size, list | tuple) else (size, size)
         if "prompt_pixel_values" in self.takes:  # put above the image: the size is that of both
             height //= 2

@@ -267,9 +267,9 @@ def _width_of_first_layer(feed: Feed, bins: int) -> int:
     """Return how wide frames are for a model that takes several of a spectrogram as one."""
     layers = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.LayerNorm, nn.Embedding)
     first = next((one for one in feed.model.modules() if isinstance(one, layers)), None)
-    if isinstance(first, nn.Linear) and first.in_features % bins == 0:
-        return first.in_features
-    return bins
+    width = first.in_features if isinstance(first, nn.Linear) else bins
+    by_itself = bins * feed.setting("subsampling_factor", default=1)  # it puts them together
+    return bins if width % bins or width == by_itself else width
 
 
 def _series(feed: Feed) -> Batch:

@@ -33,6 +33,12 @@ _USUAL = re.compile(
 
 _TEXT, _IMAGES, _SOUND, _LABELS = "input_ids", "pixel_values", "input_features", "labels"
 
+#: of pixels where a docstring says so, else of whole images
+_WHICH_IMAGES = "pixel_attention_mask"
+
+#: dimensions of a batch of them: sample, channels, height, width
+_ONE_IMAGE = 4
+
 #: how many codes stand for a piece of sound
 _STREAMS = "num_codebooks"
 
@@ -105,7 +111,20 @@ def _find_missing(feed: Feed, batch: Batch, makers: Makers, error: Exception) ->
             found |= makers[name](feed)
         elif made is not None:
             found[name] = made
+        elif name == _WHICH_IMAGES:
+            found |= _as_one_of_several(batch)
     return found or _in_streams(feed, batch, error) or _lay_out_otherwise(feed, batch, error)
+
+
+def _as_one_of_several(batch: Batch) -> Batch:
+    """Have an image be one of several, as of a robot's cameras, and say that it is there."""
+    images = batch.get(_IMAGES)
+    if not isinstance(images, torch.Tensor) or images.dim() != _ONE_IMAGE:
+        return {}
+    return {
+        _IMAGES: images.unsqueeze(1),
+        _WHICH_IMAGES: torch.ones(len(images), 1, dtype=torch.bool),
+    }
 
 
 def _in_streams(feed: Feed, batch: Batch, error: Exception) -> Batch:
