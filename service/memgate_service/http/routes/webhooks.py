@@ -79,7 +79,7 @@ def _placed(review: Review) -> dict[str, Any]:
     """Return the object with the namespace that it will be in."""
     document = review.object or {}
     metadata = as_object(document.get("metadata"))
-    return document | {"metadata": metadata | {"namespace": review.namespace}}
+    return document | {"metadata": {**metadata, "namespace": review.namespace}}
 
 
 async def _answer(
