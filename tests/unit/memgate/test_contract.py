@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import ValidationError
 
-from memgate.contract import Work, WorkKind
+from memgate.contract import JobRecord, Work, WorkKind
 from memgate.errors import InputError, UnknownGpuError
 from memgate.gpus import GpuRequest, find_gpu
 from memgate.schemas import TimelineFitCreate
@@ -40,3 +41,11 @@ def test_a_question_about_every_gpu_names_the_upload() -> None:
     asked = TimelineFitCreate(allocator="expandable_segments:True").work("key")
 
     assert (asked.kind, asked.trace, asked.gpu) == (WorkKind.FIT, "key", None)
+
+
+def test_a_record_of_no_known_kind_has_no_answer() -> None:
+    """What a newer version has stored is not read as something else."""
+    with pytest.raises(ValidationError) as refused:
+        JobRecord.model_validate({"id": "1", "kind": "dream", "result": "{}"})
+
+    assert ("kind",) in [mistake["loc"] for mistake in refused.value.errors()]
