@@ -15,7 +15,6 @@ from hashlib import sha256
 from typing import Any
 
 from memgate.audit import AuditEntry
-from memgate.client.clients import Client
 from memgate.client.errors import ClientError
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
@@ -23,7 +22,7 @@ from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import PolicyChoice
 from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cases import is_annotated
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
 from memgate_service.admission.kubernetes.events import tell_late
 from memgate_service.admission.kubernetes.holding import HELD
@@ -40,8 +39,7 @@ from memgate_service.admission.kubernetes.modes import (
 )
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import asks_for_gpu
-from memgate_service.admission.kubernetes.policy_resources import PolicyResources
-from memgate_service.admission.kubernetes.rehearsals import Rehearsals
+from memgate_service.admission.kubernetes.rehearsals import RehearsingRounds
 from memgate_service.admission.kubernetes.reports import (
     KIND,
     LABELS,
@@ -49,8 +47,8 @@ from memgate_service.admission.kubernetes.reports import (
     JudgedObject,
     make_report,
 )
-from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape, split
+from memgate_service.admission.kubernetes.rounds import Done, Listed
+from memgate_service.admission.kubernetes.settings import Shape, split
 from memgate_worker.logs import write_line
 
 #: namespaces that want to be left alone
@@ -65,18 +63,8 @@ _BATCH = 500
 _DONE_BY = {Action.REJECT: "refused", Action.HOLD: "held"}
 
 
-class BackgroundAudit(Rounds):
+class BackgroundAudit(RehearsingRounds):
     """Judges what exists."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        client: Client,
-        settings: AdmissionSettings,
-        policies: PolicyResources | None = None,
-    ) -> None:
-        super().__init__(cluster, client, settings, policies)
-        self._rehearsals = Rehearsals(cluster, settings)
 
     @property
     def every_seconds(self) -> float:  # type: ignore[override]
@@ -85,10 +73,9 @@ class BackgroundAudit(Rounds):
 
     def _go_round(self) -> Done:
         ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
-        self._rehearsals.start_round()
         judged: dict[str, list[JudgedObject]] = defaultdict(list)
         num_open = 0
-        for kind, shape, document in self._existing():
+        for kind, shape, _, document in self._existing():
             namespace = str(as_object(document.get("metadata")).get("namespace", ""))
             if namespace in ignored or num_open >= _MAX_UNANSWERED:
                 continue
@@ -104,20 +91,11 @@ class BackgroundAudit(Rounds):
         for document in self._cluster.list(Resource("v1", "namespaces"), _IGNORED):
             yield str(as_object(document.get("metadata")).get("name", ""))
 
-    def _existing(self) -> Iterator[tuple[str, Shape, JsonObject]]:
-        """Yield what might train; kinds that cannot be listed are left out, and logged."""
-        for kind, shape in (SHAPES | self._settings.admission_paths).items():
-            try:
-                resource = self._cluster.find(kind)
-                found = [] if resource is None else self._cluster.list(resource)
-            except ClusterError as error:
-                write_line("background", {"kind": kind, "error": error.message})
-                continue
-            for document in found:
-                assert resource is not None
-                named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
-                if not is_past(document) and not is_owned(document):
-                    yield kind, shape, {**document, **named}
+    def _existing(self) -> Iterator[Listed]:
+        """Yield what is not over, and was not made by another object."""
+        for one in self._list_objects():
+            if not is_past(one.document) and not is_owned(one.document):
+                yield one
 
     def _look_at(self, kind: str, shape: Shape, document: JsonObject) -> dict[str, Any]:
         """Return the audit's record of an object; empty if it is none of our business."""

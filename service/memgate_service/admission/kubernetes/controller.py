@@ -13,7 +13,7 @@ from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.events import tell_released
 from memgate_service.admission.kubernetes.holding import HELD, is_held, mark, release
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
-from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
+from memgate_service.admission.kubernetes.objects import find_pods
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
@@ -28,18 +28,9 @@ class HoldController(Rounds):
     def _go_round(self) -> Done:
         """Check everything that is held; a kind that cannot be listed is left for later."""
         done = Done()
-        for kind, shape in (SHAPES | self._settings.admission_paths).items():
-            if shape.suspend is None and shape.templates != ("",):
-                continue  # its pods are held, not the object itself
-            try:
-                resource = self._cluster.find(kind)
-                held = [] if resource is None else self._cluster.list(resource, _SELECTOR)
-            except ClusterError as error:
-                write_line("cluster", {"kind": kind, "error": error.message})
-                continue
-            for document in held:
-                assert resource is not None
-                done = done.plus(self._look_at(kind, shape, resource, document))
+        for one in self._list_objects(_SELECTOR):
+            if one.is_held_itself:
+                done = done.plus(self._look_at(*one))
         return done
 
     def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:

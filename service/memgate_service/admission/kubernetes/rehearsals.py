@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from memgate.client.clients import Client
 from memgate_service.admission.core.rehearsal import RehearsalResult, read_result
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.holding import SKIP_NAME
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.objects import Pod
 from memgate_service.admission.kubernetes.places import asks_for_gpu
+from memgate_service.admission.kubernetes.policy_resources import PolicyResources
+from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.shadow_pod import (
     LABELS,
@@ -191,3 +194,22 @@ def _name(document: JsonObject) -> str:
 
 def _namespace(document: JsonObject) -> str:
     return str(as_object(document.get("metadata")).get("namespace", ""))
+
+
+class RehearsingRounds(Rounds):
+    """Rounds in which objects may have to be rehearsed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        client: Client,
+        settings: AdmissionSettings,
+        policies: PolicyResources | None = None,
+    ) -> None:
+        super().__init__(cluster, client, settings, policies)
+        self._rehearsals = Rehearsals(cluster, settings)
+
+    def go_round(self) -> Done:
+        """Check everything that waits, and look again at what is being rehearsed."""
+        self._rehearsals.start_round()
+        return super().go_round()

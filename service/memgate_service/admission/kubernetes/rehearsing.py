@@ -6,64 +6,36 @@ Where nothing is enforced, what has no description is rehearsed beside its job, 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
 from memgate.audit import AuditEntry
-from memgate.client.clients import Client
 from memgate.client.errors import ClientError
 from memgate_service.admission.core.rehearsal import RehearsalResult
 from memgate_service.admission.core.rules import Mode
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
 from memgate_service.admission.kubernetes.events import tell_released
 from memgate_service.admission.kubernetes.holding import HELD, REHEARSAL, is_stopped, mark, release
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
-from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
-from memgate_service.admission.kubernetes.policy_resources import PolicyResources
-from memgate_service.admission.kubernetes.rehearsals import Rehearsals
-from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape
+from memgate_service.admission.kubernetes.objects import find_pods
+from memgate_service.admission.kubernetes.rehearsals import RehearsingRounds
+from memgate_service.admission.kubernetes.rounds import Done
+from memgate_service.admission.kubernetes.settings import Shape
 from memgate_worker.logs import write_line
 
 _SELECTOR = f"{HELD}={REHEARSAL}"
 
 
-class RehearsalController(Rounds):
+class RehearsalController(RehearsingRounds):
     """Releases what waits for its rehearsal."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        client: Client,
-        settings: AdmissionSettings,
-        policies: PolicyResources | None = None,
-    ) -> None:
-        super().__init__(cluster, client, settings, policies)
-        self._rehearsals = Rehearsals(cluster, settings)
-
     def _go_round(self) -> Done:
-        self._rehearsals.start_round()
         done = Done()
-        for kind, shape, resource, document in self._waiting():
-            done = done.plus(self._look_at(kind, shape, resource, document))
+        for one in self._list_objects(_SELECTOR):
+            if one.is_held_itself:
+                done = done.plus(self._look_at(*one))
         return done
-
-    def _waiting(self) -> Iterator[tuple[str, Shape, Resource, JsonObject]]:
-        for kind, shape in (SHAPES | self._settings.admission_paths).items():
-            if shape.suspend is None and shape.templates != ("",):
-                continue
-            try:
-                resource = self._cluster.find(kind)
-                found = [] if resource is None else self._cluster.list(resource, _SELECTOR)
-            except ClusterError as error:
-                write_line("cluster", {"kind": kind, "error": error.message})
-                continue
-            for document in found:
-                assert resource is not None
-                named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
-                yield kind, shape, resource, {**document, **named}
 
     def _look_at(self, kind: str, shape: Shape, resource: Resource, document: JsonObject) -> Done:
         chosen = self._choose_rule(find_place(kind, document))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,13 +16,19 @@ from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
 from memgate_service.admission.core.rules import PolicyChoice, Subject
 from memgate_service.admission.core.sequence import Rules, run
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, ObjectEvent
+from memgate_service.admission.kubernetes.cluster import (
+    Cluster,
+    ClusterError,
+    ObjectEvent,
+    Resource,
+)
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
+from memgate_service.admission.kubernetes.json_parts import JsonObject
 from memgate_service.admission.kubernetes.judging import PodAsker, judge_pods
 from memgate_service.admission.kubernetes.modes import make_policy
-from memgate_service.admission.kubernetes.objects import Pod
+from memgate_service.admission.kubernetes.objects import SHAPES, Pod
 from memgate_service.admission.kubernetes.policy_resources import PolicyResources, open_policies
-from memgate_service.admission.kubernetes.settings import AdmissionSettings
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape
 from memgate_worker.logs import write_line
 
 #: how often to discover which kinds the cluster has
@@ -39,6 +45,20 @@ class Done(NamedTuple):
     def plus(self, other: Done) -> Done:
         """Return what both did."""
         return Done(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Listed(NamedTuple):
+    """An object of a kind that may train, as the cluster has it."""
+
+    kind: str
+    shape: Shape
+    resource: Resource
+    document: JsonObject
+
+    @property
+    def is_held_itself(self) -> bool:
+        """Say whether the object is what is held, and not its pods."""
+        return self.shape.suspend is not None or self.shape.templates == ("",)
 
 
 class Rounds(ABC):
@@ -79,6 +99,20 @@ class Rounds(ABC):
     @abstractmethod
     def _go_round(self) -> Done:
         """Check everything that waits."""
+
+    def _list_objects(self, selector: str = "") -> Iterator[Listed]:
+        """Yield what may train; a kind that cannot be listed is logged, and left for later."""
+        for kind, shape in (SHAPES | self._settings.admission_paths).items():
+            try:
+                resource = self._cluster.find(kind)
+                found = [] if resource is None else self._cluster.list(resource, selector)
+            except ClusterError as error:
+                write_line("cluster", {"kind": kind, "error": error.message})
+                continue
+            for document in found:
+                assert resource is not None
+                named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
+                yield Listed(kind, shape, resource, {**document, **named})
 
     def _try_event(self, event: ObjectEvent) -> None:
         """Record an event; if that fails, the log has it."""

@@ -16,20 +16,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from memgate.client.clients import Client
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import Mode, PolicyChoice, Subject
-from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.objects import JOB, SHAPES, Pod, find_pods, select_node
 from memgate_service.admission.kubernetes.patches import Patch, put
-from memgate_service.admission.kubernetes.policy_resources import PolicyResources
-from memgate_service.admission.kubernetes.rehearsals import Rehearsals
-from memgate_service.admission.kubernetes.rounds import Done, Rounds
-from memgate_service.admission.kubernetes.settings import AdmissionSettings, Group, Shape
+from memgate_service.admission.kubernetes.rehearsals import RehearsingRounds
+from memgate_service.admission.kubernetes.rounds import Done
+from memgate_service.admission.kubernetes.settings import Group, Shape
 from memgate_worker.logs import write_line
 
 #: the controller name of AdmissionChecks that are ours to answer
@@ -54,22 +52,11 @@ class Reply(NamedTuple):
     message: str
 
 
-class KueueController(Rounds):
+class KueueController(RehearsingRounds):
     """Answers Kueue's admission checks."""
-
-    def __init__(
-        self,
-        cluster: Cluster,
-        client: Client,
-        settings: AdmissionSettings,
-        policies: PolicyResources | None = None,
-    ) -> None:
-        super().__init__(cluster, client, settings, policies)
-        self._rehearsals = Rehearsals(cluster, settings)
 
     def _go_round(self) -> Done:
         done = Done()
-        self._rehearsals.start_round()
         checks = self._activate()
         workloads = self._cluster.find(f"Workload.{_GROUP}")
         if not checks or workloads is None:
