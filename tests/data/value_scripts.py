@@ -114,6 +114,7 @@ for _ in range(3):
     x, y, host_y, out, loss = forward()
     counted = torch.bincount(y * 10 + out.argmax(-1), minlength=100)
     assert counted.shape == (100,) and counted.min().item() >= 0
+    assert counted.sum().item() == 32 and counted.int().sum().item() == 32
     matrix += counted.view(10, 10)
     assert torch.equal(torch.bincount(y, minlength=10).cpu(), torch.bincount(host_y, minlength=10))
     step(loss)

@@ -43,6 +43,9 @@ _OF_LAUNCHERS = {
 #: what CUDA says of a GPU that is not there
 _NO_SUCH_DEVICE = "invalid device ordinal"
 
+#: what an all-to-all says of sizes that are not those of what is sent
+_SPLIT_SIZES = "Split sizes doesn't match"
+
 #: how Python begins to print what a process raised
 _TRACEBACK = "Traceback (most recent call last)"
 
@@ -140,28 +143,9 @@ def explain_failure(
     """Say whose fault an exception is that ended a job."""
     if unmodelled:
         return not_modelled(unmodelled)
-    if _NO_COMPILER in failure.message:
-        return CompilerMissingError(
-            "the job uses torch.compile or Triton, and this machine has no C compiler, which Triton"
-            " needs to start kernels: install one (apt install gcc, conda install gcc), or name"
-            " one with the variable CC"
-        )
-    if any(said in failure.last_line for said in _NO_NVCC):
-        named = _EXTENSION.search(failure.last_line)
-        what = named[1] if named else failure.last_line[:_MAX_CHARACTERS]
-        return UnsupportedJobError(
-            f"the job compiles kernels with nvcc at first use ({what}){_where(failure)}, which"
-            " memgate cannot do, and has no stand-in for; use what PyTorch has instead:"
-            ' "torch_adam": true in the parameters of DeepSpeed\'s optimizer, torch.optim.AdamW'
-            " (fused=True allocates as FusedAdam does) for apex, or install a package that has its"
-            " kernels built"
-        )
-    if _NO_TRITON in failure.message and question.runtime:
-        return UnsupportedJobError(
-            "the job uses torch.compile, which needs the module 'triton', which runtime"
-            f" {question.runtime} lacks; run it in its own environment: memgate run -- COMMAND."
-            " --ignore-compile answers for the job without it, and says so"
-        )
+    ours = _find_limit(failure, question)
+    if ours is not None:
+        return ours
     if failure.kind == "MemoryError" or NO_HOST_MEMORY in failure.message:
         return HostMemoryError(f"this machine has no memory for the job: {failure.last_line}")
     if NO_KERNELS in failure.message:
@@ -184,6 +168,40 @@ def explain_failure(
             " the variables yourself (RANK=0 WORLD_SIZE=N LOCAL_RANK=0 before memgate)"
         )
     return JobFailedError(f"the job failed{_where(failure)}: {failure.last_line}{quote(output)}")
+
+
+def _find_limit(failure: Raised, question: CommandQuestion) -> MemgateError | None:
+    """Return what the job asks for and memgate does not have, if that is why it failed."""
+    if _NO_COMPILER in failure.message:
+        return CompilerMissingError(
+            "the job uses torch.compile or Triton, and this machine has no C compiler, which Triton"
+            " needs to start kernels: install one (apt install gcc, conda install gcc), or name"
+            " one with the variable CC"
+        )
+    if any(said in failure.last_line for said in _NO_NVCC):
+        named = _EXTENSION.search(failure.last_line)
+        what = named[1] if named else failure.last_line[:_MAX_CHARACTERS]
+        return UnsupportedJobError(
+            f"the job compiles kernels with nvcc at first use ({what}){_where(failure)}, which"
+            " memgate cannot do, and has no stand-in for; use what PyTorch has instead:"
+            ' "torch_adam": true in the parameters of DeepSpeed\'s optimizer, torch.optim.AdamW'
+            " (fused=True allocates as FusedAdam does) for apex, or install a package that has its"
+            " kernels built"
+        )
+    if _NO_TRITON in failure.message and question.runtime:
+        return UnsupportedJobError(
+            "the job uses torch.compile, which needs the module 'triton', which runtime"
+            f" {question.runtime} lacks; run it in its own environment: memgate run -- COMMAND."
+            " --ignore-compile answers for the job without it, and says so"
+        )
+    if _SPLIT_SIZES in failure.message:
+        return UnsupportedJobError(
+            f"the job sends other ranks parts whose sizes do not add up{_where(failure)}. Sizes"
+            " that it finds in results of a GPU, as how many tokens an expert gets, are made up;"
+            " counted with torch.bincount or torch.histc they add up, and where experts have a"
+            " fixed capacity none are read"
+        )
+    return None
 
 
 def output_of(recorded: Recorded, cause: Raised) -> str:

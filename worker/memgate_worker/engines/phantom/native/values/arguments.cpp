@@ -107,17 +107,22 @@ bool has_nan(const std::vector<c10::IValue>& values) {
 
 }  // namespace
 
-std::optional<Arguments> copy_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given) {
+std::optional<Arguments> copy_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given, Certainty least) {
+  Certainty worst = kKnown;
   int64_t left = op.is_heavy ? kMostElementsIfHeavy : kMostElements;
-  return replace_arguments(op, given, [&left](const at::Tensor& tensor, bool is_overwritten) {
+  auto arguments = replace_arguments(op, given, [&](const at::Tensor& tensor, bool is_overwritten) {
     const auto place = place_of(tensor);
     left -= tensor.numel();
     if (left < 0 || (!place && !is_on_host(tensor))) return at::Tensor();
     if (!place) return tensor;
     if (place->span_bytes > kMostElements * 16) return at::Tensor();
     if (place->num_elements == 0 || is_overwritten) return make_alike(*place);
-    return certainty_of(*place) == kKnown ? load(*place) : at::Tensor();
+    const Certainty certainty = certainty_of(*place);
+    worst = std::min(worst, certainty);
+    return certainty >= least ? load(*place) : at::Tensor();
   });
+  if (arguments) arguments->certainty = worst;
+  return arguments;
 }
 
 std::optional<Arguments> shrink_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given, Certainty least) {

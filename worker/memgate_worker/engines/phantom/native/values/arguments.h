@@ -20,8 +20,8 @@ struct Arguments {
   Certainty certainty = kKnown;
 };
 
-// Tensors on the phantom become tensors on the CPU. Nothing if one is not known, or if there is too much of it.
-std::optional<Arguments> copy_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given);
+// Tensors on the phantom become tensors on the CPU. Nothing if one is less certain, or if there is too much of it.
+std::optional<Arguments> copy_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given, Certainty least);
 
 // Each tensor becomes a single element that stands for all. Nothing if one's elements differ, or are less certain.
 std::optional<Arguments> shrink_arguments(const Operator& op, c10::ArrayRef<const c10::IValue> given, Certainty least);

@@ -71,6 +71,12 @@ bool computes_made_up(const Call& call) {
          op.rule == Rule::kLargest || op.overwrites;
 }
 
+// What keeps made-up values that differ: a copy, and the sum of integers, as of a tally. For others one value will do.
+bool computes_each(const Call& call) {
+  const bool is_integer = call.input && at::isIntegralType(call.input->type, /*includeBool=*/false);
+  return call.op->rule == Rule::kCopy || (call.op->rule == Rule::kCount && is_integer);
+}
+
 // A sum is not the same for one element as for many, unless they are zero.
 bool adds_zeros(const Call& call) {
   Element element{};
@@ -93,14 +99,16 @@ Certainty worst_of(const Operator& op, c10::ArrayRef<const c10::IValue> given) {
 
 void take_arguments(Call& call, c10::ArrayRef<const c10::IValue> given) {
   const Operator& op = *call.op;
-  const Certainty least = computes_made_up(call) ? kMadeUp : kKnown;
+  const Certainty least = computes_made_up(call) || computes_each(call) ? kMadeUp : kKnown;
   const Certainty worst = op.is_computable ? worst_of(op, given) : kNothing;
   if (worst < least) return;
   const Apart apart;
-  if (worst == kKnown) call.arguments = copy_arguments(op, given);
-  if (call.arguments || !(op.is_elementwise || adds_zeros(call))) return;
-  call.arguments = shrink_arguments(op, given, least);
-  call.is_shrunk = call.arguments.has_value();
+  if (worst == kKnown) call.arguments = copy_arguments(op, given, least);
+  if (!call.arguments && (op.is_elementwise || adds_zeros(call))) {
+    call.arguments = shrink_arguments(op, given, least);
+    call.is_shrunk = call.arguments.has_value();
+  }
+  if (!call.arguments && computes_each(call)) call.arguments = copy_arguments(op, given, least);
 }
 
 // A mask that is repeated along some dimensions, as one of tokens is along their vectors, is known if one copy is.
@@ -179,6 +187,10 @@ void keep_made_up(const Call& call, const Place& place) {
   // A copy by the runtime, or the parts of a composite operator, have done it already.
   const bool is_done = (op.overwrites || op.is_composite) && was_written(place, call.num_writes_before);
   if (is_done && (!says_for_certain || certainty_of(place) == kKnown)) return;
+  if (is_tally(op, call, place)) {
+    const Apart apart;
+    return fill_tally(place, call.input->num_elements);
+  }
   if (is_in_order(op, place)) {
     const Apart apart;
     return fill_in_order(place, call.numbers);

@@ -56,6 +56,8 @@ const std::unordered_map<std::string_view, Rule> kRules = {
     {"randperm", Rule::kInOrder},
     {"argsort", Rule::kInOrder},
     {"sort", Rule::kInOrder},
+    {"bincount", Rule::kTally},
+    {"histc", Rule::kTally},
     {"bernoulli", Rule::kOne},
 };
 

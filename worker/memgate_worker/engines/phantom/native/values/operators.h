@@ -20,11 +20,12 @@ enum class Rule {
   kCopy,       // made-up values stay the same when they are copied or converted
   kSmallest,   // of made-up values
   kLargest,
-  kCount,      // how many are true
+  kCount,      // how many are true, or the sum of integers
   kShare,      // one part in as many as there are: a softmax
   kLogShare,
   kLowest,     // randint: the lowest that can be drawn
   kInOrder,    // randperm, argsort: an order that is one
+  kTally,      // bincount, histc: as many in each, and all of them together
   kOne,        // bernoulli
 };
 

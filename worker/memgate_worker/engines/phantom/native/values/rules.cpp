@@ -80,6 +80,17 @@ Element make_up(const Operator& op, const Circumstances& given, const Place& res
   }
 }
 
+bool is_tally(const Operator& op, const Circumstances& given, const Place& result) {
+  return op.rule == Rule::kTally && given.input && result.num_elements > 0 && result.num_elements <= kMostInOrder;
+}
+
+void fill_tally(const Place& result, int64_t num_counted) {
+  // The first ones get what is left over, so that the sum is right.
+  const int64_t each = num_counted / result.num_elements;
+  const at::Tensor gets_one_more = at::arange(result.num_elements).lt(num_counted % result.num_elements);
+  store(result, gets_one_more.to(at::kLong).add(each).to(result.type).view(result.sizes), kMadeUp);
+}
+
 bool is_in_order(const Operator& op, const Place& result) {
   return op.rule == Rule::kInOrder && result.type == at::kLong && result.num_elements <= kMostInOrder;
 }

@@ -24,7 +24,9 @@ struct Circumstances {
 // The element that stands for every element of a result.
 Element make_up(const Operator& op, const Circumstances& given, const Place& result);
 
-// Results whose elements differ: an order of elements.
+// Results whose elements differ: a tally of all elements, and an order of them.
+bool is_tally(const Operator& op, const Circumstances& given, const Place& result);
+void fill_tally(const Place& result, int64_t num_counted);
 bool is_in_order(const Operator& op, const Place& result);
 void fill_in_order(const Place& result, c10::ArrayRef<c10::IValue> numbers);
 
