@@ -15,6 +15,68 @@ _LIKENESS = 0.75
 #: fewer letters than this begin too many names
 _SHORTEST_START = 3
 
+#: what other programs call it, without case and punctuation -> what it may be called here
+_ELSEWHERE = {
+    "r": ("rank",),
+    "lorar": ("rank",),
+    "lorarank": ("rank",),
+    "loraalpha": ("alpha",),
+    "loradropout": ("dropout",),
+    "loratarget": ("target_modules",),
+    "loratargetmodules": ("target_modules",),
+    "targets": ("target_modules",),
+    "adapter": ("lora",),
+    "peft": ("lora",),
+    "huggingface": ("hf",),
+    "transformers": ("hf",),
+    "sft": ("trl-sft",),
+    "sfttrainer": ("trl-sft",),
+    "trl": ("trl-sft",),
+    "pytorchlightning": ("lightning",),
+    "pytorch": ("plain",),
+    "4bit": ("nf4", "fp4"),
+    "bnb4bit": ("nf4", "fp4"),
+    "qlora": ("nf4",),
+    "loadin4bit": ("quantization",),
+    "loadin8bit": ("quantization",),
+    "8bit": ("int8", "fp8"),
+    "bnb8bit": ("int8",),
+    "bits": ("method",),
+    "deepspeed": ("zero1", "zero2", "zero3"),
+    "zero": ("zero1", "zero2", "zero3"),
+    "numgpus": ("world_size",),
+    "ngpus": ("world_size",),
+    "nproc": ("world_size",),
+    "nprocpernode": ("gpus_per_node",),
+    "bs": ("batch_size",),
+    "perdevicetrainbatchsize": ("batch_size",),
+    "trainbatchsize": ("batch_size",),
+    "microbatchsize": ("batch_size",),
+    "perdeviceevalbatchsize": ("eval",),
+    "gradaccum": ("gradient_accumulation_steps",),
+    "accumulation": ("gradient_accumulation_steps",),
+    "maxgradnorm": ("clip_grad_norm",),
+    "blocksize": ("sequence_length",),
+    "maxlength": ("sequence_length",),
+    "maxseqlen": ("sequence_length",),
+    "cutofflen": ("sequence_length",),
+    "contextlength": ("sequence_length",),
+    "imagesize": ("shape",),
+    "amp": ("precision", "amp-bf16", "amp-fp16"),
+    "dtype": ("precision",),
+    "mixedprecision": ("precision", "amp-bf16", "amp-fp16"),
+    "half": ("fp16",),
+    "float16": ("fp16", "amp-fp16"),
+    "bfloat16": ("bf16", "amp-bf16"),
+    "float32": ("fp32",),
+    "optim": ("optimizer",),
+    "activationcheckpointing": ("gradient_checkpointing",),
+    "torchcompile": ("compile",),
+    "attnimplementation": ("attention",),
+    "flashattention2": ("flash",),
+    "flashattn": ("flash", "attention"),
+}
+
 
 def find_near(
     name: object, known: Iterable[str], *, limit: int = 3, likeness: float = _LIKENESS
@@ -23,7 +85,8 @@ def find_near(
 
     Case and the punctuation between words do not count: ``rtx3060`` is ``RTX 3060``. Where nothing
     is like it as a whole, names that begin with it are returned, the shortest first, or those that
-    differ in one letter or in letters for digits.
+    differ in one letter or in letters for digits. A name that other programs have for something
+    that is known comes first of all.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_LENGTH:
         return ()
@@ -33,6 +96,9 @@ def find_near(
         spellings.setdefault(loosen(one), []).append(one)
     if wanted in spellings:
         return tuple(spellings[wanted][:limit])
+    meant = [one for one in _ELSEWHERE.get(wanted, ()) if one in spellings.get(loosen(one), ())]
+    if meant:
+        return tuple(meant[:limit])
     like = get_close_matches(wanted, spellings, limit, likeness)
     # letters in another order are the likeliest slip, and are not that much alike: lroa, lora
     like.sort(key=lambda text: sorted(text) != sorted(wanted))

@@ -38,7 +38,7 @@ class ModelSpec(Part):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    source: Annotated[ModelSource, Field(examples=["torchvision"])]
+    source: Annotated[ModelSource, Field(examples=["torchvision", "transformers"])]
     """The library."""
     name: str | None = None
     """A constructor of torchvision or timm, or a public model in our own table."""

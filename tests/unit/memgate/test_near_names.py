@@ -31,6 +31,25 @@ def test_the_nearest_name_comes_first(name: str, known: tuple[str, ...], want: s
     assert find_near(name, known)[0] == want
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "want"),
+    [
+        ("r", ("method", "rank", "alpha"), ("rank",)),
+        ("lora_alpha", ("method", "rank", "alpha"), ("alpha",)),
+        ("huggingface", ("plain", "hf", "trl-sft", "lightning"), ("hf",)),
+        ("4bit", ("nf4", "fp4", "int8"), ("nf4", "fp4")),
+        ("deepspeed", ("ddp", "zero1", "zero2", "zero3"), ("zero1", "zero2", "zero3")),
+        ("per_device_train_batch_size", ("batch_size", "eval"), ("batch_size",)),
+        ("r", ("red", "green"), ()),
+    ],
+)
+def test_names_of_other_programs_are_known(
+    name: str, known: tuple[str, ...], want: tuple[str, ...]
+) -> None:
+    """What peft, trainers and launchers call it is understood where the field is there."""
+    assert find_near(name, known) == want
+
+
 @pytest.mark.parametrize("name", ["", "zzz", None, 7, "Adam" * 1000])
 def test_what_is_like_nothing_has_no_near_name(name: object) -> None:
     """Nothing is suggested that cannot have been meant, and no time is spent on absurd lengths."""

@@ -113,3 +113,10 @@ def test_a_model_of_another_library_is_named_for_what_it_is() -> None:
         " write 'source': 'diffusers'"
     )
     assert find_public_model("flux.1-dev", ModelSource.DIFFUSERS).class_name.startswith("Flux")
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "GPT2LMHeadModle"])
+def test_a_class_is_told_where_it_goes(name: str) -> None:
+    """Published configurations have both, and people mix them up."""
+    with pytest.raises(InputError, match="'class': 'GPT2LMHeadModel', with its 'config'"):
+        find_public_model(name)

@@ -111,6 +111,9 @@ def find_public_model(name: str, source: ModelSource = ModelSource.TRANSFORMERS)
     else:
         rule, near = "it is not in the table of public models", find_near_models(name)
     step = "give 'class' and 'config' (its config.json, as it is published)"
+    classes = () if near else find_near(name, {model.class_name for model in list_public_models()})
+    if classes:
+        step = f"it looks like a class: write 'class': '{classes[0]}', with its 'config'"
     raise InputError.from_mistakes(
         Mistake(
             field="model.name",
