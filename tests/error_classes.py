@@ -24,7 +24,7 @@ _NEED_TORCH_TOO = tuple(
     for name in (
         *("adapters", "attention", "between_steps", "checkpoints", "compiling", "configs"),
         *("constructors", "diffusion", "encoders", "liger", "loop", "models", "offloading"),
-        *("optimizers", "quantization", "tasks", "torchao_weights", "trainers"),
+        *("optimizers", "quantization", "steering", "tasks", "torchao_weights", "trainers"),
     )
 )
 

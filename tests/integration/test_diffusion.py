@@ -12,10 +12,12 @@ import pytest
 from memgate.errors import InputError, MemgateError, UnsupportedJobError
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
+from memgate.timeline import Category
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.runtimes.runtime import read_runtimes
 from tests.bench.breadth_tasks import ANSWERED, ask
 from tests.bench.diffusion_jobs import MODELS, diffusers_jobs
+from tests.integration.rank_scripts import bytes_of
 
 RUNTIME = read_runtimes()["torch-2.14"]
 
@@ -29,6 +31,7 @@ SAMPLE = [
     "FluxTransformer2DModel",
     "CogVideoXTransformer3DModel",
     "AutoencoderKL",
+    "ControlNetModel",
 ]
 
 _BERT = {
@@ -76,6 +79,25 @@ def test_a_sample_of_diffusers_is_answered(engine: PhantomEngine) -> None:
     said = {name: ask(engine, specs) for name, specs in diffusers_jobs(SAMPLE).items()}
 
     assert said == dict.fromkeys(SAMPLE, ANSWERED)
+
+
+def test_a_controlnet_is_trained_through_a_frozen_model(engine: PhantomEngine) -> None:
+    """Both have weights on the GPU; gradients and optimizer state are those of one."""
+    job = _job("ControlNetModel", optimizer={"name": "AdamW"}, precision="amp-bf16")
+    run = _ask(engine, job)
+    trained = bytes_of(run, Category.OPTIMIZER_STATE) / 2
+
+    assert _ask(engine, _job("ControlNetModel")).num_parameters == run.num_parameters
+    assert trained / 4 < run.num_parameters  # what is frozen has no state
+    assert bytes_of(run, Category.PARAMETERS) == pytest.approx(
+        trained + 2 * (run.num_parameters - trained / 4), rel=0.02
+    )
+
+
+def test_an_adapter_for_a_controlnet_is_refused(engine: PhantomEngine) -> None:
+    """It would be put into the frozen model, too."""
+    with pytest.raises(UnsupportedJobError, match="lora"):
+        _ask(engine, _job("ControlNetModel", lora={"rank": 4}))
 
 
 def test_more_than_twenty_classes_are_asked_about() -> None:
@@ -155,7 +177,7 @@ def test_what_does_not_suit_a_model_is_refused_by_its_field(
 def test_a_model_that_steers_another_is_not_answered_alone(engine: PhantomEngine) -> None:
     """Most of its memory is the other's."""
     with pytest.raises(UnsupportedJobError, match="the frozen model that it steers"):
-        _ask(engine, _job("ControlNetModel"))
+        _ask(engine, _job("SD3ControlNetModel"))
 
 
 def _embedding(model: dict[str, Any], **given: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from memgate.near_names import find_near
 from memgate_worker.jobs.libraries import need_library
 from memgate_worker.jobs.public import find_public_model
 from memgate_worker.jobs.seal import sealed
+from memgate_worker.jobs.steering import steer
 
 #: how classes of models are named
 _MODELS = re.compile(
@@ -28,6 +29,9 @@ _MODELS = re.compile(
 
 #: how similar, up to 1, an unknown key must be to a known one that was meant
 _MISSPELT = 0.9
+
+#: what steers a U-Net
+_CONTROLNET = "ControlNetModel"
 
 #: what a published configuration has
 _PUBLISHED = "_class_name"
@@ -47,6 +51,8 @@ def build_diffusers(spec: ModelSpec) -> nn.Module:
         raise InputError.from_mistakes(*mistakes)
     with sealed():
         model: nn.Module = model_class(**{k: v for k, v in settings.items() if k[0] != "_"})
+        if class_name == _CONTROLNET:
+            return steer(model, find_model_class("UNet2DConditionModel"))
     return model
 
 

@@ -37,6 +37,7 @@ from memgate_worker.jobs.models import WithoutFilling, convert, own_input_shape
 from memgate_worker.jobs.offloading import keep_activations
 from memgate_worker.jobs.optimizers import make_optimizers, needs_closure
 from memgate_worker.jobs.quantization import prepare, quantize, tell_trainers
+from memgate_worker.jobs.steering import Steering
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor, move
 from memgate_worker.jobs.tasks.varying import make_tasks, num_iterations
 from memgate_worker.jobs.torchao_weights import quantize_by_torchao
@@ -197,9 +198,11 @@ def ready(spec: JobSpec, model: nn.Module) -> tuple[JobSpec, nn.Module, list[Tas
     if spec.input.is_empty and spec.model.source is ModelSource.TIMM:
         shape = own_input_shape(model)
         spec = spec.model_copy(update={"input": spec.input.model_copy(update={"shape": shape})})
-    if spec.precision not in _PURE:
+    dtype = _LOW_PRECISION.get(spec.precision)
+    if isinstance(model, Steering) and dtype is not None:  # what is frozen needs no more
+        convert(model.steered, dtype)
+    if dtype is None or spec.precision not in _PURE:
         return spec, model, make_tasks(spec, model)
-    dtype = _LOW_PRECISION[spec.precision]
     model = convert(model, dtype)
     tasks = make_tasks(spec, model)
     return spec, model, [replace(task, batch=_lower(task.batch, dtype)) for task in tasks]

@@ -7,7 +7,7 @@ for is left out; contents never matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -30,8 +30,8 @@ _META_SIZE = 6
 _WITHOUT_MASK = frozenset({"LatteTransformer3DModel", "StableAudioDiTModel"})
 
 
-def make_conditions(feed: LatentFeed) -> Batch:
-    """Make everything but the latent.
+def make_conditions(feed: LatentFeed, given: Collection[str] = ()) -> Batch:
+    """Make everything but the latent and what is ``given``.
 
     Raises:
         InputError: if a size is missing in the spec.
@@ -43,7 +43,7 @@ def make_conditions(feed: LatentFeed) -> Batch:
             value = make(feed)
             if value is not None:
                 made[name] = value
-    missing = feed.requires - made.keys() - {feed.main}
+    missing = feed.requires - made.keys() - {feed.main, *given}
     if missing:
         raise feed.refuse(f"it requires {', '.join(sorted(missing))}")
     return made

@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import nn
 
+from memgate.errors import UnsupportedJobError
 from memgate.jobspec import JobSpec
+from memgate_worker.jobs.steering import Steering
 from memgate_worker.jobs.tasks.conditions import make_conditions
 from memgate_worker.jobs.tasks.inputs import make_named
 from memgate_worker.jobs.tasks.latents import LatentFeed
 from memgate_worker.jobs.tasks.task import Batch, Task, each_tensor
 
-#: steers another model, whose weights and activations are on the GPU, too
+#: steers another model, of which its configuration does not say enough
 _STEERING = ("ControlNet", "Adapter")
 
 
@@ -30,9 +32,20 @@ def diffusion_task(spec: JobSpec, model: nn.Module) -> Task:
         InputError: if the spec's input is not what the model takes.
         UnsupportedJobError: if it takes something that we cannot make.
     """
+    if isinstance(model, Steering):
+        if spec.lora is not None:
+            raise UnsupportedJobError(
+                "lora: memgate does not know which layers of a ControlNet and of the model that it"
+                " steers would get an adapter; ask about the command that trains it (memgate run"
+                " --gpu GPU -- COMMAND)"
+            )
+        return _steer(LatentFeed(spec, model.controlnet))
     feed = LatentFeed(spec, model)
     if any(one in feed.name for one in _STEERING):
-        raise feed.refuse("the frozen model that it steers, through which its gradients come")
+        raise feed.refuse(
+            "the frozen model that it steers, through which its gradients come, and whose depth its"
+            " configuration does not say"
+        )
     if feed.input.tensors:
         return Task(batch=make_named(feed), call=_predict, loss=_to_zero)
     if not feed.main:
@@ -43,6 +56,17 @@ def diffusion_task(spec: JobSpec, model: nn.Module) -> Task:
         return _make_again(feed)
     batch = {feed.main: _latents(feed), **make_conditions(feed)}
     return Task(batch=batch, call=partial(_denoise, feed.main), loss=_error)
+
+
+def _steer(feed: LatentFeed) -> Task:
+    """Return the training of a ControlNet, by the error of the U-Net that it steers."""
+    _, height, width = feed.shape
+    scale = 2 ** (len(feed.setting("conditioning_embedding_out_channels")) - 1)
+    sides = (feed.setting("conditioning_channels"), height * scale, width * scale)
+    picture = torch.zeros(feed.num_samples, *sides)
+    batch = {feed.main: _latents(feed), "controlnet_cond": picture}
+    conditions = make_conditions(feed, given=batch)
+    return Task(batch=batch | conditions, call=partial(_denoise, feed.main), loss=_error)
 
 
 def _latents(feed: LatentFeed) -> Any:

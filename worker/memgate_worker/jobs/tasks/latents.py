@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from memgate.jobspec import JobSpec, ModelSource
+from memgate_worker.jobs.steering import Steering
 from memgate_worker.jobs.tasks.feed import Feed, refuse_input
 
 #: what a model denoises, or an autoencoder makes again
@@ -51,7 +52,7 @@ def leaves_encoders_out(spec: JobSpec, model: nn.Module) -> bool:
     """
     if spec.model.source is not ModelSource.DIFFUSERS or spec.input.precomputed:
         return False
-    feed = LatentFeed(spec, model)
+    feed = LatentFeed(spec, model.controlnet if isinstance(model, Steering) else model)
     if feed.is_autoencoder:
         return False
     return feed.width is not None or feed.channels not in _OF_PIXELS
