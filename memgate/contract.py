@@ -216,6 +216,12 @@ class UnknownJobError(InputError):
     code = "UNKNOWN_JOB"
 
 
+class UploadsFullError(PassingError):
+    """Uploads take as much as the operator allows."""
+
+    code = "UPLOADS_FULL"
+
+
 class QueueFullError(PassingError):
     """More jobs are waiting than the operator allows."""
 

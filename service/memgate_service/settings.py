@@ -62,6 +62,9 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     max_waiting: Annotated[int, Field(ge=0)] = 512
     """How many clients may wait at the same time; ``MEMGATE_MAX_WAITING``."""
 
+    max_waiting_each: Annotated[int, Field(ge=0)] = 128
+    """How many of them may be of one key; ``MEMGATE_MAX_WAITING_EACH``."""
+
     max_viewers: Annotated[int, Field(ge=0)] = 64
     """How many pages may be live at the same time; ``MEMGATE_MAX_VIEWERS``."""
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -11,7 +16,10 @@ from fastapi.testclient import TestClient
 
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.keys import Role
 from memgate_worker.queue.store import JobStore
+from tests.integration.running import make_key
+from tests.running import wait_until
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -41,6 +49,14 @@ def client(redis_url: str) -> Iterator[TestClient]:
 
 def _asked(batch_size: int) -> dict[str, Any]:
     return {"job": JOB | {"batch_size": batch_size}, "gpu": "rtx-3060"}
+
+
+#: the longest that a test may take
+WAIT = {"Prefer": "wait=60"}
+
+
+def _bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
 
 
 _JSON = {"Content-Type": "application/json"}
@@ -77,6 +93,82 @@ def test_too_many_waiting_clients_are_503(redis_url: str) -> None:
 
     assert (refused.status_code, refused.json()["code"]) == (503, "TOO_MANY_WAITING")
     assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_one_key_does_not_take_all_places_to_wait(redis_url: str) -> None:
+    """Another caller still waits for its answer while one key has used up its share."""
+    settings: dict[str, Any] = {"api_keys": "required", "max_waiting": 2, "max_waiting_each": 1}
+    with _client(redis_url, **settings) as client:
+        mine, theirs = (_bearer(make_key(redis_url, Role.SUBMIT)) for _ in range(2))
+        job = client.post("/estimate", json=ASKED, headers=mine).headers["location"]
+        first, other = (
+            Thread(target=client.get, args=(job,), kwargs={"headers": who | WAIT})
+            for who in (mine, theirs)
+        )
+        first.start()
+        waiters = client.app.state.dependencies.waiters  # type: ignore[attr-defined]
+        wait_until(lambda: waiters.num_waiting == 1, "the first client waits")
+        refused = client.get(job, headers=mine | WAIT)
+        other.start()
+        wait_until(lambda: waiters.num_waiting == 2, "another key's client waits")
+        client.delete(job, headers=mine)
+        first.join()
+        other.join()
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "TOO_MANY_WAITING")
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_uploads_together_are_bounded(redis_url: str) -> None:
+    """The same one again needs no room; what has expired gives its room back."""
+    first, second = b"1" * 1500, b"2" * 1500
+    with _client(redis_url, max_uploads_bytes=2048) as client:
+        assert client.post("/estimate", files=_upload(first)).status_code == 202
+        assert client.post("/estimate", files=_upload(first)).status_code == 202
+        refused = client.post("/estimate", files=_upload(second))
+        redis = _store(client).redis
+        name = redis.zrange("memgate:traces", 0, -1)[0]
+        redis.zadd("memgate:traces", {name: 1})  # long ago
+        assert client.post("/estimate", files=_upload(second)).status_code == 202
+        assert redis.get("memgate:traces:total") == b"1500"
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "UPLOADS_FULL")
+    assert "2.00 KiB" in refused.json()["detail"]
+
+
+def test_a_damaged_count_of_uploads_is_begun_anew(redis_url: str) -> None:
+    """What a neighbour wrote there must not refuse uploads for ever."""
+    with _client(redis_url) as client:
+        _store(client).redis.set("memgate:traces", "nonsense")
+
+        assert client.post("/estimate", files=_upload(b"{}")).status_code == 202
+
+
+def test_a_full_store_is_told_by_name(redis_url: str) -> None:
+    """The operator must act: nobody is asked to try again for ever, and nothing is ready."""
+    with _client(redis_url) as client:
+        _store(client).redis.config_set("maxmemory", "1mb")
+        refused = client.post("/estimate", json=ASKED)
+        ready = client.get("/readyz")
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "STORE_FULL")
+    assert (ready.status_code, ready.json()["code"]) == (503, "STORE_FULL")
+    assert {refused.json()["fault"], ready.json()["fault"]} == {"operator"}
+
+
+def test_readiness_does_not_hang_with_the_queue(tmp_path: Path) -> None:
+    """A server that takes connections and says nothing: retries would take ten seconds."""
+    path = tmp_path / "queue.sock"
+    with socket.socket(socket.AF_UNIX) as hung, chdir(tmp_path):
+        hung.bind(path.name)  # the path of a socket must be short
+        hung.listen(64)
+        with _client(f"unix://{path.name}") as client:
+            start = time.monotonic()
+            answer = client.get("/readyz")
+            seconds = time.monotonic() - start
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "QUEUE_UNREACHABLE")
+    assert seconds < 5
 
 
 def _upload(trace: bytes, request: object = None) -> dict[str, Any]:

@@ -102,6 +102,19 @@ def test_a_route_lets_in_its_role_and_those_above(
             assert status == 403, (method, path)
 
 
+def test_wrong_keys_are_counted(guarded: TestClient, redis_url: str) -> None:
+    """Whoever guesses is soon refused, and told for how long; a few slips do no harm."""
+    for _ in range(9):
+        answer = guarded.post("/ui/sign-in", data={"key": "mg_0_wrong"}, headers=OURS)
+        assert answer.status_code == 401
+    _sign_in(guarded, Role.READ, redis_url)
+    guarded.post("/ui/sign-in", data={"key": "mg_0_wrong"}, headers=OURS)
+    refused = guarded.post("/ui/sign-in", data={"key": "mg_0_wrong"}, headers=OURS)
+
+    assert refused.status_code == 429
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+
+
 @pytest.mark.parametrize("path", ["/ui/events", f"/ui/watch?job={NO_ID}"])
 def test_streams_need_a_session_too(guarded: TestClient, path: str) -> None:
     """401 before anything is sent."""

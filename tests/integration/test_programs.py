@@ -193,6 +193,18 @@ def test_the_service_is_ready_again_after_its_worker_was_paused(place: Place) ->
     assert after.status_code == 200
 
 
+def test_a_store_that_drops_entries_is_no_plain_ready(place: Place) -> None:
+    """Nothing that was accepted may be lost: the operator is told by which setting it would be."""
+    place.worker.register_birth()
+    place.redis.config_set("maxmemory", "1gb")
+    place.redis.config_set("maxmemory-policy", "allkeys-lru")
+    with TestClient(create_app(ServiceSettings(redis_url=place.settings.redis_url))) as client:
+        said = client.get("/readyz").json()
+
+    assert (said["status"], said["code"]) == ("degraded", "STORE_EVICTS")
+    assert "allkeys-lru" in said["detail"]
+
+
 def test_a_worker_reports_in_neither_before_it_begins_nor_after_it_has_ended(place: Place) -> None:
     """rq would refuse to begin, or a worker that is gone would count as there."""
     place.worker.report_in()
@@ -303,6 +315,10 @@ def test_without_a_runtime_it_starts_and_says_what_is_missing(tmp_path: Path) ->
         whole.send(signal.SIGINT)
         assert whole.process.wait(60) == 0
 
+    for path in (tmp_path / "data").glob("logs/*.log"):
+        assert path.stat().st_mode & 0o077 == 0, path  # what people ask is in there
+    for path in (tmp_path / "data" / "valkey").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
     command = "memgate runtimes install torch-2.14"
     assert "no job can be run yet: runtime 'torch-2.14' is not installed" in said
     assert command in said

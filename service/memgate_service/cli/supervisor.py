@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from memgate_worker.lifeline import die_with_parent
 
@@ -33,6 +34,8 @@ class Program:
     level: int = 0
     #: how long it may take to end
     grace_seconds: float = 10.0
+    #: rights that files which it makes do not get; None: as for others
+    umask: int | None = None
     #: open files that it inherits, by number
     inherited: Sequence[int] = ()
     process: subprocess.Popen[bytes] | None = None
@@ -49,6 +52,13 @@ def safe_command(module: str) -> list[str]:
     return [sys.executable, "-P", "-m", module]
 
 
+def _private(path: Path) -> BinaryIO:
+    """Open a log to write at its end; it has what people asked, so others may not read it."""
+    log = path.open("ab")
+    path.chmod(0o600)
+    return log
+
+
 class Supervisor:
     """Runs programs until it is told to stop; those of the highest level end first."""
 
@@ -62,7 +72,7 @@ class Supervisor:
         self._start(program)
 
     def _start(self, program: Program) -> None:
-        with (self._logs / f"{program.name}.log").open("ab") as log:
+        with _private(self._logs / f"{program.name}.log") as log:
             program.process = subprocess.Popen(
                 program.command,
                 env=os.environ | program.environment,
@@ -73,6 +83,7 @@ class Supervisor:
                 # in its own process group: we handle Ctrl-C, and end the programs in order
                 start_new_session=True,
                 preexec_fn=_die_with(os.getpid()),
+                umask=-1 if program.umask is None else program.umask,
             )
         program.started_at = time.monotonic()
 

@@ -31,10 +31,13 @@ async def create_session(request: Request) -> Response:
     """Take a key, and give a cookie in return."""
     refuse_other_origins(request)
     viewers: Viewers = request.app.state.viewers
+    address = request.client.host if request.client else ""
+    viewers.refuse_guesses(address)
     async with request.form(max_files=0, max_fields=2) as form:
         shown, asked = str(form.get("key", "")), _local(str(form.get("next", "/")))
     token = await anyio.to_thread.run_sync(viewers.open, shown)
     if token is None:
+        viewers.note_guess(address)
         return render(request, "sign_in.html", None, status=401, next=asked, is_wrong=True)
     answer = RedirectResponse(asked, 303)
     answer.set_cookie(

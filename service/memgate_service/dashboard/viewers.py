@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, NamedTuple
 from urllib.parse import quote, urlsplit
@@ -17,6 +18,9 @@ import anyio.to_thread
 from cachetools import TTLCache
 from fastapi import Depends, FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
+from limits import parse
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter
 
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
@@ -31,6 +35,9 @@ SESSION_SECONDS = 12 * 3600
 
 #: how long a session may outlive its revoked key
 _REMEMBERED_SECONDS = 10.0
+
+#: wrong keys from one address; people mistype, and whoever guesses needs far more
+_MAX_GUESSES = parse("10/minute")
 
 
 class Viewer(NamedTuple):
@@ -60,6 +67,26 @@ class Viewers:
         self._queue = queue
         self.gatekeeper = gatekeeper
         self._known: TTLCache[str, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
+        self._guesses = FixedWindowRateLimiter(MemoryStorage())
+
+    def note_guess(self, address: str) -> None:
+        """Count a wrong key."""
+        self._guesses.hit(_MAX_GUESSES, address)
+
+    def refuse_guesses(self, address: str) -> None:
+        """Refuse an address that has shown too many wrong keys.
+
+        Raises:
+            ProblemError: 429, with the time after which it may try again.
+        """
+        if self._guesses.test(_MAX_GUESSES, address):
+            return
+        reset = self._guesses.get_window_stats(_MAX_GUESSES, address).reset_time
+        raise ProblemError(
+            429,
+            f"too many wrong keys came from this address: {_MAX_GUESSES} at most; wait a minute",
+            headers={"Retry-After": str(max(1, round(reset - time.time())))},
+        )
 
     @property
     def anybody(self) -> Viewer | None:

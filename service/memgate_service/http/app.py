@@ -55,7 +55,7 @@ _MAX_SUBMITTING = 4
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
     queue = QueueClient(settings)
-    waiters = Waiters(settings.max_waiting)
+    waiters = Waiters(settings.max_waiting, settings.max_waiting_each)
     connect = partial(Cluster.connect, settings.kubeconfig)
     deps = Dependencies(
         settings=settings,

@@ -14,11 +14,16 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from memgate.contract import INTERNAL, Failure, QueueFullError, UnknownJobError
+from memgate.contract import (
+    INTERNAL,
+    Failure,
+    QueueFullError,
+    UnknownJobError,
+)
 from memgate.errors import Fault, InputError, MemgateError
 from memgate.mistakes import Mistake, describe
 from memgate.validation import explain_errors
-from memgate_worker.queue.client import QueueError
+from memgate_worker.queue.client import QueueError, StoreFullError
 
 _log = structlog.get_logger("memgate.service")
 
@@ -203,6 +208,9 @@ def _http(_: Request, error: Exception) -> Response:
 
 
 def _redis(_: Request, error: Exception) -> Response:
+    if isinstance(error, StoreFullError):
+        detail = "the queue's server has used the memory that it may use; the operator must act"
+        return problem(503, "STORE_FULL", detail, fault=Fault.OPERATOR)
     name = type(error).__name__
     detail = f"the queue cannot be reached ({name}); ask again: no question runs twice"
     return problem(503, "QUEUE_UNREACHABLE", detail, headers={"Retry-After": "2"})

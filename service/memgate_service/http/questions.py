@@ -47,7 +47,7 @@ async def ask(
     found = "store" if not record.state.is_open else "nowhere"
     deps.metrics.cache_lookups.labels(found).inc()
     seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
-    record = await wait_for(deps, record, seconds)
+    record = await wait_for(deps, record, seconds, caller=caller_of(request))
     if record.result is not None:
         body = record.result.model_dump_json().encode()
         if key is not None and not is_advice_pending(record):
@@ -61,7 +61,12 @@ async def ask(
 
 
 async def wait_for(
-    deps: Dependencies, record: JobRecord, seconds: float, *, with_advice: bool = False
+    deps: Dependencies,
+    record: JobRecord,
+    seconds: float,
+    *,
+    with_advice: bool = False,
+    caller: str = "",
 ) -> JobRecord:
     """Return a job when it is finished, with its advice if needed, or when time is up."""
 
@@ -71,7 +76,7 @@ async def wait_for(
     if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
-    with deps.waiters.waiting(record.id) as bell, deps.metrics.waiting.track_inprogress():
+    with deps.waiters.waiting(record.id, caller) as bell, deps.metrics.waiting.track_inprogress():
         while True:
             # Read after the bell is in place: it may have finished before.
             record = await anyio.to_thread.run_sync(deps.queue.read, record.id)
@@ -79,6 +84,12 @@ async def wait_for(
             if not is_awaited(record) or left <= 0 or deps.waiters.is_stopped:
                 return record
             await bell.wait(left)
+
+
+def caller_of(request: Request) -> str:
+    """Return the id of a caller's key; empty where no keys are needed."""
+    key: str = getattr(request.state, "key", "")
+    return key
 
 
 def is_advice_pending(record: JobRecord) -> bool:

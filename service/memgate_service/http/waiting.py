@@ -9,7 +9,7 @@ waiting clients. If each checked for itself, sixty would delay all other answers
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -45,8 +45,11 @@ class Bell:
 class Waiters:
     """All waiting clients, by job."""
 
-    def __init__(self, max_waiting: int) -> None:
+    def __init__(self, max_waiting: int, max_waiting_each: int) -> None:
         self._max_waiting = max_waiting
+        self._max_waiting_each = max_waiting_each
+        #: by the id of their key
+        self._callers: Counter[str] = Counter()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
         self.num_waiting = 0
@@ -87,27 +90,42 @@ class Waiters:
                     self._wake(job_id)
 
     @contextmanager
-    def waiting(self, job_id: str) -> Iterator[Bell]:
+    def waiting(self, job_id: str, caller: str = "") -> Iterator[Bell]:
         """Yield a bell that rings when there is news of a job.
 
+        Args:
+            job_id: the job's.
+            caller: the id of the caller's key, if it has one.
+
         Raises:
-            ProblemError: if too many are already waiting.
+            ProblemError: if too many are already waiting, or too many of the same key.
         """
         if self.num_waiting >= self._max_waiting:
-            raise ProblemError(
-                503,
-                f"{self._max_waiting} clients are already waiting; ask without 'Prefer: wait'",
-                code="TOO_MANY_WAITING",
-                headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
-                job=job_id,
-            )
+            raise _refusal(503, f"{self._max_waiting} clients are already waiting", job_id)
+        if caller and self._callers[caller] >= self._max_waiting_each:
+            who = f"{self._max_waiting_each} clients with key {caller} are already waiting"
+            raise _refusal(429, who, job_id)
         bell = Bell()
         self._waiting[job_id].add(bell)
         self.num_waiting += 1
+        self._callers[caller] += 1
         try:
             yield bell
         finally:
             self.num_waiting -= 1
+            self._callers[caller] -= 1
+            if not self._callers[caller]:
+                del self._callers[caller]
             self._waiting[job_id].discard(bell)
             if not self._waiting[job_id]:
                 del self._waiting[job_id]
+
+
+def _refusal(status: int, why: str, job_id: str) -> ProblemError:
+    return ProblemError(
+        status,
+        f"{why}; ask without 'Prefer: wait'",
+        code="TOO_MANY_WAITING",
+        headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
+        job=job_id,
+    )

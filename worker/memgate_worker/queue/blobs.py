@@ -1,6 +1,7 @@
 """Bytes kept for service and workers: timelines of runs, memory curves, traces.
 
-Timelines and curves share a cache of bounded size; traces expire. Their content is not read here:
+Timelines and curves share a cache of bounded size; traces expire, and what they take together is
+bounded, too. Their content is not read here:
 ``timelines`` turns a run into bytes and back.
 """
 
@@ -14,11 +15,16 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from memgate.contract import UploadsFullError
+from memgate.units import format_size
 from memgate_worker.queue import scripts
 from memgate_worker.queue.settings import QueueSettings
 
 #: timelines and views by when they were last used, their sizes, and the sum of these
 _TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
+
+#: uploads by when they expire, their sizes, and the sum of these
+_UPLOADS = ["memgate:traces", "memgate:traces:sizes", "memgate:traces:total"]
 
 
 def redis_key(kind: str, name: str) -> str:
@@ -35,6 +41,7 @@ class BlobStore:
         self._settings = settings
         self._cache = redis.register_script(scripts.CACHE)
         self._look_up = redis.register_script(scripts.LOOK_UP)
+        self._reserve = redis.register_script(scripts.RESERVE)
 
     # --- configurations of models, as a hub gave them
 
@@ -80,8 +87,27 @@ class BlobStore:
     # --- traces
 
     def save_trace(self, data: bytes) -> str:
-        """Keep an uploaded trace for a while; return the digest that names it."""
+        """Keep an uploaded trace for a while; return the digest that names it.
+
+        Raises:
+            UploadsFullError: if there is no room for it.
+        """
         name = hashlib.sha256(data).hexdigest()
+        ttl, most = self._settings.trace_ttl_seconds, self._settings.max_uploads_bytes
+        args: list[Any] = [name, len(data), time.time(), ttl, most]
+        try:
+            has_room = self._reserve(keys=_UPLOADS, args=args)
+        except ResponseError as error:
+            if not _is_damaged(error):
+                raise
+            self.redis.delete(*_UPLOADS)  # start a new index; what is in no index expires
+            has_room = self._reserve(keys=_UPLOADS, args=args)
+        if not has_room:
+            raise UploadsFullError(
+                f"uploads already take nearly all of the {format_size(most)} that they may take"
+                f" together, and this one has {format_size(len(data))}; each is kept for"
+                f" {ttl / 60:g} minutes: try again later, or send a smaller one"
+            )
         self.redis.set(redis_key("trace", name), data, ex=self._settings.trace_ttl_seconds)
         return name
 

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 from redis.retry import Retry
 from rq import SimpleWorker
 from rq.serializers import JSONSerializer
@@ -43,6 +43,7 @@ from memgate_worker.queue.history import (
     step_seconds,
 )
 from memgate_worker.queue.keys import KeyRing
+from memgate_worker.queue.memory import ServerMemory
 from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
@@ -59,6 +60,8 @@ __all__ = [
     "MeasuredOutcome",
     "QueueClient",
     "QueueError",
+    "ServerMemory",
+    "StoreFullError",
     "WorkerSeen",
     "describe_subject",
     "step_seconds",
@@ -67,9 +70,15 @@ __all__ = [
 #: what every call may raise: the queue cannot be reached
 QueueError = RedisError
 
+#: and this: its memory is used up
+StoreFullError = OutOfMemoryError
+
 #: short, since the caller is waiting; long enough for a server that is being restarted
 _TIMEOUT_SECONDS = 2.0
 _NUM_RETRIES = 4
+
+#: how long a server may take to say that it is there
+_PROBE_SECONDS = 0.5
 
 #: how often a listener looks whether it shall stop, and whether a lost server is back
 _LOOK_SECONDS = 0.5
@@ -92,6 +101,13 @@ class QueueClient:
             socket_timeout=_TIMEOUT_SECONDS,
             retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
         )
+        #: for whoever asks whether all is well: an answer at once, or none
+        self._probe: Redis = Redis.from_url(
+            settings.redis_url,
+            socket_connect_timeout=_PROBE_SECONDS,
+            socket_timeout=_PROBE_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+        )
         self.store = JobStore(self._redis, settings)
         #: the API keys that are valid
         self.keys = KeyRing(self.store)
@@ -108,14 +124,19 @@ class QueueClient:
     def close(self) -> None:
         """Close the connections."""
         self._redis.close()
+        self._probe.close()
 
     def unreachable_because(self) -> str | None:
         """Return why the queue cannot be reached, None if it can. Never shows the password."""
         try:
-            self._redis.ping()
+            self._probe.ping()
         except RedisError as error:
             return f"{type(error).__name__}: {error}"
         return None
+
+    def memory(self) -> ServerMemory:
+        """Return how much memory the server may take, and what it does with it."""
+        return ServerMemory.read(self._probe)
 
     def submit(
         self,
@@ -225,7 +246,7 @@ class QueueClient:
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
         """Return how many workers for this kind of work have reported in lately."""
         names = set(queue_names([speed]))
-        workers = SimpleWorker.all(connection=self._redis, serializer=JSONSerializer)
+        workers = SimpleWorker.all(connection=self._probe, serializer=JSONSerializer)
         return sum(bool(names & set(worker.queue_names())) for worker in workers)
 
     def oldest_age_seconds(self) -> float:

@@ -149,6 +149,23 @@ end
 return false
 """
 
+#: count bytes that are about to be kept until they expire; 0 if there is no room for them.
+#: KEYS: when each expires, sizes, total. ARGV: name, bytes, timestamp, ttl, most
+RESERVE = """
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do
+    redis.call('DECRBY', KEYS[3], redis.call('HGET', KEYS[2], gone) or 0)
+    redis.call('HDEL', KEYS[2], gone)
+    redis.call('ZREM', KEYS[1], gone)
+end
+local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
+local total = tonumber(redis.call('GET', KEYS[3]) or 0)
+if total - before + tonumber(ARGV[2]) > tonumber(ARGV[5]) then return 0 end
+redis.call('INCRBY', KEYS[3], tonumber(ARGV[2]) - before)
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
+return 1
+"""
+
 #: find the orphaned jobs: open, in no queue, and held by no worker. The ids in rq's queues begin
 #: with the id of our job. KEYS: open, queues. ARGV: prefix of leases
 ORPHANED = """

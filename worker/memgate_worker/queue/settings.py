@@ -75,6 +75,9 @@ class QueueSettings(Settings):
     """How much the cache of timelines, and of the curves that pages show, may hold;
     ``MEMGATE_MAX_TIMELINES_BYTES``."""
 
+    max_uploads_bytes: Annotated[int, Field(ge=1024)] = 1024 * MIB
+    """How much uploads may take together while they are kept; ``MEMGATE_MAX_UPLOADS_BYTES``."""
+
     audit_days: Annotated[int, Field(ge=1, le=3650)] = 90
     """How long the records of gates' decisions are kept; ``MEMGATE_AUDIT_DAYS``."""
 

@@ -148,6 +148,7 @@ def _start_queue(supervisor: Supervisor, data: Path, sockets: Path) -> str:
     supervisor.start(
         Program(
             name="valkey",
+            umask=0o077,
             command=[
                 *(str(get_binary_path()), "--port", "0", "--unixsocket", str(path)),
                 *("--unixsocketperm", "700", "--dir", str(store), "--save", ""),

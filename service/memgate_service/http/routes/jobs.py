@@ -15,7 +15,14 @@ from memgate_service.http.access import needs
 from memgate_service.http.dependencies import Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS
-from memgate_service.http.questions import Prefer, applied, pending_advice, wait_for, wait_seconds
+from memgate_service.http.questions import (
+    Prefer,
+    applied,
+    caller_of,
+    pending_advice,
+    wait_for,
+    wait_seconds,
+)
 from memgate_worker.queue.keys import Role
 
 jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS)
@@ -49,7 +56,7 @@ async def read_job(
     seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
     response.headers.update(applied(seconds))
     record = await anyio.to_thread.run_sync(deps.queue.read, job_id)
-    record = await wait_for(deps, record, seconds, with_advice=True)
+    record = await wait_for(deps, record, seconds, with_advice=True, caller=caller_of(request))
     response.headers.update(pending_advice(record))
     return record
 

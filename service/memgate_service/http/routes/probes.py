@@ -7,8 +7,10 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 
 from memgate.errors import Fault
 from memgate.schemas import Problem
+from memgate.units import format_size
 from memgate_service.http.dependencies import Deps
 from memgate_service.http.errors import problem
+from memgate_worker.queue.client import ServerMemory
 from memgate_worker.runtimes.runtime import install_command
 
 probes = APIRouter(tags=["probes"])
@@ -28,17 +30,40 @@ async def read_health() -> dict[str, str]:
 def read_readiness(deps: Deps) -> Response:
     """Answer 200 if requests can be served, and otherwise 503 with what is missing.
 
-    Without a runtime the status is ``degraded``, and still 200: uploads are answered.
+    Without a runtime the status is ``degraded``, and still 200: uploads are answered. So it is if
+    the queue's server would drop what was accepted.
     """
     if (missing := deps.queue.unreachable_because()) is not None:
         detail = f"the queue cannot be reached ({missing}); check MEMGATE_REDIS_URL"
         return problem(503, "QUEUE_UNREACHABLE", detail)
+    memory = deps.queue.memory()
+    if memory.is_full:
+        return problem(503, "STORE_FULL", _no_room(memory), fault=Fault.OPERATOR)
     if not deps.queue.num_workers():
         detail = "no worker has reported in; start one with: python -P -m memgate_worker"
         return problem(503, "NO_WORKER", detail, fault=Fault.OPERATOR)
     if (runtime := deps.queue.missing_runtime()) is not None:
         return JSONResponse({"status": "degraded"} | _no_runtime(runtime))
+    if memory.loses_entries:
+        return JSONResponse({"status": "degraded"} | _loses_entries(memory))
     return JSONResponse({"status": "ready"})
+
+
+def _no_room(memory: ServerMemory) -> str:
+    return (
+        f"the queue's server has used the {format_size(memory.max_bytes)} that it may use: nothing"
+        " new can be stored. Raise its maxmemory, or lower MEMGATE_MAX_JOBS,"
+        " MEMGATE_MAX_TIMELINES_BYTES or MEMGATE_MAX_UPLOADS_BYTES"
+    )
+
+
+def _loses_entries(memory: ServerMemory) -> dict[str, str]:
+    detail = (
+        "the queue's server drops what was accepted once it has used"
+        f" {format_size(memory.max_bytes)} (maxmemory-policy {memory.policy}); set"
+        " maxmemory-policy noeviction"
+    )
+    return {"code": "STORE_EVICTS", "detail": detail}
 
 
 def _no_runtime(name: str) -> dict[str, str]:
