@@ -43,6 +43,7 @@ _CANNOT_BE_TRAINED = (
     "with the configuration that it has by default",
     "needs something that this runtime lacks",
     "it has no forward",
+    "has not been implemented yet",
 )
 
 #: model -> how it was answered: the word, or the fault and the message

@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
-from memgate.contract import JobRecord, Priority, Work
+from memgate.contract import Asker, JobRecord, Priority, Work
 from memgate.schemas import ADVICE_HEADER, PENDING
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
@@ -41,7 +41,12 @@ async def ask(
 ) -> Response:
     """Ask the workers a question, or find that it was answered before."""
     record = await anyio.to_thread.run_sync(
-        deps.queue.submit, work, priority, limiter=deps.submitting
+        deps.queue.submit,
+        work,
+        priority,
+        Asker.CALLER,
+        caller_of(request),
+        limiter=deps.submitting,
     )
     request.state.job = record.id
     found = "store" if not record.state.is_open else "nowhere"
@@ -87,9 +92,9 @@ async def wait_for(
 
 
 def caller_of(request: Request) -> str:
-    """Return the id of a caller's key; empty where no keys are needed."""
+    """Return whose share a request takes: its key's; empty where no keys are needed."""
     key: str = getattr(request.state, "key", "")
-    return key
+    return key and f"key {key}"
 
 
 def is_advice_pending(record: JobRecord) -> bool:

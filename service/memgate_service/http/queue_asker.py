@@ -73,10 +73,13 @@ def read_timeout(timeout: str | None, wait: float) -> TimeBudget:
 class QueueAsker:
     """Performs the steps of one review, which share its time."""
 
-    def __init__(self, deps: Dependencies, budget: TimeBudget, *, is_dry_run: bool) -> None:
+    def __init__(
+        self, deps: Dependencies, budget: TimeBudget, *, is_dry_run: bool, caller: str = ""
+    ) -> None:
         self._deps = deps
         self._budget = budget
         self._is_dry_run = is_dry_run
+        self._caller = caller
         self._began_at = anyio.current_time()
 
     async def do(self, step: Step[Any]) -> Any:
@@ -202,6 +205,7 @@ class QueueAsker:
             work,
             priority,
             asker,
+            self._caller,
             limiter=self._deps.submitting,
             abandon_on_cancel=True,
         )

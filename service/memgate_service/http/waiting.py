@@ -48,7 +48,7 @@ class Waiters:
     def __init__(self, max_waiting: int, max_waiting_each: int) -> None:
         self._max_waiting = max_waiting
         self._max_waiting_each = max_waiting_each
-        #: by the id of their key
+        #: by whose share they take
         self._callers: Counter[str] = Counter()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: defaultdict[str, set[Bell]] = defaultdict(set)
@@ -95,15 +95,15 @@ class Waiters:
 
         Args:
             job_id: the job's.
-            caller: the id of the caller's key, if it has one.
+            caller: whose share it takes, if that is known.
 
         Raises:
-            ProblemError: if too many are already waiting, or too many of the same key.
+            ProblemError: if too many are already waiting, or too many of the same caller.
         """
         if self.num_waiting >= self._max_waiting:
             raise _refusal(503, f"{self._max_waiting} clients are already waiting", job_id)
         if caller and self._callers[caller] >= self._max_waiting_each:
-            who = f"{self._max_waiting_each} clients with key {caller} are already waiting"
+            who = f"{self._max_waiting_each} clients of {caller} are already waiting"
             raise _refusal(429, who, job_id)
         bell = Bell()
         self._waiting[job_id].add(bell)

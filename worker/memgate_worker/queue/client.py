@@ -143,8 +143,11 @@ class QueueClient:
         work: Work,
         priority: Priority = Priority.NORMAL,
         asked_by: Asker = Asker.CALLER,
+        caller: str = "",
     ) -> JobRecord:
         """Ask a question; one that was asked before is joined, or already answered.
+
+        ``caller`` is whose share it takes of what workers do, if that is known.
 
         What is stored counts only if it was made by what workers announce now, or if there are no
         workers: known answers are given while workers are away.
@@ -155,8 +158,8 @@ class QueueClient:
         job_id = work.id()
         served = self._serving().find(work)
         for _ in range(2):
-            if self.store.create(job_id, work, priority, asked_by, served):
-                enqueue(self._redis, job_id, self._speed(work), priority)
+            if self.store.create(job_id, work, priority, asked_by, served, caller):
+                enqueue(self._redis, job_id, self._speed(work), priority, caller)
             if (record := self.store.find(job_id)) is not None:
                 return record
             self.store.discard(job_id)  # an older version's, which cannot be read

@@ -6,11 +6,12 @@ arguments: the second time changes nothing that matters.
 
 from __future__ import annotations
 
-#: create unless it exists; 1 if it was created, -1 if too many are open. A job that has ended
+#: create unless it exists; 1 if it was created, -1 if too many are open, -2 if too many of the
+#: caller's are. A job that has ended
 #: starts over unless its result still counts: an answer, or a failure that would repeat, made by
 #: what is available now (or by anything, if there are no workers) and under no lower limit.
-#: KEYS: job, jobs, open, lease. ARGV: id, kind, work, created_at, priority, ttl, timestamp, most,
-#: asked_by, identities with commas, memory_bytes, seconds
+#: KEYS: job, jobs, open, lease, the caller's open ones. ARGV: id, kind, work, created_at, priority,
+#: ttl, timestamp, most, asked_by, identities with commas, memory_bytes, seconds, caller, most each
 CREATE = """
 local found = redis.call('HMGET', KEYS[1], 'state', 'error', 'identity',
                          'exceeded_memory_bytes', 'exceeded_seconds')
@@ -32,9 +33,16 @@ for number = 1, 2 do
 end
 if counts then return 0 end
 if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
+if ARGV[13] ~= '' then
+    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', ARGV[7] - ARGV[6])
+    if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then return -2 end
+    redis.call('ZADD', KEYS[5], ARGV[7], ARGV[1])
+    redis.call('EXPIRE', KEYS[5], ARGV[6])
+end
 redis.call('DEL', KEYS[1], KEYS[4])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
-           'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0)
+           'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0,
+           'caller', ARGV[13])
 redis.call('EXPIRE', KEYS[1], ARGV[6])
 redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
@@ -42,11 +50,14 @@ return 1
 """
 
 #: only the first end counts; 1 if this is it.
-#: KEYS: job, open, channel. ARGV: id, state, finished_at, ttl, then fields and their values
+#: KEYS: job, open, channel. ARGV: id, state, finished_at, ttl, prefix of callers' open ones, then
+#: fields and their values
 END = """
-local state = redis.call('HGET', KEYS[1], 'state')
+local found = redis.call('HMGET', KEYS[1], 'state', 'caller')
+local state, caller = found[1], found[2]
 if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
-redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], unpack(ARGV, 5))
+redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], unpack(ARGV, 6))
+if caller and caller ~= '' then redis.call('ZREM', ARGV[5] .. caller, ARGV[1]) end
 redis.call('EXPIRE', KEYS[1], ARGV[4])
 redis.call('ZREM', KEYS[2], ARGV[1])
 redis.call('PUBLISH', KEYS[3], ARGV[1])
@@ -163,6 +174,51 @@ if total - before + tonumber(ARGV[2]) > tonumber(ARGV[5]) then return 0 end
 redis.call('INCRBY', KEYS[3], tonumber(ARGV[2]) - before)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
+for key = 1, 3 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end  -- as the last of them does
+return 1
+"""
+
+#: put a task into a list where its caller's turn is: callers take turns, however many tasks each
+#: has. Each task gets a number, that of the task which is next in the list or one more than that of
+#: its caller's last one, whichever is larger, and tasks wait in the order of their numbers
+#: (start-time fair queueing). Tasks without a number were put there by an older version, and come
+#: first. KEYS: list, numbers of tasks, last numbers of callers. ARGV: task, caller, ttl
+TAKE_TURN = """
+local length = redis.call('LLEN', KEYS[1])
+local function number_at(place)
+    local task = redis.call('LINDEX', KEYS[1], place)
+    return tonumber(redis.call('HGET', KEYS[2], task) or 0)
+end
+if length == 0 then redis.call('DEL', KEYS[2], KEYS[3]) end
+local next_number = length > 0 and number_at(0) or 0
+local last_number = tonumber(redis.call('HGET', KEYS[3], ARGV[2]) or 0)
+local number = math.max(next_number, last_number + 1)
+redis.call('HSET', KEYS[2], ARGV[1], number)
+redis.call('HSET', KEYS[3], ARGV[2], number)
+for key = 2, 3 do redis.call('EXPIRE', KEYS[key], ARGV[3]) end
+local low, high = 0, length
+while low < high do
+    local middle = math.floor((low + high) / 2)
+    if number_at(middle) <= number then low = middle + 1 else high = middle end
+end
+if low == length then
+    redis.call('RPUSH', KEYS[1], ARGV[1])
+else
+    redis.call('LINSERT', KEYS[1], 'BEFORE', redis.call('LINDEX', KEYS[1], low), ARGV[1])
+end
+if redis.call('HLEN', KEYS[2]) > 2 * length + 1000 then
+    local waiting = {}
+    for _, task in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do waiting[task] = true end
+    for _, task in ipairs(redis.call('HKEYS', KEYS[2])) do
+        if not waiting[task] then redis.call('HDEL', KEYS[2], task) end
+    end
+    local callers = redis.call('HGETALL', KEYS[3])
+    for place = 1, #callers, 2 do
+        if tonumber(callers[place + 1]) <= next_number then
+            redis.call('HDEL', KEYS[3], callers[place])
+        end
+    end
+end
 return 1
 """
 

@@ -75,6 +75,10 @@ class QueueSettings(Settings):
     """How much the cache of timelines, and of the curves that pages show, may hold;
     ``MEMGATE_MAX_TIMELINES_BYTES``."""
 
+    max_queued_each: Annotated[int, Field(ge=1)] = 2_500
+    """How many of them may be of one caller: an API key, or a namespace of Kubernetes;
+    ``MEMGATE_MAX_QUEUED_EACH``."""
+
     max_uploads_bytes: Annotated[int, Field(ge=1024)] = 1024 * MIB
     """How much uploads may take together while they are kept; ``MEMGATE_MAX_UPLOADS_BYTES``."""
 

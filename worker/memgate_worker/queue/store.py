@@ -82,28 +82,38 @@ class JobStore(BlobStore):
         priority: Priority,
         asked_by: Asker = Asker.CALLER,
         served: Served = NOBODY,
+        caller: str = "",
     ) -> bool:
         """Store a job unless it exists; return whether it is new.
 
         A job that has ended starts over unless its result still counts, see ``scripts.CREATE``:
-        ``served`` is what can answer it now.
+        ``served`` is what can answer it now; ``caller`` is whose share it takes, if that is known.
 
         Raises:
-            QueueFullError: if too many are open.
+            QueueFullError: if too many are open, or too many of the caller's.
         """
         now = _now()
         settings = self._settings
         created = self._create(
-            keys=[redis_key("job", job_id), _JOBS, _OPEN, redis_key("lease", job_id)],
+            keys=[
+                *(redis_key("job", job_id), _JOBS, _OPEN, redis_key("lease", job_id)),
+                redis_key("open", caller),
+            ],
             args=[
                 *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
                 *(priority, settings.result_ttl_seconds, now.timestamp(), settings.max_queued),
                 *(asked_by, ",".join(served.identities)),
                 *(served.limits.memory_bytes, served.limits.seconds),
+                *(caller, settings.max_queued_each),
             ],
         )
         if created == -1:
             raise self._full()
+        if created == -2:
+            raise QueueFullError(
+                f"{settings.max_queued_each} jobs of {caller} are waiting, which is as many as one"
+                " caller may have; try again later"
+            )
         if created:
             self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, redis_key("job", "")])
         return bool(created)
@@ -210,7 +220,7 @@ class JobStore(BlobStore):
         return bool(
             self._end(
                 keys=[redis_key("job", job_id), _OPEN, FINISHED_CHANNEL],
-                args=[job_id, state, _now().isoformat(), ttl, *written],
+                args=[job_id, state, _now().isoformat(), ttl, redis_key("open", ""), *written],
             )
         )
 

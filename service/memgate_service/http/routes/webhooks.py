@@ -91,7 +91,12 @@ async def _answer(
     review = read_review(await json_body(request))
     policy = deps.policy.read()
     wait = 0.0 if is_silent(policy, review) else deps.settings.admission_wait_seconds
-    asker = QueueAsker(deps, read_timeout(timeout, wait), is_dry_run=review.dry_run)
+    asker = QueueAsker(
+        deps,
+        read_timeout(timeout, wait),
+        is_dry_run=review.dry_run,
+        caller=f"namespace {review.namespace}",
+    )
     made = WebhookGate(settings=deps.settings, do=asker.do, policy=policy)
     try:
         answer = await decide(made, review)
