@@ -216,6 +216,12 @@ class UnknownJobError(InputError):
     code = "UNKNOWN_JOB"
 
 
+class NotYoursError(InputError):
+    """Somebody else has asked for it."""
+
+    code = "NOT_YOURS"
+
+
 class UploadsFullError(PassingError):
     """Uploads take as much as the operator allows."""
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from fastapi.testclient import TestClient
 
-from memgate.contract import Asker, Priority, QueueFullError
+from memgate.contract import Asker, JobState, NotYoursError, Priority, QueueFullError
+from memgate_service.http.app import create_app
+from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.keys import Role
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
 from tests.integration.queue_place import Place, make_work
+from tests.integration.running import make_key
 
 
 def _submit(place: Place, caller: str, *numbers: int, priority: Priority = Priority.NORMAL) -> None:
@@ -104,3 +109,51 @@ def test_one_caller_may_not_have_all_places(redis_url: str, ends: str) -> None:
         _submit(place, "key a", 6)
     finally:
         place.close()
+
+
+def test_who_asked_may_withdraw_and_the_last_one_ends_it(place: Place) -> None:
+    """A run is shared by all who ask the same: one of them does not take it from the others."""
+    _submit(place, "key a", 0)
+    _submit(place, "key b", 0)
+    job_id = make_work(0, place.kind).id()
+
+    with pytest.raises(NotYoursError, match="key c has not asked for job"):
+        place.client.cancel(job_id, "key c")
+    assert place.client.cancel(job_id, "key a").state is JobState.QUEUED
+    with pytest.raises(NotYoursError):
+        place.client.cancel(job_id, "key a")
+    assert place.client.cancel(job_id, "key b").state is JobState.CANCELED
+    assert place.client.cancel(job_id, "key c").state is JobState.CANCELED  # it stays as it is
+
+
+def test_who_withdrew_before_it_started_over_must_ask_again(place: Place) -> None:
+    """A job that starts over is wanted by who has asked since."""
+    _submit(place, "key a", 0)
+    job_id = make_work(0, place.kind).id()
+    place.client.cancel(job_id, "key a")
+    _submit(place, "key b", 0)
+
+    with pytest.raises(NotYoursError):
+        place.client.cancel(job_id, "key a")
+
+
+def test_over_http_one_key_does_not_cancel_another_s_job(redis_url: str) -> None:
+    """Except for an operator's."""
+    app = create_app(ServiceSettings(redis_url=redis_url, api_keys="required"))
+    mine, theirs, admin = (
+        {"Authorization": f"Bearer {make_key(redis_url, role)}"}
+        for role in (Role.SUBMIT, Role.SUBMIT, Role.ADMIN)
+    )
+    job = {
+        "model": {"source": "torchvision", "name": "resnet18"},
+        "input": {"shape": [3, 32, 32]},
+        "batch_size": 4,
+    }
+    with TestClient(app) as client:
+        asked = {"job": job, "gpu": "rtx-3060"}
+        location = client.post("/estimate", json=asked, headers=mine).headers["location"]
+        refused = client.delete(location, headers=theirs)
+        canceled = client.delete(location, headers=admin)
+
+    assert (refused.status_code, refused.json()["code"]) == (403, "NOT_YOURS")
+    assert canceled.json()["state"] == "canceled"

@@ -37,7 +37,7 @@ class Gatekeeper:
         key = self._known.get(digest_of(_shown_key(request)))
         if key is None or key.role < role or not self._limiter.hit(self._rate, key.key_id):
             return False
-        request.state.key = key.key_id
+        request.state.key, request.state.role = key.key_id, key.role
         return True
 
     async def admit(self, request: Request, role: Role) -> None:
@@ -63,7 +63,7 @@ class Gatekeeper:
         Raises:
             ProblemError: 403 if its role may not, 429 if it asks too often.
         """
-        request.state.key = key.key_id
+        request.state.key, request.state.role = key.key_id, key.role
         if key.role < role:
             needed, has = role.name.lower(), key.role.name.lower()
             raise ProblemError(403, f"this needs a key with the role {needed}, and yours is {has}")

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from memgate.contract import (
     INTERNAL,
     Failure,
+    NotYoursError,
     QueueFullError,
     UnknownJobError,
 )
@@ -39,6 +40,7 @@ _STATUS_OF_FAULT = {
 #: somebody ended the job on purpose, or it is a bug of ours
 _STATUS_OF_CODE = {
     UnknownJobError.code: 404,
+    NotYoursError.code: 403,
     QueueFullError.code: 429,
     "CANCELED": 409,
     INTERNAL: 500,

@@ -217,10 +217,17 @@ class QueueClient:
         pairs = zip(job_ids, states, strict=True)
         return [job_id for job_id, state in pairs if state is None or not state.is_open]
 
-    def cancel(self, job_id: str) -> JobRecord:
-        """Cancel a job unless it is finished. Raises UnknownJobError."""
-        self.store.read(job_id)
-        self.store.cancel(job_id)
+    def cancel(self, job_id: str, caller: str | None = None) -> JobRecord:
+        """Cancel a job unless it is finished; for a ``caller``, unless others want it, too.
+
+        Raises:
+            NotYoursError: if the caller never asked for it.
+            UnknownJobError: if there is no such job.
+        """
+        if not self.store.read(job_id).state.is_open:
+            return self.store.read(job_id)
+        if caller is None or self.store.withdraw(job_id, caller):
+            self.store.cancel(job_id)
         return self.store.read(job_id)
 
     def list(

@@ -10,13 +10,18 @@ from __future__ import annotations
 #: caller's are. A job that has ended
 #: starts over unless its result still counts: an answer, or a failure that would repeat, made by
 #: what is available now (or by anything, if there are no workers) and under no lower limit.
-#: KEYS: job, jobs, open, lease, the caller's open ones. ARGV: id, kind, work, created_at, priority,
-#: ttl, timestamp, most, asked_by, identities with commas, memory_bytes, seconds, caller, most each
+#: Whoever asks while it is open wants it, see WITHDRAW.
+#: KEYS: job, jobs, open, lease, the caller's open ones, who wants it. ARGV: id, kind, work,
+#: created_at, priority, ttl, timestamp, most, asked_by, identities with commas, memory_bytes,
+#: seconds, caller, most each
 CREATE = """
 local found = redis.call('HMGET', KEYS[1], 'state', 'error', 'identity',
                          'exceeded_memory_bytes', 'exceeded_seconds')
 local state, identity = found[1], found[3] or ''
-if state == 'queued' or state == 'running' then return 0 end
+if state == 'queued' or state == 'running' then
+    redis.call('SADD', KEYS[6], ARGV[13])
+    return 0
+end
 local counts = state == 'done'
 if state == 'failed' then
     local is_read, failure = pcall(cjson.decode, found[2] or '')
@@ -39,7 +44,9 @@ if ARGV[13] ~= '' then
     redis.call('ZADD', KEYS[5], ARGV[7], ARGV[1])
     redis.call('EXPIRE', KEYS[5], ARGV[6])
 end
-redis.call('DEL', KEYS[1], KEYS[4])
+redis.call('DEL', KEYS[1], KEYS[4], KEYS[6])
+redis.call('SADD', KEYS[6], ARGV[13])
+redis.call('EXPIRE', KEYS[6], ARGV[6])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
            'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0,
            'caller', ARGV[13])
@@ -47,6 +54,13 @@ redis.call('EXPIRE', KEYS[1], ARGV[6])
 redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
 return 1
+"""
+
+#: note that a caller no longer wants a job; 1 if nobody else does, 0 if somebody does, -1 if the
+#: caller never did. KEYS: who wants it. ARGV: caller
+WITHDRAW = """
+if redis.call('SREM', KEYS[1], ARGV[1]) == 0 then return -1 end
+return redis.call('SCARD', KEYS[1]) == 0 and 1 or 0
 """
 
 #: only the first end counts; 1 if this is it.

@@ -18,6 +18,7 @@ from memgate.contract import (
     Failure,
     JobRecord,
     JobState,
+    NotYoursError,
     Priority,
     QueueFullError,
     UnknownJobError,
@@ -64,6 +65,7 @@ class JobStore(BlobStore):
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
         super().__init__(redis, settings)
         self._create = redis.register_script(scripts.CREATE)
+        self._withdraw = redis.register_script(scripts.WITHDRAW)
         self._end = redis.register_script(scripts.END)
         self._add_advice = redis.register_script(scripts.ADD_ADVICE)
         self._begin = redis.register_script(scripts.BEGIN)
@@ -97,7 +99,7 @@ class JobStore(BlobStore):
         created = self._create(
             keys=[
                 *(redis_key("job", job_id), _JOBS, _OPEN, redis_key("lease", job_id)),
-                redis_key("open", caller),
+                *(redis_key("open", caller), redis_key("wanted", job_id)),
             ],
             args=[
                 *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
@@ -208,6 +210,20 @@ class JobStore(BlobStore):
         fields = {"error": error.model_dump_json(), "identity": identity}
         fields |= {f"exceeded_{name}": repr(value) for name, value in (exceeded or {}).items()}
         return self._end_job(job_id, JobState.FAILED, fields)
+
+    def withdraw(self, job_id: str, caller: str) -> bool:
+        """Note that a caller no longer wants a job; return whether nobody else does.
+
+        Raises:
+            NotYoursError: if the caller never asked for it.
+        """
+        left = self._withdraw(keys=[redis_key("wanted", job_id)], args=[caller])
+        if left == -1:
+            raise NotYoursError(
+                f"{caller} has not asked for job {job_id}; who has may cancel it, and a key with"
+                " the role admin"
+            )
+        return bool(left)
 
     def cancel(self, job_id: str) -> bool:
         """End a job that nobody wants any more; False if it had already ended."""

@@ -63,9 +63,13 @@ async def read_job(
 
 @jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])
 def cancel_job(request: Request, job_id: JobId, deps: Deps) -> JobRecord:
-    """End a job; one that has ended stays as it is."""
+    """Withdraw a question: the job ends if nobody else has asked it. One that has ended stays.
+
+    A key with the role admin ends it for everybody.
+    """
     request.state.job = job_id
-    return deps.queue.cancel(job_id)
+    is_admin = getattr(request.state, "role", Role.ADMIN) is Role.ADMIN
+    return deps.queue.cancel(job_id, None if is_admin else caller_of(request))
 
 
 @jobs.get(
