@@ -124,7 +124,11 @@ def test_snapshots_are_uploaded_and_recognised_by_their_content(
     request = {"request": json.dumps({"gpu": "t4"})}
     misnamed = {"trace": ("trace.json", SNAPSHOT.read_bytes())}
     answer = httpx2.post(
-        f"{server}/estimate", data=request, files=misnamed, headers={"Prefer": "wait=30"}
+        f"{server}/estimate",
+        data=request,
+        files=misnamed,
+        headers={"Prefer": "wait=30"},
+        timeout=60,
     )
     nothing = httpx2.post(f"{server}/estimate", data=request, files={"other": ("x", b"x")})
 
