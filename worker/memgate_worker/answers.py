@@ -7,15 +7,17 @@ Nothing here knows about queues; ``tasks`` does. What makes two runs the same is
 from __future__ import annotations
 
 import io
+import math
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 
 from pydantic import BaseModel
 
 from memgate.contract import Work, WorkKind
 from memgate.decision import Decision
-from memgate.errors import InputError, TraceExpiredError
+from memgate.errors import InputError, TimeLimitError, TraceExpiredError
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
@@ -36,6 +38,12 @@ from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.host import UploadHost
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
 from memgate_worker.verdicts import fit_everywhere, largest_batch
+
+#: how many times the time for advice its last run may go on
+_MORE_FOR_ADVICE = 9
+
+#: what may pass before the first run of a question begins
+_FIRST_SECONDS = 1.0
 
 
 class WorkAnswer(BaseModel):
@@ -58,6 +66,8 @@ class EngineAnswerer:
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
         self._uploads = UploadHost()
+        #: when the time for the question is over, as ``time.monotonic`` has it
+        self._ends_at = math.inf
 
     def __enter__(self) -> EngineAnswerer:
         return self
@@ -83,6 +93,7 @@ class EngineAnswerer:
         Raises:
             MemgateError: if there is no answer; its ``fault`` says whose fault that is.
         """
+        self._ends_at = time.monotonic() + self._settings.job_timeout_seconds
         if work.kind is WorkKind.FIT:
             return WorkAnswer(result=self._fit(work))
         if work.kind is WorkKind.MAX_BATCH:
@@ -137,14 +148,18 @@ class EngineAnswerer:
             if said.decision == "admit":
                 admitted.append(batch_size)
 
-        found = largest_batch(
-            partial(self._run_of, work),
-            work.job,
-            target,
-            known=said,
-            goes_on=lambda: time.monotonic() < deadline,
-            on_said=note,
-        )
+        # A run that has begun may end: large models need more than the usual time for one.
+        self._ends_at = deadline + _MORE_FOR_ADVICE * self._settings.advice_seconds
+        found = None
+        with suppress(TimeLimitError):  # what was found until then stands
+            found = largest_batch(
+                partial(self._run_of, work),
+                work.job,
+                target,
+                known=said,
+                goes_on=lambda: time.monotonic() < deadline,
+                on_said=note,
+            )
         if not admitted:
             return None
         more = "" if found is not None else "; there was no time to look for a larger one"
@@ -207,4 +222,18 @@ class EngineAnswerer:
         return self._engines[name, made_by]
 
     def _run(self, job: JobSpec, gpu: GpuSpec, engine: Engine) -> TracedJob:
-        return engine.trace(job, gpu, limits=self._settings.run_limits)
+        """Run a job, in what is left of the time for the question."""
+        limits = self._settings.run_limits
+        left = self._ends_at - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeLimitError("there is no time left for another run")
+            return engine.trace(job, gpu, limits=replace(limits, seconds=min(limits.seconds, left)))
+        except TimeLimitError as error:
+            if left >= limits.seconds - _FIRST_SECONDS:  # the first run alone took all of it
+                raise
+            raise TimeLimitError(
+                f"the runs for this question took longer than {limits.seconds:g} s together, which"
+                " is memgate's limit and not the job's fault; ask about one GPU and one batch size,"
+                " or have the operator allow more (MEMGATE_JOB_TIMEOUT_SECONDS)"
+            ) from error

@@ -27,7 +27,8 @@ class WorkerSettings(QueueSettings):
         return names
 
     job_timeout_seconds: Annotated[float, Field(ge=1)] = DEFAULT_LIMITS.seconds
-    """The longest that a job's own code may run; ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
+    """The longest that a job's own code may run, all runs for one question together;
+    ``MEMGATE_JOB_TIMEOUT_SECONDS``."""
 
     job_memory_bytes: Annotated[int, Field(ge=256 * MIB)] = DEFAULT_LIMITS.memory_bytes
     """The most memory that a job's own process may take; ``MEMGATE_JOB_MEMORY_BYTES``."""
