@@ -43,7 +43,8 @@ class ModelSpec(Part):
     name: str | None = None
     """A constructor of torchvision or timm, or a public model in our own table."""
     class_name: Annotated[str | None, Field(alias="class")] = None
-    """A class of transformers or diffusers, such as ``GPT2LMHeadModel``."""
+    """A class of transformers or diffusers, such as ``GPT2LMHeadModel``; beside a ``name`` of
+    transformers, the class by which that model is trained, such as an ``AutoModelFor...``."""
     config: Settings = Field(default_factory=dict)
     """Passed to that class's configuration; a whole ``config.json`` names its class itself."""
     kwargs: Settings = Field(default_factory=dict)
@@ -70,10 +71,13 @@ class ModelSpec(Part):
         return self.name or self.architecture or self.source
 
     def _check_configured(self) -> None:
-        rule = f"{self.source} takes 'class' and 'config', or a public 'name'"
+        rule = f"{self.source} takes 'class' and 'config', a public 'name', or both"
+        if self.source is ModelSource.DIFFUSERS:
+            rule = f"{self.source} takes 'class' and 'config', or a public 'name'"
         if self.kwargs:
             raise RuleError(rule, "write what is in 'kwargs' in 'config'")
         if self.name is None and self.architecture is None:
             raise RuleError(rule, "add 'class' or 'name', or give a whole config.json as 'config'")
-        if self.name is not None and self.class_name is not None:
+        is_of_diffusers = self.source is ModelSource.DIFFUSERS
+        if is_of_diffusers and self.name is not None and self.class_name is not None:
             raise RuleError(rule, "leave out 'class' or 'name'")

@@ -239,7 +239,7 @@ def _read_config(text: bytes, name: str) -> dict[str, Any]:
 
 def _fill(model: ModelSpec, config: dict[str, Any]) -> ModelSpec:
     """Return a model with its class and configuration instead of its name."""
-    found = find_architecture(config)
+    found = model.architecture or find_architecture(config)
     if found is None:
         raise InputError.from_mistakes(
             Mistake(

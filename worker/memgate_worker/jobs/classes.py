@@ -83,6 +83,15 @@ def find_class(name: str, field: str = "model.class", *, has_own_code: bool = Fa
     raise InputError.from_mistakes(unknown_name(field, name, known, rule=rule))
 
 
+def list_heads(name: str) -> list[str]:
+    """Return the classes of the same family that can be trained, by the names that they have."""
+    import transformers
+
+    family = re.split(r"(?<=[a-z0-9])For|LMHead|Double", name)[0]
+    heads = re.compile(rf"{re.escape(family)}(For|LMHead|Double)")
+    return [one for one in dir(transformers) if heads.match(one) and _TRAINABLE.match(one)]
+
+
 def _has_loss(name: str, model_class: Any) -> bool:
     """Say whether a model computes a loss: bare models and base classes do not."""
     if not name.endswith("Model") or name.endswith("HeadModel"):

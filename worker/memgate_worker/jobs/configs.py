@@ -19,12 +19,12 @@ from torch import nn
 
 from memgate.errors import InputError, UnsupportedJobError
 from memgate.jobspec import ModelSpec
-from memgate.mistakes import Mistake, show_value, unknown_field
+from memgate.mistakes import Mistake, show_value, unknown_field, unknown_name
 from memgate.near_names import find_near
 from memgate_worker.jobs.arguments import declared_arguments, find_arguments
-from memgate_worker.jobs.classes import choose_class, find_class
+from memgate_worker.jobs.classes import choose_class, find_class, list_heads
 from memgate_worker.jobs.config_keys import COMMON, DTYPES, LEFT_OUT, PUBLISHED, SIZES, is_token
-from memgate_worker.jobs.public import find_public_model
+from memgate_worker.jobs.public import PublicModel, find_public_model
 from memgate_worker.jobs.seal import sealed
 
 _FIELD = "model.config"
@@ -85,9 +85,25 @@ def find_config(spec: ModelSpec) -> tuple[str, dict[str, Any]]:
     """
     if spec.name is not None:
         public = find_public_model(spec.name)
-        return public.class_name, public.config | spec.config
+        settings = public.config | spec.config
+        if spec.architecture is None:
+            return public.class_name, settings
+        return _choose_head(spec, public), settings
     assert spec.architecture is not None, "a spec has one or the other"
     return choose_class(spec.architecture, spec.config), dict(spec.config)
+
+
+def _choose_head(spec: ModelSpec, public: PublicModel) -> str:
+    """Return the class that a spec names beside a public model, if that takes such a model."""
+    assert spec.architecture is not None
+    kind = find_class(public.class_name).config_class
+    chosen = choose_class(spec.architecture, {"model_type": kind.model_type})
+    field = "model.class" if spec.class_name else f"{_FIELD}.architectures"
+    if find_class(chosen, field).config_class is kind:
+        return chosen
+    rule = f"it is no class for {public.name}, which is published as {public.class_name}"
+    known = list_heads(public.class_name)
+    raise InputError.from_mistakes(unknown_name(field, chosen, known, rule=rule))
 
 
 def make_config(model_class: Any, settings: Mapping[str, Any]) -> Any:

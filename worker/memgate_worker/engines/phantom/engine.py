@@ -26,6 +26,7 @@ from memgate_worker.engines.messages import JobRun, RecordedRun, Request
 from memgate_worker.engines.phantom.chosen_ranks import describe_rank, find_ranks
 from memgate_worker.engines.phantom.data_sizes import DATA_SIZES, join_ends
 from memgate_worker.engines.phantom.encoders import doubt_encoders
+from memgate_worker.engines.phantom.heads import note_head
 from memgate_worker.engines.phantom.kernels import doubt_other_kernels, note_flash_attention
 from memgate_worker.engines.phantom.no_effect import note_without_effect
 from memgate_worker.engines.phantom.ranks import doubt_ranks, note_ranks
@@ -204,6 +205,7 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
             *note_work_areas(run.work_areas),
             *note_flash_attention(run.notes),
             *note_without_effect(run.notes),
+            *note_head(run.notes),
             *note_ranks(run.ranks),
         ),
         doubts=(

@@ -16,6 +16,7 @@ import torch
 from memgate.jobspec import JobSpec
 from memgate_worker.engines.messages import RecordedRun
 from memgate_worker.engines.phantom.encoders import ENCODERS_LEFT_OUT
+from memgate_worker.engines.phantom.heads import name_head
 from memgate_worker.engines.phantom.kernels import FLASH_ATTN_OURS, KERNELS_TIMED, RECURRENT
 from memgate_worker.engines.phantom.no_effect import find_without_effect
 from memgate_worker.engines.phantom.recorded import describe_now, interpret
@@ -56,7 +57,7 @@ def _train(spec: JobSpec, recording: Recording, noted: set[str]) -> tuple[int, .
     model = build_for(spec)
     if leaves_encoders_out(spec, model):
         noted.add(ENCODERS_LEFT_OUT)
-    noted |= {*find_without_effect(spec, model)}
+    noted |= {*find_without_effect(spec, model), *name_head(spec, model)}
     job = start_job(spec, model, recording.stages.saving)
     job.run()
     return find_unlike_ranks(spec.distributed, job)
