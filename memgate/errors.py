@@ -81,7 +81,8 @@ class MemgateError(Exception):
     @classmethod
     def from_mistakes(cls, *mistakes: Mistake, what: str = "") -> Self:
         """Name mistakes; ``what`` says what they are in."""
-        message = describe(mistakes)
+        called = "mistakes" if cls.fault is Fault.CALLER else "things that memgate cannot do"
+        message = describe(mistakes, called=called)
         return cls(f"{what}: {message}" if what else message, mistakes)
 
     def about(self, what: object) -> Self:

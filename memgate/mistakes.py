@@ -59,8 +59,11 @@ class RuleError(ValueError):
         self.near = near
 
 
-def describe(mistakes: Sequence[Mistake]) -> str:
-    """Write mistakes for a person: one is a sentence, several are numbered."""
+def describe(mistakes: Sequence[Mistake], *, called: str = "mistakes") -> str:
+    """Write mistakes for a person: one is a sentence, several are numbered.
+
+    They may be ``called`` something else: what memgate cannot do is nobody's mistake.
+    """
     if len(mistakes) == 1:
         return mistakes[0].sentence
     shown = [
@@ -69,7 +72,7 @@ def describe(mistakes: Sequence[Mistake]) -> str:
     ]
     if len(mistakes) > len(shown):
         shown.append(f"and {len(mistakes) - len(shown)} more")
-    return f"{len(mistakes)} mistakes: {' '.join(shown)}"
+    return f"{len(mistakes)} {called}: {' '.join(shown)}"
 
 
 def show_value(value: object) -> str:

@@ -177,10 +177,16 @@ def _refuse_combinations(spec: JobSpec) -> Iterator[Mistake]:
     for field, other in together:
         yield Mistake(
             field=field,
-            value=show_value(_plain(attrgetter(field)(spec))),
+            value=_tell_value(spec, field),
             rule=f"memgate cannot run this yet with {other}",
             next_step="use your own training script instead of a spec: memgate run",
         )
+
+
+def _tell_value(spec: JobSpec, field: str) -> str:
+    """Write the value of a field, and that nobody has written it if that is so."""
+    value = show_value(_plain(attrgetter(field)(spec)))
+    return value if field.partition(".")[0] in spec.model_fields_set else f"{value} by default"
 
 
 def _plain(value: object) -> object:

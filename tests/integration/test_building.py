@@ -146,6 +146,36 @@ def test_a_public_model_is_found_by_its_short_name(builder: Builder, name: str, 
     assert (built.message, built.parameters) == ("", want)
 
 
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ({"class": "RobertaForSequenceClassification"}, 355_361_794),
+        ({"class": "AutoModelForSequenceClassification", "config": {"num_labels": 3}}, 355_362_819),
+        ({"config": {"architectures": ["RobertaForTokenClassification"]}}, 354_312_194),
+    ],
+    ids=["class", "auto", "architectures"],
+)
+def test_a_class_beside_a_name_is_another_head(
+    builder: Builder, given: dict[str, Any], want: int
+) -> None:
+    """The name gives the sizes, the class what is trained: it is never dropped in silence."""
+    built = builder.ask(count={"source": "transformers", "name": "roberta-large", **given})
+
+    assert (built.message, built.parameters) == ("", want)
+
+
+def test_a_class_of_another_family_is_refused(builder: Builder) -> None:
+    """With the classes that there are for the model."""
+    given = {"source": "transformers", "name": "roberta-large", "class": "GPT2LMHeadModel"}
+
+    message = builder.ask(count=given).message
+
+    assert (
+        "model.class is 'GPT2LMHeadModel': it is no class for FacebookAI/roberta-large" in message
+    )
+    assert "RobertaForQuestionAnswering" in message
+
+
 def test_what_is_published_flat_reaches_the_text_part(builder: Builder) -> None:
     """Half the layers, far fewer parameters; a key that nothing takes is still refused."""
     small = {"num_hidden_layers": 2, "hidden_size": 256, "vocab_size": 1000}

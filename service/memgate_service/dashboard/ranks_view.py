@@ -112,6 +112,11 @@ def _tell(
         return f"of each layer a part on each of {world_size} GPUs; what is in no layer is whole"
     if strategy is Strategy.PP:
         return f"of the layers of one stage; there are {world_size} stages"
+    if strategy is Strategy.ZERO2 and name == "parameters":
+        return (
+            f"divided over {world_size} GPUs between steps; whole on every GPU during a step, which"
+            " is counted as activations"
+        )
     if name not in _DIVIDED[strategy]:
         return _WHOLE
     degree = world_size

@@ -137,6 +137,19 @@ def test_some_strategies_can_do_less(
         check_supported(spec)
 
 
+def test_limits_of_ours_are_no_mistakes_and_defaults_are_told_as_such() -> None:
+    """Nobody wrote that gradients are clipped, and nobody made a mistake."""
+    divided = {"strategy": "tp", "world_size": 2}
+    spec = parse_job_spec(GPT2 | {"distributed": divided, "trainer": "hf"})
+
+    with pytest.raises(UnsupportedJobError) as raised:
+        check_supported(spec)
+
+    assert "mistakes" not in raised.value.message
+    assert "2 things that memgate cannot do: (1)" in raised.value.message
+    assert "clip_grad_norm is 1.0 by default: memgate cannot run this" in raised.value.message
+
+
 def test_layers_of_transformers_alone_are_divided() -> None:
     """Others have no plan for it."""
     vgg = {"model": {"source": "torchvision", "name": "vgg16"}, "input": {"shape": [3, 64, 64]}}

@@ -62,6 +62,13 @@ def test_each_rank_that_was_run_has_a_row() -> None:
             {"strategy": "zero1"},
             ["whole on every GPU"] * 2 + ["divided over 8 GPUs, about 16.00 GiB in all"],
         ),
+        (
+            {"strategy": "zero2"},
+            [
+                "divided over 8 GPUs between steps; whole on every GPU during a step, which is"
+                " counted as activations"
+            ],
+        ),
         ({"strategy": "fsdp2"}, ["divided over 8 GPUs, about 8.00 GiB in all"] * 2),
         ({"strategy": "hsdp", "replicas": 2}, ["divided over 4 GPUs, about 4.00 GiB in all"] * 2),
         ({"strategy": "pp"}, ["of the layers of one stage; there are 8 stages"] * 3),

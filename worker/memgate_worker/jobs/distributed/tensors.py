@@ -83,6 +83,18 @@ def _find_plan(model: nn.Module) -> dict[str, str]:
     return found
 
 
+def _list_divisors(config: Any) -> str:
+    """Return the degrees that divide all heads of a model, for a sentence."""
+    heads = [
+        count
+        for name in ("num_attention_heads", "num_key_value_heads")
+        if (count := getattr(config, name, None))
+    ]
+    return ", ".join(
+        str(one) for one in range(1, min(heads) + 1) if not any(n % one for n in heads)
+    )
+
+
 def _check_heads(model: nn.Module, degree: int) -> None:
     config: Any = getattr(model, "config", None)
     for name in ("num_attention_heads", "num_key_value_heads"):
@@ -92,6 +104,7 @@ def _check_heads(model: nn.Module, degree: int) -> None:
                 field="distributed.tp_degree",
                 value=show_value(degree),
                 rule=f"it does not divide the model's {heads} heads ({name})",
-                next_step="give one that does",
+                next_step=f"give one that does ({_list_divisors(config)}): with the strategy tp it"
+                " is world_size, with fsdp2 it is tp_degree",
             )
             raise InputError.from_mistakes(mistake)
