@@ -231,7 +231,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{/* Whether anything is ever held; empty if not */}}
 {{- define "memgate.holds" -}}
 {{- with .Values.admission -}}
-{{- if or (has "hold" (list .onTimeout .onUncertain)) (contains "\"hold\"" (toJson .policy)) -}}yes{{- end -}}
+{{- $policy := toJson .policy -}}
+{{- if or (has "hold" (list .onTimeout .onUncertain)) (contains "\"hold\"" $policy) -}}yes
+{{- else if or (contains "\"rehearse\"" $policy) (contains "\"late\":\"reject\"" $policy) -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -311,5 +313,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 - name: MEMGATE_ADMISSION_PATHS
   value: {{ toJson . | quote }}
 {{- end }}
+{{- end }}
+{{- if .Values.rehearsals.enabled }}
+- name: MEMGATE_REHEARSAL_IMAGE
+  value: {{ (include "memgate.image" (list . "worker") | fromYaml).image }}
 {{- end }}
 {{- end -}}

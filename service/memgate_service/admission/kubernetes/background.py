@@ -24,6 +24,7 @@ from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cases import is_annotated
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
+from memgate_service.admission.kubernetes.ends import find_end
 from memgate_service.admission.kubernetes.events import tell_late
 from memgate_service.admission.kubernetes.holding import HELD
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
@@ -201,14 +202,8 @@ def is_owned(document: JsonObject) -> bool:
 
 def is_past(document: JsonObject) -> bool:
     """Say whether an object has ended, or is about to."""
-    status = as_object(document.get("status"))
-    if "deletionTimestamp" in as_object(document.get("metadata")):
-        return True
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return True
-    ended = {"Complete", "Completed", "Failed", "Succeeded"}
-    conditions = map(as_object, as_list(status.get("conditions")))
-    return any(one.get("type") in ended and one.get("status") == "True" for one in conditions)
+    is_going = "deletionTimestamp" in as_object(document.get("metadata"))
+    return is_going or find_end(document) is not None
 
 
 def _is_kept(document: JsonObject) -> bool:
