@@ -458,6 +458,24 @@ def test_what_a_policy_suspends_the_controller_may_change(on: dict[str, str]) ->
     assert jobs in role["memgate-controller"]
 
 
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ({}, True),
+        ({"rehearsals.enabled": True}, False),
+        ({"admission.policy": {"on": {"undescribed": "reject"}}}, False),
+        ({"rehearsals.enabled": True, "admission.matchConditions": True}, True),
+    ],
+    ids=["as it comes", "rehearsals", "refused", "an operator's own wish"],
+)
+def test_what_nobody_described_is_asked_about_where_that_matters(
+    values: dict[str, Any], want: bool
+) -> None:
+    """Else no webhook would ever hear of it."""
+    for webhook in _webhooks(render(values)):
+        assert ("matchConditions" in webhook) is want
+
+
 def test_webhooks_hold_nothing_for_rehearsals_that_nobody_does() -> None:
     """Both know of them, or neither."""
     for is_on in (True, False):

@@ -268,7 +268,10 @@ imagePullPolicy: {{ $image.pullPolicy }}
 
 {{- define "memgate.hasMatchConditions" -}}
 {{- $wanted := toString .Values.admission.matchConditions -}}
-{{- if or (eq $wanted "true") (and (eq $wanted "auto") (semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version)) -}}yes{{- end -}}
+{{- /* what nobody described can be rehearsed or refused only if we are asked about it */ -}}
+{{- $asksAll := or .Values.rehearsals.enabled (contains "\"undescribed\"" (toJson .Values.admission.policy)) -}}
+{{- $isNew := semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") $isNew (not $asksAll)) -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "memgate.policyMount" -}}

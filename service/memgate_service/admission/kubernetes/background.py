@@ -45,6 +45,7 @@ from memgate_service.admission.kubernetes.reports import (
     KIND,
     LABELS,
     NAME,
+    OLD_VERSION,
     JudgedObject,
     make_report,
 )
@@ -176,6 +177,9 @@ class BackgroundAudit(RehearsingRounds):
     def _report(self, judged: Mapping[str, Sequence[JudgedObject]], *, is_whole: bool) -> None:
         resource = self._cluster.find(KIND)
         if resource is None:
+            return
+        if resource.api_version == OLD_VERSION:  # whose results have other fields
+            write_line("background", {"error": f"{KIND}: {OLD_VERSION} is too old"})
             return
         for namespace, found in judged.items():
             report = make_report(resource.api_version, namespace, found, int(time.time()))

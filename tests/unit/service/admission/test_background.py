@@ -114,6 +114,16 @@ def test_what_does_not_fit_is_recorded_told_and_reported() -> None:
     assert "does not fit" in report["results"][0]["message"]
 
 
+def test_a_version_of_reports_with_other_fields_is_not_written() -> None:
+    """An API server would drop them, and the report say nothing."""
+    cluster = FakeCluster(pods=[_pod("small")])
+    cluster.kinds["PolicyReport.wgpolicyk8s.io"] = Resource("wgpolicyk8s.io/v1alpha1", "reports")
+    audit, memgate = _audit(cluster)
+    audit.go_round()
+    assert cluster.reports == {}
+    assert len(memgate.recorded) == 1
+
+
 def test_the_same_finding_is_recorded_once() -> None:
     """By however many programs: the id of a record says what it is about."""
     cluster = FakeCluster(pods=[_pod("train")])
