@@ -29,6 +29,7 @@ from memgate_service.admission.core.rules import parse_policy
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.objects import PRODUCT_LABEL
+from memgate_service.admission.kubernetes.policy_resources import RESOURCES
 from memgate_service.admission.kubernetes.settings import (
     AdmissionSettings,
     find_named_gpu,
@@ -72,6 +73,9 @@ def examine(
         yield try_out(f"{name}: certificate", check, "certificates")
         yield try_out(f"{name}: service", partial(_check_service, cluster, webhook))
     yield Check(about="timeouts", wrong=_check_timeouts(found))
+    if any(one.get("matchConditions") for one in found.values()):
+        check = partial(_check_undescribed, cluster)
+        yield try_out("what the API server asks about", check, "admission.matchConditions: false")
     if settings.admission_policy is not None:
         path = settings.admission_policy
         yield check_policy(lambda: parse_policy(path.read_bytes()))
@@ -239,6 +243,26 @@ def _check_timeouts(found: dict[str, JsonObject]) -> str:
 def _seconds(webhook: JsonObject) -> int:
     given: Any = webhook.get("timeoutSeconds", 10)
     return int(given)
+
+
+def _check_undescribed(cluster: Cluster) -> str:
+    """Find policies about what the API server does not ask about."""
+    names = []
+    for kind, resource in RESOURCES.items():
+        try:
+            found = cluster.list(resource)
+        except ClusterError:  # the kind is not installed, or may not be listed
+            continue
+        for document in found:
+            spec = as_object(document.get("spec"))
+            said = [spec, *map(as_object, as_list(spec.get("rules")))]
+            actions = {as_object(one.get("on")).get("undescribed", "admit") for one in said}
+            if actions != {"admit"}:
+                name = as_object(document.get("metadata")).get("name")
+                names.append(f"{kind.partition('.')[0]}/{name}")
+    if not names:
+        return ""
+    return f"not about what is undescribed, of which {', '.join(names)} says more than admit"
 
 
 def _find_gpus(programs: Sequence[_SetUp]) -> tuple[str, ...]:

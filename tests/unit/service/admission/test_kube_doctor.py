@@ -61,6 +61,7 @@ class FakeCluster:
         self._secrets = secrets
         self._env = env or {}
         self.refuses_deployments = False
+        self.policies: list[Any] | None = None
 
     def list(self, resource: Resource, namespace: str = "") -> list[dict[str, Any]]:
         """Return configurations, nodes or our programs."""
@@ -72,6 +73,10 @@ class FakeCluster:
             if self.refuses_deployments:
                 raise ClusterError("not allowed", 403)
             return [] if self._secrets is None else [self._program(), {"metadata": {"name": "x"}}]
+        if resource.plural.endswith("policies"):
+            if self.policies is None:
+                raise ClusterError("no such kind", 404)
+            return self.policies if resource.plural.startswith("cluster") else []
         verb = resource.plural.removesuffix("ingwebhookconfigurations")
         name = {"validat": "validate.memgate.dev", "mutat": "mutate.memgate.dev"}[verb]
         return [{"webhooks": [self._webhook | {"name": name}]}]
@@ -191,6 +196,20 @@ def test_a_webhook_outside_of_the_cluster_is_connected_to() -> None:
     url = f"https://127.0.0.1:{unused_port}/webhooks/kubernetes/validate"
     said = _wrong(FakeCluster(ca=_certificate(10), url=url))
     assert f"service: 127.0.0.1:{unused_port} cannot be reached" in said
+
+
+def test_a_policy_about_what_is_never_asked_is_named() -> None:
+    """With the conditions of Kubernetes 1.28, webhooks hear only of what has our annotation."""
+    cluster = FakeCluster(ca=_certificate(10))
+    cluster._webhook["matchConditions"] = [{"name": "annotated"}]
+    assert _wrong(cluster) == ""
+    cluster.policies = [
+        {"metadata": {"name": "mild"}, "spec": {"mode": "warn"}},
+        {"metadata": {"name": "main"}, "spec": {"rules": [{"on": {"undescribed": "reject"}}]}},
+    ]
+    said = _wrong(cluster)
+    assert "what the API server asks about: not about what is undescribed, of which" in said
+    assert "ClusterMemgatePolicy/main says more than admit; admission.matchConditions" in said
 
 
 class _Client:
