@@ -135,7 +135,7 @@ def test_an_owner_is_told_what_a_job_took(lab: Lab, valkey: str, tmp_path: Path)
         settings = {"admission_audit_seconds": "1", "admission_gpus": "t4,rtx-3060"}
         stack.enter_context(controlling(lab, valkey, tmp_path, **settings))
         for name in ("used", "broken"):
-            amount = f"memgate.dev/used-bytes={GIB}"
+            amount = f"memgate.dev/used-bytes={2 * GIB}"
             lab.kubectl("annotate", "job", name, amount, f"--namespace={NAMESPACE}")
         for name, kind in used.items():
             _complete(lab, name, kind)
@@ -147,10 +147,10 @@ def test_an_owner_is_told_what_a_job_took(lab: Lab, valkey: str, tmp_path: Path)
     forget_webhooks(lab)
     said = {name: find_events(lab, name)["MemgateUsed"]["message"] for name in used}
     assert said["used"].startswith("asked for t4 (14.56 GiB), predicted ")
-    assert said["used"].endswith(", used 1.00 GiB; rtx-3060 would have sufficed")
+    assert said["used"].endswith(", used 2.00 GiB; rtx-3060 would have sufficed")
     assert "used not measured; rtx-3060 would have sufficed, by the prediction" in said["unknown"]
     assert said["broken"].startswith("it failed, perhaps before its peak; asked for t4")
     queue = QueueClient(QueueSettings(redis_url=valkey))
     outcomes = queue.outcomes()
     queue.close()
-    assert [one.measured_peak_bytes for one in outcomes] == [GIB]
+    assert [one.measured_peak_bytes for one in outcomes] == [2 * GIB]

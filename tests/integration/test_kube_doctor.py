@@ -50,12 +50,12 @@ def set_up(lab: Lab) -> Iterator[Any]:
     node = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": "n", "labels": {"nvidia.com/gpu.product": "Tesla-T4"}},
+        "metadata": {"name": "node-1", "labels": {"nvidia.com/gpu.product": "Tesla-T4"}},
     }
     lab.apply(node)
     yield objects
     lab.remove_webhooks()
-    lab.kubectl("delete", "node", "n")
+    lab.kubectl("delete", "node", "node-1")
     names = "deployments,endpoints,services"
     lab.kubectl("delete", names, "--all", f"--namespace={_NAMESPACE}")
 
@@ -132,7 +132,7 @@ def test_a_gpu_that_nobody_named_is_found(lab: Lab, set_up: Any) -> None:
         ("NVIDIA-Z9000", "is not in the catalogue"),
     ):
         label = f"nvidia.com/gpu.product={product}"
-        lab.kubectl("label", "node", "n", label, "--overwrite")
+        lab.kubectl("label", "node", "node-1", label, "--overwrite")
         ran = _examine(lab)
         assert ran.returncode == 1
         assert f"WRONG  GPUs of the nodes: {product} {want}" in ran.stdout

@@ -31,6 +31,8 @@ pytestmark = pytest.mark.kubernetes
 
 _REJECT = RehearsalResult(decision="reject", gpu="t4", why="needs 21 GiB")
 _ADMIT = RehearsalResult(decision="admit", gpu="t4", why="needs 2 GiB")
+_UNKNOWN = RehearsalResult(why="no step was seen")
+_NAMES = {_REJECT.why: "refused", _ADMIT.why: "fits", _UNKNOWN.why: "unknown", "": "failed"}
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def _state(lab: Lab, name: str) -> tuple[bool, str | None]:
     [
         (_REJECT, (True, "rejected"), "MemgateRefused"),
         (_ADMIT, (False, None), "MemgateReleased"),
-        (RehearsalResult(why="no step was seen"), (False, None), "MemgateReleased"),
+        (_UNKNOWN, (False, None), "MemgateReleased"),
         (None, (False, None), "MemgateReleased"),
     ],
     ids=["does not fit", "fits", "cannot tell", "failed"],
@@ -104,10 +106,11 @@ def test_a_job_without_a_description_is_rehearsed(
     lab: Lab, gate: Gate, shadows: Shadows, result: Any, want: Any, reason: str
 ) -> None:
     """Held, its shadow created behind a fence, its completion played, and then decided."""
+    name = f"rehearsed-{_NAMES[result.why if result else '']}"
     gate.start()
-    ran = create(lab, make_plain_jobset("rehearsed"))
+    ran = create(lab, make_plain_jobset(name))
     assert "run once without a GPU first" in ran.stderr
-    assert _state(lab, "rehearsed") == (True, "rehearsal")
+    assert _state(lab, name) == (True, "rehearsal")
 
     shadow = shadows.wait()
     assert shadow.spec.priority == -1000000
@@ -118,10 +121,10 @@ def test_a_job_without_a_description_is_rehearsed(
     assert "egress" not in fence["spec"]
     shadows.end(shadow, result)
 
-    wait_until(lambda: _state(lab, "rehearsed") == want, "the result has decided", 60)
+    wait_until(lambda: _state(lab, name) == want, "the result has decided", 60)
     wait_until(lambda: shadows.find() == [], "the shadow is gone", 60)
-    wait_until(lambda: reason in find_events(lab, "rehearsed"), "its owner is told")
-    message = find_events(lab, "rehearsed")[reason]["message"]
+    wait_until(lambda: reason in find_events(lab, name), "its owner is told")
+    message = find_events(lab, name)[reason]["message"]
     if result in (_REJECT, _ADMIT):
         assert result.why in message
         assert f"team/train:1 was {RAN.rpartition('@')[2]} then" in message
