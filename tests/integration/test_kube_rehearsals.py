@@ -48,11 +48,18 @@ def shadows(lab: Lab) -> Iterator[Shadows]:
     for kind in KINDS:
         lab.install_kind(*kind)
     lab.make_namespace(NAMESPACE, webhook="yes")
+    _empty(lab)
     made = Shadows(lab, NAMESPACE)
     yield made
-    lab.kubectl("delete", "jobsets", "--all", f"--namespace={NAMESPACE}")
-    lab.kubectl("delete", "pods", "--all", "--force", f"--namespace={NAMESPACE}")
+    _empty(lab)
     made.clean()
+
+
+def _empty(lab: Lab) -> None:
+    """Remove what others' tests left: it may have no description either."""
+    kinds = "jobsets,jobs,deployments,pods"
+    words = ("--all", "--force", "--cascade=background", f"--namespace={NAMESPACE}")
+    lab.kubectl("delete", kinds, *words)
 
 
 class Gate:

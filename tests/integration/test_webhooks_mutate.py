@@ -31,6 +31,8 @@ def test_a_released_job_is_judged_again(make_gate: Callable[..., Gate]) -> None:
     resumed["spec"]["suspend"] = False
     update = {"operation": "UPDATE", "oldObject": held}
     by_owner = make_review(resumed, "Job", "batch", **update)
+    undone = gate.ask("mutate", by_owner)
+    assert "held until there is an answer" in undone["warnings"][0]
     refused = gate.ask("validate", by_owner)
     assert refused["status"]["code"] == 429
 

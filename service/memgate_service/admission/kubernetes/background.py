@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -68,6 +68,9 @@ _DONE_BY = {Action.REJECT: "refused", Action.HOLD: "held"}
 class BackgroundAudit(RehearsingRounds):
     """Judges what exists."""
 
+    _next: str = ""
+    """What the last round left out, by ``uid``: the next one begins with it."""
+
     @property
     def every_seconds(self) -> float:  # type: ignore[override]
         """How often; what has no answer yet is found in the next round."""
@@ -77,16 +80,21 @@ class BackgroundAudit(RehearsingRounds):
         ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
         judged: dict[str, list[JudgedObject]] = defaultdict(list)
         num_open = 0
-        for kind, shape, _, document in self._existing():
+        existing = _begin_with(self._next, self._existing())
+        self._next = ""
+        for kind, shape, _, document in existing:
             namespace = str(as_object(document.get("metadata")).get("namespace", ""))
-            if namespace in ignored or num_open >= _MAX_UNANSWERED:
+            if namespace in ignored:
+                continue
+            if num_open >= _MAX_UNANSWERED and any(map(is_annotated, find_pods(document, shape))):
+                self._next = self._next or _uid(document)
                 continue
             record = self._look_at(kind, shape, document)
             if record:
                 judged[namespace].append(JudgedObject(document, record))
                 num_open += record["decision"] == "unanswered"
         self._record([one for all_of_one in judged.values() for one in all_of_one])
-        self._report(judged, is_whole=num_open < _MAX_UNANSWERED)
+        self._report(judged, is_whole=not self._next)
         return Done()
 
     def _ignored(self) -> Iterator[str]:
@@ -195,6 +203,18 @@ class BackgroundAudit(RehearsingRounds):
             namespace = str(metadata.get("namespace", ""))
             if namespace not in judged and metadata.get("name") == NAME:
                 self._cluster.delete(resource, NAME, namespace)
+
+
+def _begin_with(uid: str, listed: Iterable[Listed]) -> list[Listed]:
+    """Return objects, the one with this ``uid`` first and those before it last."""
+    found = list(listed)
+    uids = [_uid(one.document) for one in found]
+    first = uids.index(uid) if uid in uids else 0
+    return found[first:] + found[:first]
+
+
+def _uid(document: JsonObject) -> str:
+    return str(as_object(document.get("metadata")).get("uid", ""))
 
 
 def is_owned(document: JsonObject) -> bool:

@@ -207,8 +207,11 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
             patch += follow(patched(document, patch), shape)
     except InputError:
         return _PASS  # validate says what is wrong with it
-    # what happens to it validate says, which may know more by then
-    return WebhookAnswer(allowed=True, patch=patch)
+    # what happens to it validate says, which may know more by then; but for an edit that is undone
+    is_undone = _is_release(review, shape) and is_held(patched(document, patch), shape)
+    return WebhookAnswer(
+        allowed=True, patch=patch, warnings=[_held(judgement)] if is_undone else []
+    )
 
 
 def _is_to_follow(review: Review, judgement: Judgement, chosen: PolicyChoice) -> bool:

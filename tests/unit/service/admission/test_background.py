@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memgate.audit import AuditEntry
-from memgate.client.errors import RefusedError
+from memgate.client.errors import NotDoneError, RefusedError
 from memgate.units import GIB
 from memgate_service.admission.kubernetes.background import BackgroundAudit
 from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
@@ -122,6 +122,22 @@ def test_a_version_of_reports_with_other_fields_is_not_written() -> None:
     audit.go_round()
     assert cluster.reports == {}
     assert len(memgate.recorded) == 1
+
+
+def test_what_has_no_answer_keeps_nothing_else_waiting() -> None:
+    """Fifty are asked about in a round, others in the next; what needs no answer is seen at once."""
+    pods = [_pod(f"open-{number}") for number in range(70)]
+    cluster = FakeCluster(pods=[*pods, _pod("plain", annotations={})])
+    audit, memgate = _audit(cluster)
+    memgate.said = NotDoneError("0" * 32, 0)
+    audit.go_round()
+    assert [entry.name for entry in memgate.recorded.values()] == ["plain"]
+    names = [one["resources"][0]["name"] for one in cluster.reports["team"]["results"]]
+    assert len(names) == 51
+    assert "open-49" in names
+    audit.go_round()
+    names = [one["resources"][0]["name"] for one in cluster.reports["team"]["results"]]
+    assert {"open-50", "open-69", "open-0"} <= set(names)
 
 
 def test_the_same_finding_is_recorded_once() -> None:
