@@ -125,7 +125,7 @@ def test_a_version_of_reports_with_other_fields_is_not_written() -> None:
 
 
 def test_what_has_no_answer_keeps_nothing_else_waiting() -> None:
-    """Fifty are asked about in a round, others in the next; what needs no answer is seen at once."""
+    """Fifty are asked about in a round, others in the next; what needs none is seen at once."""
     pods = [_pod(f"open-{number}") for number in range(70)]
     cluster = FakeCluster(pods=[*pods, _pod("plain", annotations={})])
     audit, memgate = _audit(cluster)
