@@ -70,12 +70,14 @@ def examine(
     programs = _find_programs(cluster, found)
     for name, webhook in found.items():
         check = partial(_check_trust, cluster, webhook, programs)
-        yield try_out(f"{name}: certificate", check, "certificates")
+        yield try_out(f"{name}: certificate", check, "see Certificates in docs/kubernetes.md")
         yield try_out(f"{name}: service", partial(_check_service, cluster, webhook))
     yield Check(about="timeouts", wrong=_check_timeouts(found))
     if any(one.get("matchConditions") for one in found.values()):
         check = partial(_check_undescribed, cluster)
-        yield try_out("what the API server asks about", check, "admission.matchConditions: false")
+        yield try_out(
+            "what the API server asks about", check, "set admission.matchConditions: false"
+        )
     if settings.admission_policy is not None:
         path = settings.admission_policy
         yield check_policy(lambda: parse_policy(path.read_bytes()))
@@ -85,7 +87,7 @@ def examine(
             yield try_out(about, partial(_check_key, cluster, program), "memgate keys create")
     names = _find_gpus(programs) or split(settings.admission_gpus)
     yield try_out("admission.gpus", lambda: _check_gpus(names), "see: memgate gpus")
-    yield try_out("GPUs of the nodes", lambda: _check_nodes(cluster, names), "admission.gpus")
+    yield try_out("GPUs of the nodes", lambda: _check_nodes(cluster, names), "set admission.gpus")
     if client is not None:
         yield check_server(client)[0]
 

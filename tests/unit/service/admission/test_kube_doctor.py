@@ -209,7 +209,7 @@ def test_a_policy_about_what_is_never_asked_is_named() -> None:
     ]
     said = _wrong(cluster)
     assert "what the API server asks about: not about what is undescribed, of which" in said
-    assert "ClusterMemgatePolicy/main says more than admit; admission.matchConditions" in said
+    assert "ClusterMemgatePolicy/main says more than admit; set admission.matchConditions" in said
 
 
 class _Client:
