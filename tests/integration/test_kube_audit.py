@@ -209,6 +209,17 @@ def test_a_mistake_that_only_a_worker_finds_is_refused(lab: Lab, start: Start) -
     assert "Adamx" in ran.stderr
 
 
+def test_a_typo_in_an_annotation_is_told(lab: Lab, start: Start) -> None:
+    """As kubectl shows it; the job is let in, since nobody asked anything about it."""
+    start()
+    document = make_job("typo")
+    document["metadata"]["annotations"] = {"memgate.dev/jobs": "{}"}
+    ran = create(lab, document)
+    assert ran.returncode == 0
+    said = "Warning: memgate: the annotation memgate.dev/jobs has no effect: write memgate.dev/job"
+    assert said in ran.stderr
+
+
 def test_an_owner_cannot_lose_what_is_held(lab: Lab, start: Start) -> None:
     """Without its label the controller would never find it again."""
     with running_valkey() as idle:

@@ -217,11 +217,11 @@ def _uid(document: JsonObject) -> str:
     return str(as_object(document.get("metadata")).get("uid", ""))
 
 
-def is_owned(document: JsonObject) -> bool:
-    """Say whether something else that is judged has made an object."""
+def is_owned(document: JsonObject, *, but: str = "") -> bool:
+    """Say whether something else that is judged, unless of the kind ``but``, made an object."""
     owners = map(as_object, as_list(as_object(document.get("metadata")).get("ownerReferences")))
     known = {kind.partition(".")[0] for kind in SHAPES} | {"ReplicaSet"}
-    return any(owner.get("kind") in known for owner in owners)
+    return any(owner.get("kind") in known - {but} for owner in owners)
 
 
 def is_past(document: JsonObject) -> bool:

@@ -74,6 +74,20 @@ def find_pods_of(uid: str, documents: Iterable[JsonObject]) -> list[JsonObject]:
     return [one for one in listed if one.get("kind") == "Pod" and ours & set(_owners(one))]
 
 
+def keep_little(document: JsonObject) -> JsonObject:
+    """Return the few fields of an object that are looked at here: a cluster has many pods."""
+    metadata, status = as_object(document.get("metadata")), as_object(document.get("status"))
+    return {
+        "kind": document.get("kind"),
+        "metadata": {
+            name: metadata[name]
+            for name in ("uid", "ownerReferences", "annotations")
+            if name in metadata
+        },
+        "status": {name: status[name] for name in ("phase", "containerStatuses") if name in status},
+    }
+
+
 def has_started(uid: str, documents: Iterable[JsonObject]) -> bool:
     """Say whether a pod of an object runs, or has run."""
     pods = find_pods_of(uid, documents)

@@ -25,9 +25,16 @@ from memgate_service.admission.kubernetes.background import is_owned
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.controller import find_place
-from memgate_service.admission.kubernetes.ends import End, Used, find_end, find_pods_of, find_used
+from memgate_service.admission.kubernetes.ends import (
+    End,
+    Used,
+    find_end,
+    find_pods_of,
+    find_used,
+    keep_little,
+)
 from memgate_service.admission.kubernetes.events import tell_used
-from memgate_service.admission.kubernetes.json_parts import as_object
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 from memgate_service.admission.kubernetes.objects import find_pods
 from memgate_service.admission.kubernetes.places import count_gpus
 from memgate_service.admission.kubernetes.policy_resources import PolicyResources
@@ -77,14 +84,19 @@ class FinishedJobs(Rounds):
         return min(_INTERVAL_SECONDS, self._settings.admission_audit_seconds)
 
     def _go_round(self) -> Done:
-        listed = list(self._list_objects())
-        ours = [one for one in listed if not is_owned(one.document) and _is_described(one)]
+        ours: list[Listed] = []
+        made: list[JsonObject] = []
+        for one in self._list_objects():
+            if is_owned(one.document, but="CronJob"):  # which never ends itself
+                made.append(keep_little(one.document))
+            elif _is_described(one):
+                ours.append(one)
         for one in ours:
             end = find_end(one.document)
             if end is None:
                 self._running.add(_uid(one))
             elif _uid(one) not in self._told and self._is_recent(one, end):
-                self._tell(one, end, listed)
+                self._tell(one, end, made)
         existing = set(map(_uid, ours))
         self._running &= existing - self._told
         self._told &= existing
@@ -96,15 +108,14 @@ class FinishedJobs(Rounds):
         now = datetime.now(UTC)
         return end.at is not None and (now - end.at).total_seconds() < _RECENT_SECONDS
 
-    def _tell(self, one: Listed, end: End, listed: Sequence[Listed]) -> None:
+    def _tell(self, one: Listed, end: End, made: Sequence[JsonObject]) -> None:
         chosen = self._choose_rule(find_place(one.kind, one.document))
         judgement = self._judge_again(one, chosen)
         if _is_open(judgement) and self._num_tries[_uid(one)] < _MAX_TRIES:
             self._num_tries[_uid(one)] += 1
             return
         predicted = read_prediction(judgement)
-        pods = find_pods_of(_uid(one), (other.document for other in listed))
-        used = find_used([one.document, *pods])
+        used = find_used([one.document, *find_pods_of(_uid(one), made)])
         self._told.add(_uid(one))
         del self._num_tries[_uid(one)]
         if chosen.is_exempt:

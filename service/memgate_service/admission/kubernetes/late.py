@@ -16,7 +16,7 @@ from memgate_service.admission.core.policy import Action
 from memgate_service.admission.core.rules import Mode, PolicyChoice
 from memgate_service.admission.kubernetes.cluster import ClusterError
 from memgate_service.admission.kubernetes.controller import find_place
-from memgate_service.admission.kubernetes.ends import has_started
+from memgate_service.admission.kubernetes.ends import has_started, keep_little
 from memgate_service.admission.kubernetes.events import tell_released
 from memgate_service.admission.kubernetes.holding import (
     LATE,
@@ -37,6 +37,8 @@ _PATIENCE_SECONDS = 600.0
 
 class LateController(Rounds):
     """Stops what does not fit after all."""
+
+    every_seconds = 5.0
 
     def _go_round(self) -> Done:
         done = Done()
@@ -83,7 +85,11 @@ class LateController(Rounds):
             return False
         uid = str(as_object(one.document.get("metadata")).get("uid"))
         can_be = can_hold_itself(one.document, one.shape)
-        return can_be and not has_started(uid, (other.document for other in self._list_objects()))
+        return can_be and not has_started(uid, map(_keep_little, self._list_objects()))
+
+
+def _keep_little(one: Listed) -> JsonObject:
+    return keep_little(one.document)
 
 
 def _age(document: JsonObject) -> float:

@@ -24,6 +24,11 @@ _SELECTOR = f"{HELD}={REHEARSAL}"
 class RehearsalController(RehearsingRounds):
     """Releases what waits for its rehearsal."""
 
+    @property
+    def every_seconds(self) -> float:  # type: ignore[override]
+        """How often; where rehearsals were turned off, there is hardly anything to release."""
+        return 0.0 if self._settings.rehearsal_image else 30.0
+
     def _go_round(self) -> Done:
         done = Done()
         for one in self._list_objects(_SELECTOR):

@@ -107,6 +107,32 @@ def test_what_was_measured_feeds_the_outcomes() -> None:
     assert memgate.outcomes == []
 
 
+def test_a_pod_of_the_job_may_say_what_it_took() -> None:
+    """By its last words, through the Job that made it."""
+    pod = make_pod(annotations={})
+    ended = {"message": f"memgate.dev/used-bytes={3 * GIB}"}
+    pod["metadata"] |= {"uid": "2", "ownerReferences": [{"kind": "Job", "uid": "1"}]}
+    pod["status"] = {"containerStatuses": [{"state": {"terminated": ended}}]}
+    cluster = OnceCluster(jobs=[_job()], pods=[pod])
+    rounds, memgate = _rounds(cluster)
+    rounds.go_round()
+    assert "used 3.00 GiB" in cluster.events[0].message
+    assert len(memgate.outcomes) == 1
+
+
+def test_a_job_of_a_cron_job_is_told_of() -> None:
+    """That one never ends; what a Job makes is told of with the Job."""
+    job = _job()
+    job["metadata"]["ownerReferences"] = [{"kind": "CronJob", "uid": "9"}]
+    cluster = OnceCluster(jobs=[job])
+    _rounds(cluster)[0].go_round()
+    assert len(cluster.events) == 1
+    job["metadata"]["ownerReferences"] = [{"kind": "JobSet", "uid": "9"}]
+    cluster = OnceCluster(jobs=[job])
+    _rounds(cluster)[0].go_round()
+    assert cluster.events == []
+
+
 def test_what_was_not_measured_is_said_to_be() -> None:
     """And nothing is reported."""
     cluster = OnceCluster(jobs=[_job()])

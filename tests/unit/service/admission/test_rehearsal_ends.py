@@ -142,3 +142,6 @@ def test_what_waits_is_released_where_rehearsals_were_turned_off() -> None:
     controller._rehearsals = Rehearsals(cluster, AdmissionSettings(), lambda: NOW)  # type: ignore[arg-type]
     assert controller.go_round().num_released == 1
     assert "rehearsals are not set up" in cluster.events[0].message
+    assert controller.every_seconds == 0
+    controller._settings = AdmissionSettings()
+    assert controller.every_seconds == 30
