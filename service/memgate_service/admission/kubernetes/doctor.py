@@ -70,7 +70,7 @@ def examine(
     programs = _find_programs(cluster, found)
     for name, webhook in found.items():
         check = partial(_check_trust, cluster, webhook, programs)
-        yield try_out(f"{name}: certificate", check, "see Certificates in docs/kubernetes.md")
+        yield try_out(f"{name}: certificate", check, "the page on Kubernetes says how it is made")
         yield try_out(f"{name}: service", partial(_check_service, cluster, webhook))
     yield Check(about="timeouts", wrong=_check_timeouts(found))
     if any(one.get("matchConditions") for one in found.values()):
