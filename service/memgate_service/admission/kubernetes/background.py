@@ -22,7 +22,7 @@ from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import PolicyChoice
 from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cases import is_annotated
-from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
 from memgate_service.admission.kubernetes.ends import find_end
 from memgate_service.admission.kubernetes.events import tell_late
@@ -50,7 +50,7 @@ from memgate_service.admission.kubernetes.reports import (
     make_report,
 )
 from memgate_service.admission.kubernetes.rounds import Done, Listed
-from memgate_service.admission.kubernetes.settings import Shape, split
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape, split
 from memgate_worker.logs import write_line
 
 #: namespaces that want to be left alone
@@ -77,7 +77,7 @@ class BackgroundAudit(RehearsingRounds):
         return self._settings.admission_audit_seconds
 
     def _go_round(self) -> Done:
-        ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
+        ignored = find_ignored(self._cluster, self._settings)
         judged: dict[str, list[JudgedObject]] = defaultdict(list)
         num_open = 0
         existing = _begin_with(self._next, self._existing())
@@ -96,10 +96,6 @@ class BackgroundAudit(RehearsingRounds):
         self._record([one for all_of_one in judged.values() for one in all_of_one])
         self._report(judged, is_whole=not self._next)
         return Done()
-
-    def _ignored(self) -> Iterator[str]:
-        for document in self._cluster.list(Resource("v1", "namespaces"), _IGNORED):
-            yield str(as_object(document.get("metadata")).get("name", ""))
 
     def _existing(self) -> Iterator[Listed]:
         """Yield what is not over, and was not made by another object."""
@@ -203,6 +199,13 @@ class BackgroundAudit(RehearsingRounds):
             namespace = str(metadata.get("namespace", ""))
             if namespace not in judged and metadata.get("name") == NAME:
                 self._cluster.delete(resource, NAME, namespace)
+
+
+def find_ignored(cluster: Cluster, settings: AdmissionSettings) -> set[str]:
+    """Return the namespaces that are left alone: by the operator, or by their label."""
+    labelled = cluster.list(Resource("v1", "namespaces"), _IGNORED)
+    named = (str(as_object(one.get("metadata")).get("name", "")) for one in labelled)
+    return {*split(settings.admission_excluded_namespaces), *named}
 
 
 def _begin_with(uid: str, listed: Iterable[Listed]) -> list[Listed]:

@@ -21,7 +21,7 @@ from memgate.units import format_size
 from memgate_service.admission.core.answers import KnownAnswer
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.rules import Mode, PolicyChoice
-from memgate_service.admission.kubernetes.background import is_owned
+from memgate_service.admission.kubernetes.background import find_ignored, is_owned
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.controller import find_place
@@ -84,12 +84,13 @@ class FinishedJobs(Rounds):
         return min(_INTERVAL_SECONDS, self._settings.admission_audit_seconds)
 
     def _go_round(self) -> Done:
+        ignored = find_ignored(self._cluster, self._settings)
         ours: list[Listed] = []
         made: list[JsonObject] = []
         for one in self._list_objects():
             if is_owned(one.document, but="CronJob"):  # which never ends itself
                 made.append(keep_little(one.document))
-            elif _is_described(one):
+            elif _is_described(one) and _namespace(one) not in ignored:
                 ours.append(one)
         for one in ours:
             end = find_end(one.document)
@@ -129,10 +130,9 @@ class FinishedJobs(Rounds):
             self._report(predicted.estimate, used)
 
     def _judge_again(self, one: Listed, chosen: PolicyChoice) -> Judgement | None:
-        namespace = str(as_object(one.document.get("metadata")).get("namespace", ""))
         pods = find_pods(one.document, one.shape)
         try:
-            return self._judge(namespace, pods, self._policy(chosen))
+            return self._judge(_namespace(one), pods, self._policy(chosen))
         except InputError:
             return None
 
@@ -217,6 +217,10 @@ def _find_enough(capacity_bytes: int, num_bytes: int, cards: Sequence[GpuSpec]) 
 
 def _is_described(one: Listed) -> bool:
     return any(map(is_annotated, find_pods(one.document, one.shape)))
+
+
+def _namespace(one: Listed) -> str:
+    return str(as_object(one.document.get("metadata")).get("namespace", ""))
 
 
 def _uid(one: Listed) -> str:

@@ -120,6 +120,15 @@ def test_a_pod_of_the_job_may_say_what_it_took() -> None:
     assert len(memgate.outcomes) == 1
 
 
+def test_what_is_left_alone_is_not_told_of() -> None:
+    """A namespace that the operator excluded, or that has the label."""
+    cluster = OnceCluster(jobs=[_job()])
+    _rounds(cluster, admission_excluded_namespaces="team")[0].go_round()
+    cluster.objects["namespaces"] = [{"metadata": {"name": "team"}}]
+    _rounds(cluster)[0].go_round()
+    assert cluster.events == []
+
+
 def test_a_job_of_a_cron_job_is_told_of() -> None:
     """That one never ends; what a Job makes is told of with the Job."""
     job = _job()
