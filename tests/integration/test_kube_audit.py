@@ -176,8 +176,12 @@ def test_what_was_let_in_without_an_answer_is_followed_up(
     assert "MemgateNoAnswer" in events
     assert events["MemgateDoesNotFit"]["involvedObject"]["uid"] == uid
     assert "does not fit" in events["MemgateDoesNotFit"]["message"]
-    noted = [one for one in read_audit(valkey, decision="reject") if one.name == "late"]
-    assert [one.done for one in noted] == ["noted"]
+
+    def noted() -> list[str]:
+        found = read_audit(valkey, decision="reject")
+        return [one.done for one in found if one.name == "late"]
+
+    wait_until(lambda: noted() == ["noted"], "it is in the audit")  # stored a moment after it
 
 
 def test_a_refusal_leaves_an_event_and_one_figure(lab: Lab, start: Start) -> None:
