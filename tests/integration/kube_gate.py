@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from memgate.audit import AuditEntry
+from memgate_worker.queue.client import QueueClient
+from memgate_worker.queue.settings import QueueSettings
 from tests.admission import JOB, SPEC
 from tests.integration.kube_lab import Lab
 from tests.record_reviews import RULES, read_example
@@ -127,6 +130,22 @@ def create(lab: Lab, document: dict[str, Any], *more: str) -> subprocess.Complet
     """Create an object in the gated namespace, as a person does."""
     command = ("create", "--filename=-", f"--namespace={NAMESPACE}", "--validate=false", *more)
     return lab.kubectl(*command, given=[document], check=False)
+
+
+def read_audit(valkey: str, namespace: str = NAMESPACE, **filters: Any) -> list[AuditEntry]:
+    """Return what the audit has about a namespace."""
+    queue = QueueClient(QueueSettings(redis_url=valkey))
+    try:
+        return list(queue.audit.walk(namespace=namespace, **filters))
+    finally:
+        queue.close()
+
+
+def find_events(lab: Lab, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
+    """Return the events about an object, by their reason."""
+    found = lab.kubectl("get", "events", f"--namespace={namespace}", "--output=json").stdout
+    about = [one for one in json.loads(found)["items"] if one["involvedObject"]["name"] == name]
+    return {one["reason"]: one for one in about}
 
 
 @contextmanager

@@ -39,6 +39,9 @@ from tests.running import PortTakenError, free_port, retry_taken, wait_until
 #: the token of the administrator
 _ADMIN = "admin-token"
 
+#: what a kind says that keeps whatever it is given
+_ANY_FIELDS = "x-kubernetes-preserve-unknown-fields"
+
 _KUBECTL = Path(sys.executable).parent / "kubectl"
 
 #: what the API server sends to a webhook of ``install_webhook`` unless told otherwise
@@ -172,6 +175,7 @@ class Lab:
         *,
         scope: str = "Namespaced",
         status: bool = False,
+        fields: dict[str, Any] | None = None,
     ) -> None:
         """Make a kind of somebody else's known, with whatever fields its objects have.
 
@@ -182,8 +186,10 @@ class Lab:
             plural: its name in URLs.
             scope: ``Namespaced`` or ``Cluster``.
             status: whether ``status`` is a part of its own, which nothing else changes.
+            fields: the schemas of its fields, if others are not to be kept.
         """
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        schema: dict[str, Any] = {"type": "object"}
+        schema |= {"properties": fields} if fields else {_ANY_FIELDS: True}
         known = {"name": version, "served": True, "storage": True}
         known |= {"subresources": {"status": {}}} if status else {}
         name = f"{plural}.{group}"

@@ -198,7 +198,7 @@ def test_a_spec_may_stand_in_a_config_map(lab: Lab, start: Start) -> None:
     good = create(lab, job)
     assert good.returncode == 0, good.stderr
     said = lab.get("job", "vgg16", "gated")["metadata"]["annotations"]["memgate.dev/estimate"]
-    assert json.loads(said)["gpu"] == "a100-80-1g.10gb,h100-80-1g.10gb"
+    assert json.loads(said)["gpu"] == "a100-40-1g.10gb,a100-80-1g.10gb,h100-80-1g.10gb"
 
 
 @pytest.mark.usefixtures("namespace")

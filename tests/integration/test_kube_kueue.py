@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
+from memgate_service.admission.core.rehearsal import RehearsalResult
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError
 from memgate_service.admission.kueue.controller import Reply, write_reply
 from tests.admission import SPEC
 from tests.integration.kube_lab import Lab
+from tests.integration.kube_shadows import Shadows
 from tests.running import ROOT, running, serving, wait_until
 from tests.valkey import running_valkey
 
@@ -45,7 +47,7 @@ def queues(lab: Lab) -> None:
     for kind, plural in (("LocalQueue", "localqueues"), ("Workload", "workloads")):
         lab.install_kind(*_GROUP, kind, plural, status=True)
     lab.make_namespace("memgate")
-    for name in ("queue.yaml", "controller.yaml"):
+    for name in ("queue.yaml", "controller.yaml", "rehearsals.yaml"):
         lab.kubectl("apply", f"--filename={_EXAMPLES / name}")
 
 
@@ -104,6 +106,7 @@ def _submit(
     flavor: str = "t4",
     conditions: tuple[str, ...] = ("QuotaReserved",),
     age_seconds: float = 0,
+    program: list[str] | None = None,
 ) -> str:
     """Make a Workload of the example's Job, reserve quota for it; return since when it waits."""
     job = yaml.safe_load((_EXAMPLES / "job.yaml").read_text())
@@ -111,6 +114,8 @@ def _submit(
     template["metadata"]["annotations"] = (
         {} if spec is None else {"memgate.dev/job": json.dumps(spec)}
     )
+    if program is not None:
+        template["spec"]["containers"][0]["command"] = program
     pods = {"name": "main", "count": 1, "template": template}
     lab.apply(
         {
@@ -203,6 +208,55 @@ def test_no_answer_in_time_is_the_operators_to_decide(
     assert old["state"] == want
     assert old.get("requeueAfterSeconds") == (60 if want == "Retry" else None)
     assert (old["lastTransitionTime"] == was["old"]) == (want == "Pending")
+
+
+@pytest.mark.parametrize(
+    ("result", "want"),
+    [
+        (RehearsalResult(decision="reject", gpu="t4", why="needs 21 GiB"), "Rejected"),
+        (RehearsalResult(decision="admit", gpu="t4", why="needs 2 GiB"), "Ready"),
+        (None, "Ready"),
+    ],
+    ids=["does not fit", "fits", "fails"],
+)
+def test_a_check_waits_for_the_rehearsal_of_what_has_no_description(
+    lab: Lab, answer: Answer, tmp_path: Path, result: RehearsalResult | None, want: str
+) -> None:
+    """On the GPU that Kueue chose, which the job does not name; a failure keeps nothing out."""
+    lab.kubectl("delete", "workloads", "--all")
+    shadows = Shadows(lab, "default")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"on": {"undescribed": "rehearse"}}')
+    answer(admission_policy=str(policy), rehearsal_image="memgate-worker:1")
+    _submit(lab, "plain", spec=None, program=["python", "train.py"])
+
+    wait_until(lambda: "run once" in _check(lab, "plain")["message"], "it is said to wait")
+    assert _check(lab, "plain")["state"] == "Pending"
+    shadow = shadows.wait()
+    assert "--gpu=t4" in shadow.spec.containers[0].command
+    assert shadow.metadata.owner_references[0].kind == "Workload"
+    shadows.end(shadow, result)
+
+    said = _until(lab, "plain", want)
+    assert (result.why if result else "a rehearsal cannot tell") in said
+    wait_until(lambda: shadows.find() == [], "the shadow is gone", 60)
+    shadows.take_part("disabled")
+    wait_until(lambda: shadows.fences() == 0, "nothing is left behind", 60)
+
+
+def test_where_nothing_is_enforced_a_check_waits_for_no_rehearsal(
+    lab: Lab, answer: Answer, tmp_path: Path
+) -> None:
+    """It is answered at once, and no shadow is made in its place."""
+    lab.kubectl("delete", "workloads", "--all")
+    shadows = Shadows(lab, "default")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"mode": "warn", "on": {"undescribed": "rehearse"}}')
+    answer(admission_policy=str(policy), rehearsal_image="memgate-worker:1")
+    _submit(lab, "plain", spec=None, program=["python", "train.py"])
+    assert "not checked" in _until(lab, "plain", "Ready")
+    assert (shadows.find(), shadows.fences()) == ([], 0)
+    shadows.take_part("disabled")
 
 
 def test_an_answer_to_what_changed_meanwhile_is_not_taken(lab: Lab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,8 @@ def test_a_released_job_is_judged_again(make_gate: Callable[..., Gate]) -> None:
     resumed["spec"]["suspend"] = False
     update = {"operation": "UPDATE", "oldObject": held}
     by_owner = make_review(resumed, "Job", "batch", **update)
+    undone = gate.ask("mutate", by_owner)
+    assert "held until there is an answer" in undone["warnings"][0]
     refused = gate.ask("validate", by_owner)
     assert refused["status"]["code"] == 429
 
@@ -52,6 +55,34 @@ def test_what_is_held_for_doubts_is_not_said_to_wait_for_an_answer(
     assert held["request"]["object"]["spec"]["suspend"] is True
     warning = " ".join(gate.ask("validate", held)["warnings"])
     assert "held until it is changed, or released by somebody who may: may not fit" in warning
+
+
+def test_what_is_let_in_without_an_answer_is_labelled_where_it_may_be_stopped(
+    make_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    """For the controller, which suspends it if it does not fit; nowhere else, and not for ever."""
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"on": {"late": "reject"}}')
+    review = make_review(make_job(make_pod(nodeSelector=T4)), "Job", "batch")
+    gate = make_gate(admission_policy=policy)
+    labelled = gate.mutated(review)["request"]["object"]["metadata"]["labels"]
+    assert labelled == {"memgate.dev/late": "waiting"}
+    gate.learn(review, GIB)
+    assert "labels" not in gate.mutated(review)["request"]["object"]["metadata"]
+
+
+def test_nothing_is_held_for_a_rehearsal_that_nobody_does(
+    make_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    """The policy may say so before rehearsals are set up."""
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"on": {"undescribed": "rehearse"}}')
+    plain = make_job(make_pod(nodeSelector=T4, annotations={}))
+    review = make_review(plain, "Job", "batch")
+    for image, is_held in (("", False), ("memgate-worker:1", True)):
+        gate = make_gate(admission_policy=policy, rehearsal_image=image)
+        made = gate.mutated(review)["request"]["object"]
+        assert made["spec"].get("suspend", False) is is_held
 
 
 def test_a_pod_is_held_by_a_gate_and_a_deployment_by_its_pods(

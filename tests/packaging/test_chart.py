@@ -71,6 +71,10 @@ def test_images_are_of_this_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert chart["appVersion"] == chart["version"] == version
+    # somebody who follows the page builds what the chart pulls
+    for path in (ROOT / "docs" / "kubernetes.md", ROOT / "deploy/examples/kueue/controller.yaml"):
+        tags = set(re.findall(r"memgate-(?:service|worker):(\d[\w.]*)", path.read_text()))
+        assert tags == {version}, path
     images = {
         find_container(render_set("as it comes"), name)["image"] for name in ("api", "worker-slow")
     }

@@ -449,6 +449,42 @@ def test_rights_that_are_not_used_are_not_given() -> None:
     assert not _rules(render_set("no webhooks"), "ClusterRole")
 
 
+@pytest.mark.parametrize("on", [{"undescribed": "rehearse"}, {"late": "reject"}])
+def test_what_a_policy_suspends_the_controller_may_change(on: dict[str, str]) -> None:
+    """A policy in the values may need that, too, and not only one with hold."""
+    given = {"admission.policyResources": False, "audit.enabled": False}
+    role = _rules(render(given | {"admission.policy": {"on": on}}), "ClusterRole")
+    jobs = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "patch"]}
+    assert jobs in role["memgate-controller"]
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ({}, True),
+        ({"rehearsals.enabled": True}, False),
+        ({"admission.policy": {"on": {"undescribed": "reject"}}}, False),
+        ({"rehearsals.enabled": True, "admission.matchConditions": True}, True),
+    ],
+    ids=["as it comes", "rehearsals", "refused", "an operator's own wish"],
+)
+def test_what_nobody_described_is_asked_about_where_that_matters(
+    values: dict[str, Any], want: bool
+) -> None:
+    """Else no webhook would ever hear of it."""
+    for webhook in _webhooks(render(values)):
+        assert ("matchConditions" in webhook) is want
+
+
+def test_webhooks_hold_nothing_for_rehearsals_that_nobody_does() -> None:
+    """Both know of them, or neither."""
+    for is_on in (True, False):
+        pods = dict(find_pods(render({"rehearsals.enabled": is_on})))
+        for name in ("webhook", "controller"):
+            names = {one["name"] for one in pods[name]["spec"]["containers"][0]["env"]}
+            assert ("MEMGATE_REHEARSAL_IMAGE" in names) is is_on
+
+
 def test_cert_manager_makes_what_the_webhooks_serve_with() -> None:
     """Same Secret, same name; the API server is told by cert-manager's own means."""
     objects = render_set("cert-manager")

@@ -12,13 +12,13 @@ reading order, which is the import order:
   ``kubernetes.objects``, ``kubernetes.places``, ``kubernetes.cases``, ``kubernetes.patches``,
   ``kubernetes.cluster``, ``kubernetes.config_maps``, ``kubernetes.policy_resources``,
   ``kubernetes.policy_review``,
-  ``kubernetes.events``, ``kubernetes.judging``, ``kubernetes.holding``, ``kubernetes.modes``,
-  ``kubernetes.right_size``, ``kubernetes.gate``;
+  ``kubernetes.events``, ``kubernetes.judging``, ``kubernetes.holding``, ``kubernetes.ends``,
+  ``kubernetes.modes``, ``kubernetes.right_size``, ``kubernetes.gate``;
   the routes are in ``http/routes/webhooks.py``
 - ``memgate controller``: ``kubernetes.leader``, ``kubernetes.rounds``, ``kubernetes.controller``,
-  ``kubernetes.policy_status``; rehearsals: ``kubernetes.shadow_pod``,
-  ``kubernetes.rehearsals``, ``kubernetes.rehearsing``; what exists already:
-  ``kubernetes.reports``, ``kubernetes.background``
+  ``kubernetes.policy_status``, ``kubernetes.late``; rehearsals: ``kubernetes.shadow_pod``,
+  ``kubernetes.images``, ``kubernetes.rehearsals``, ``kubernetes.rehearsing``; what exists already:
+  ``kubernetes.reports``, ``kubernetes.background``; what has ended: ``kubernetes.finished``
 - ``memgate certificates``: ``kubernetes.secret``, ``kubernetes.issuing``,
   ``kubernetes.certificates``
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``

@@ -231,7 +231,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 {{/* Whether anything is ever held; empty if not */}}
 {{- define "memgate.holds" -}}
 {{- with .Values.admission -}}
-{{- if or (has "hold" (list .onTimeout .onUncertain)) (contains "\"hold\"" (toJson .policy)) -}}yes{{- end -}}
+{{- $policy := toJson .policy -}}
+{{- if or (has "hold" (list .onTimeout .onUncertain)) (contains "\"hold\"" $policy) -}}yes
+{{- else if or (contains "\"rehearse\"" $policy) (contains "\"late\":\"reject\"" $policy) -}}yes{{- end -}}
 {{- end -}}
 {{- end -}}
 
@@ -266,7 +268,10 @@ imagePullPolicy: {{ $image.pullPolicy }}
 
 {{- define "memgate.hasMatchConditions" -}}
 {{- $wanted := toString .Values.admission.matchConditions -}}
-{{- if or (eq $wanted "true") (and (eq $wanted "auto") (semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version)) -}}yes{{- end -}}
+{{- /* what nobody described can be rehearsed or refused only if we are asked about it */ -}}
+{{- $asksAll := or .Values.rehearsals.enabled (contains "\"undescribed\"" (toJson .Values.admission.policy)) -}}
+{{- $isNew := semverCompare ">=1.28.0-0" .Capabilities.KubeVersion.Version -}}
+{{- if or (eq $wanted "true") (and (eq $wanted "auto") $isNew (not $asksAll)) -}}yes{{- end -}}
 {{- end -}}
 
 {{- define "memgate.policyMount" -}}
@@ -311,5 +316,9 @@ imagePullPolicy: {{ $image.pullPolicy }}
 - name: MEMGATE_ADMISSION_PATHS
   value: {{ toJson . | quote }}
 {{- end }}
+{{- end }}
+{{- if .Values.rehearsals.enabled }}
+- name: MEMGATE_REHEARSAL_IMAGE
+  value: {{ (include "memgate.image" (list . "worker") | fromYaml).image }}
 {{- end }}
 {{- end -}}

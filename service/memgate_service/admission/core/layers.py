@@ -23,7 +23,7 @@ from memgate_service.admission.core.rules import (
 )
 
 #: what a decision may lead to, the mildest first
-_MILDEST_FIRST = ("admit", "rehearse", "hold", "reject")
+_MILDEST_FIRST = ("admit", "right_size", "rehearse", "hold", "reject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -22,8 +22,9 @@ from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import PolicyChoice
 from memgate_service.admission.core.sequence import Rules, run
 from memgate_service.admission.kubernetes.cases import is_annotated
-from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
+from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
+from memgate_service.admission.kubernetes.ends import find_end
 from memgate_service.admission.kubernetes.events import tell_late
 from memgate_service.admission.kubernetes.holding import HELD
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
@@ -44,11 +45,12 @@ from memgate_service.admission.kubernetes.reports import (
     KIND,
     LABELS,
     NAME,
+    OLD_VERSION,
     JudgedObject,
     make_report,
 )
 from memgate_service.admission.kubernetes.rounds import Done, Listed
-from memgate_service.admission.kubernetes.settings import Shape, split
+from memgate_service.admission.kubernetes.settings import AdmissionSettings, Shape, split
 from memgate_worker.logs import write_line
 
 #: namespaces that want to be left alone
@@ -66,30 +68,34 @@ _DONE_BY = {Action.REJECT: "refused", Action.HOLD: "held"}
 class BackgroundAudit(RehearsingRounds):
     """Judges what exists."""
 
+    _next: str = ""
+    """What the last round left out, by ``uid``: the next one begins with it."""
+
     @property
     def every_seconds(self) -> float:  # type: ignore[override]
         """How often; what has no answer yet is found in the next round."""
         return self._settings.admission_audit_seconds
 
     def _go_round(self) -> Done:
-        ignored = {*split(self._settings.admission_excluded_namespaces), *self._ignored()}
+        ignored = find_ignored(self._cluster, self._settings)
         judged: dict[str, list[JudgedObject]] = defaultdict(list)
         num_open = 0
-        for kind, shape, _, document in self._existing():
+        existing = _begin_with(self._next, self._existing())
+        self._next = ""
+        for kind, shape, _, document in existing:
             namespace = str(as_object(document.get("metadata")).get("namespace", ""))
-            if namespace in ignored or num_open >= _MAX_UNANSWERED:
+            if namespace in ignored:
+                continue
+            if num_open >= _MAX_UNANSWERED and any(map(is_annotated, find_pods(document, shape))):
+                self._next = self._next or _uid(document)
                 continue
             record = self._look_at(kind, shape, document)
             if record:
                 judged[namespace].append(JudgedObject(document, record))
                 num_open += record["decision"] == "unanswered"
         self._record([one for all_of_one in judged.values() for one in all_of_one])
-        self._report(judged, is_whole=num_open < _MAX_UNANSWERED)
+        self._report(judged, is_whole=not self._next)
         return Done()
-
-    def _ignored(self) -> Iterator[str]:
-        for document in self._cluster.list(Resource("v1", "namespaces"), _IGNORED):
-            yield str(as_object(document.get("metadata")).get("name", ""))
 
     def _existing(self) -> Iterator[Listed]:
         """Yield what is not over, and was not made by another object."""
@@ -176,6 +182,9 @@ class BackgroundAudit(RehearsingRounds):
         resource = self._cluster.find(KIND)
         if resource is None:
             return
+        if resource.api_version == OLD_VERSION:  # whose results have other fields
+            write_line("background", {"error": f"{KIND}: {OLD_VERSION} is too old"})
+            return
         for namespace, found in judged.items():
             report = make_report(resource.api_version, namespace, found, int(time.time()))
             try:
@@ -192,23 +201,36 @@ class BackgroundAudit(RehearsingRounds):
                 self._cluster.delete(resource, NAME, namespace)
 
 
-def is_owned(document: JsonObject) -> bool:
-    """Say whether something else that is judged has made an object."""
+def find_ignored(cluster: Cluster, settings: AdmissionSettings) -> set[str]:
+    """Return the namespaces that are left alone: by the operator, or by their label."""
+    labelled = cluster.list(Resource("v1", "namespaces"), _IGNORED)
+    named = (str(as_object(one.get("metadata")).get("name", "")) for one in labelled)
+    return {*split(settings.admission_excluded_namespaces), *named}
+
+
+def _begin_with(uid: str, listed: Iterable[Listed]) -> list[Listed]:
+    """Return objects, the one with this ``uid`` first and those before it last."""
+    found = list(listed)
+    uids = [_uid(one.document) for one in found]
+    first = uids.index(uid) if uid in uids else 0
+    return found[first:] + found[:first]
+
+
+def _uid(document: JsonObject) -> str:
+    return str(as_object(document.get("metadata")).get("uid", ""))
+
+
+def is_owned(document: JsonObject, *, but: str = "") -> bool:
+    """Say whether something else that is judged, unless of the kind ``but``, made an object."""
     owners = map(as_object, as_list(as_object(document.get("metadata")).get("ownerReferences")))
     known = {kind.partition(".")[0] for kind in SHAPES} | {"ReplicaSet"}
-    return any(owner.get("kind") in known for owner in owners)
+    return any(owner.get("kind") in known - {but} for owner in owners)
 
 
 def is_past(document: JsonObject) -> bool:
     """Say whether an object has ended, or is about to."""
-    status = as_object(document.get("status"))
-    if "deletionTimestamp" in as_object(document.get("metadata")):
-        return True
-    if status.get("phase") in ("Succeeded", "Failed"):
-        return True
-    ended = {"Complete", "Completed", "Failed", "Succeeded"}
-    conditions = map(as_object, as_list(status.get("conditions")))
-    return any(one.get("type") in ended and one.get("status") == "True" for one in conditions)
+    is_going = "deletionTimestamp" in as_object(document.get("metadata"))
+    return is_going or find_end(document) is not None
 
 
 def _is_kept(document: JsonObject) -> bool:

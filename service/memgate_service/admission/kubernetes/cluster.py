@@ -173,8 +173,8 @@ class Cluster:
             if error.status != 404:
                 raise
 
-    def record_event(self, event: ObjectEvent) -> None:
-        """Record an event for an object: ``kubectl describe`` shows it.
+    def record_event(self, event: ObjectEvent) -> bool:
+        """Record an event for an object, and say whether it is new: ``kubectl describe`` shows it.
 
         One with a name of its own is recorded once, by however many programs.
         """
@@ -205,6 +205,8 @@ class Cluster:
         except ClusterError as error:
             if error.status != 409 or not event.name:
                 raise
+            return False
+        return True
 
     def _discover(self, kind: str) -> Resource | None:
         name, _, group = kind.partition(".")

@@ -20,6 +20,7 @@ _REASONS = {
     "held": "MemgateHeld",
 }
 RELEASED = "MemgateReleased"
+USED = "MemgateUsed"
 REFUSED = "MemgateRefused"
 _WOULD = "MemgateWouldRefuse"
 _UNANSWERED = "MemgateNoAnswer"
@@ -60,6 +61,13 @@ def tell_released(document: JsonObject, message: str, *, is_released: bool) -> O
     """Return the event of an object that was held."""
     reason = RELEASED if is_released else REFUSED
     return _event(document, reason, message)._replace(is_warning=not is_released)
+
+
+def tell_used(document: JsonObject, message: str) -> ObjectEvent:
+    """Return the event of something that has ended; it is recorded once."""
+    event = _event(document, USED, message)
+    name = sha256(f"{event.uid} {event.reason}".encode()).hexdigest()[:16]
+    return event._replace(name=f"memgate-{name}", is_warning=False)
 
 
 def _event(document: JsonObject, reason: str, message: str) -> ObjectEvent:

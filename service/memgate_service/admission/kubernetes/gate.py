@@ -25,6 +25,7 @@ from memgate_service.admission.kubernetes.holding import (
     SKIP_NAME,
     can_hold,
     can_hold_itself,
+    follow,
     hold,
     is_held,
     is_stopped,
@@ -147,9 +148,11 @@ _REHEARSED = (
 )
 
 
-def _is_to_rehearse(review: Review, shape: Shape, chosen: PolicyChoice) -> bool:
+def _is_to_rehearse(gate: WebhookGate, review: Review, shape: Shape, chosen: PolicyChoice) -> bool:
     """Say whether an object is new, has no description, and is to be run once before."""
-    if chosen.is_exempt or chosen.on.get("undescribed") != "rehearse" or review.dry_run:
+    if not gate.settings.rehearsal_image or review.dry_run:
+        return False
+    if chosen.is_exempt or chosen.on.get("undescribed") != "rehearse":
         return False
     annotations = as_object(as_object((review.object or {}).get("metadata")).get("annotations"))
     return annotations.get(SKIP_NAME) != "skip" and is_undescribed(review, shape)
@@ -191,7 +194,7 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
     chosen = gate.choose(review)
     if chosen.mode is not Mode.ENFORCE:  # nothing is changed where nothing is enforced
         return _PASS
-    if _is_to_rehearse(review, shape, chosen) and can_hold_itself(document, shape):
+    if _is_to_rehearse(gate, review, shape, chosen) and can_hold_itself(document, shape):
         return WebhookAnswer(allowed=True, patch=hold(document, shape, REHEARSAL))
     if not _is_new(review, shape):
         return WebhookAnswer(allowed=True, patch=keep_label(document, review.old_object, shape))
@@ -200,10 +203,21 @@ async def mutate(gate: WebhookGate, review: Review) -> WebhookAnswer:
         if judgement is None:
             return _PASS
         patch = _patch(gate, review, document, shape, judgement)
+        if _is_to_follow(review, judgement, chosen):
+            patch += follow(patched(document, patch), shape)
     except InputError:
         return _PASS  # validate says what is wrong with it
-    # what happens to it validate says, which may know more by then
-    return WebhookAnswer(allowed=True, patch=patch)
+    # what happens to it validate says, which may know more by then; but for an edit that is undone
+    is_undone = _is_release(review, shape) and is_held(patched(document, patch), shape)
+    return WebhookAnswer(
+        allowed=True, patch=patch, warnings=[_held(judgement)] if is_undone else []
+    )
+
+
+def _is_to_follow(review: Review, judgement: Judgement, chosen: PolicyChoice) -> bool:
+    """Say whether something is let in without an answer that is stopped if it does not fit."""
+    is_open = judgement.decision is Decision.UNKNOWN and judgement.action is Action.ADMIT
+    return is_open and review.operation == "CREATE" and chosen.on.get("late") == "reject"
 
 
 def _is_no_longer_ours(document: JsonObject, shape: Shape) -> bool:

@@ -21,6 +21,10 @@ GATE = "memgate.dev/estimate"
 HELD = "memgate.dev/held"
 HELD_POINTER = f"/metadata/labels/{escape(HELD)}"
 
+#: the label of what was let in without an answer, where a policy says ``late: reject``
+LATE = "memgate.dev/late"
+_LATE_POINTER = f"/metadata/labels/{escape(LATE)}"
+
 #: value of the label while something waits for its rehearsal, and the annotation that opts out
 REHEARSAL = "rehearsal"
 SKIP_NAME = "memgate.dev/rehearsal"
@@ -108,6 +112,19 @@ def mark(document: JsonObject, value: str) -> Patch:
     patch: Patch = []
     put(copy.deepcopy(dict(document)), patch, HELD_POINTER, value)
     return patch
+
+
+def follow(document: JsonObject, shape: Shape) -> Patch:
+    """Return the patch by which the controller finds an object again, if it can be suspended."""
+    patch: Patch = []
+    if _can_suspend(document, shape):
+        put(copy.deepcopy(dict(document)), patch, _LATE_POINTER, "waiting")
+    return patch
+
+
+def unfollow(document: JsonObject) -> Patch:
+    """Return the patch that takes that label away."""
+    return [{"op": "remove", "path": _LATE_POINTER}] if LATE in _labels(document) else []
 
 
 def wait_again(document: JsonObject, shape: Shape) -> Patch:

@@ -17,6 +17,7 @@ from memgate_service.admission.core.layers import PolicyLayers
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.rules import Mode, PolicyChoice, Subject
 from memgate_service.admission.kubernetes.cases import PodCase, is_annotated
+from memgate_service.admission.kubernetes.ends import RESERVED, USED
 from memgate_service.admission.kubernetes.holding import HELD, SKIP_NAME
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object, find_part
 from memgate_service.admission.kubernetes.objects import GPU, JOB, JOB_CONFIGMAP, find_pods
@@ -27,7 +28,7 @@ from memgate_service.admission.kubernetes.settings import AdmissionSettings, Sha
 
 #: what people may write, and what we write
 _WRITTEN = (JOB, JOB_CONFIGMAP, GPU)
-_OURS = (*_WRITTEN, FILLED, ESTIMATE, ESTIMATE_ID, HELD, SKIP_NAME)
+_OURS = (*_WRITTEN, FILLED, ESTIMATE, ESTIMATE_ID, HELD, SKIP_NAME, USED, RESERVED)
 
 #: refused for a mistake
 WRONG = "wrong"

@@ -4,19 +4,25 @@ Only in namespaces that have the label ``memgate.dev/rehearsals: enabled``, and 
 ``rehearse`` for what is undescribed. One at a time in a namespace. What is held for it is let go
 when the result is there, or when its time is over: nothing is ever held without a timer, and a
 rehearsal that fails refuses nothing. ``memgate.dev/rehearsal: skip`` opts an object out.
+
+Shadows are deleted once their result is known, or their time is over; what fences them in, when a
+namespace no longer takes part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from memgate.client.clients import Client
 from memgate_service.admission.core.rehearsal import RehearsalResult, read_result
 from memgate_service.admission.kubernetes.cluster import Cluster, ClusterError, Resource
 from memgate_service.admission.kubernetes.holding import SKIP_NAME
+from memgate_service.admission.kubernetes.images import find_images, find_run_image, has_digest
 from memgate_service.admission.kubernetes.json_parts import JsonObject, as_list, as_object
 from memgate_service.admission.kubernetes.objects import Pod
 from memgate_service.admission.kubernetes.places import asks_for_gpu
@@ -24,9 +30,12 @@ from memgate_service.admission.kubernetes.policy_resources import PolicyResource
 from memgate_service.admission.kubernetes.rounds import Done, Rounds
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.admission.kubernetes.shadow_pod import (
+    CONTAINER,
     LABELS,
+    NAME,
     NotRehearsedError,
     Shadow,
+    find_key,
     make_fence,
     make_shadow,
 )
@@ -41,8 +50,21 @@ _FENCE = {
     "ResourceQuota": Resource("v1", "resourcequotas"),
 }
 
+_SELECTOR = ",".join(f"{name}={value}" for name, value in LABELS.items())
+
 #: results that are remembered: of the same program on the same GPU
 _MAX_RESULTS = 1000
+
+#: and for how long if the image is known by its tag alone, or if nothing was found out
+_TAG_SECONDS = 3600.0
+
+_TOO_LATE = "there was no result in time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    result: RehearsalResult
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,27 +87,44 @@ class Rehearsals:
         self._cluster = cluster
         self._settings = settings
         self._now = now
-        self._results: dict[str, RehearsalResult] = {}
+        self._results: dict[tuple[str, str], _Kept] = {}
         self._shadows: dict[tuple[str, str], JsonObject] = {}
         self._namespaces: set[str] = set()
+        self._images: dict[str, dict[str, str]] = {}
 
     def start_round(self) -> None:
-        """Look which namespaces take part, and which shadows there are; remove those of others."""
+        """Look which namespaces take part, and which shadows there are; remove leftovers."""
         if not self._settings.rehearsal_image:
             return
+        self._images = {}
         found = self._cluster.list(Resource("v1", "namespaces"), OPT_IN)
         self._namespaces = {_name(one) for one in found}
-        selector = ",".join(f"{name}={value}" for name, value in LABELS.items())
-        self._shadows = {(_namespace(one), _name(one)): one for one in self._list(selector)}
+        shadows = self._cluster.list(_PODS, _SELECTOR)
+        self._shadows = {(_namespace(one), _name(one)): one for one in shadows}
         for shadow in list(self._shadows.values()):
-            age = (self._now() - self._created_at(shadow)).total_seconds()
-            # one that has ended may still be asked for its result
-            patience = 1 if find_result(shadow) is None else 3
-            if age > patience * self._settings.rehearsal_seconds:
-                self._remove(shadow)
+            self._remove_old(shadow)
+        self._remove_fences()
 
-    def _list(self, selector: str) -> list[JsonObject]:
-        return self._cluster.list(_PODS, selector)
+    def _remove_old(self, shadow: JsonObject) -> None:
+        """Remove a shadow whose time is over; one that never ran is not tried again and again."""
+        age = (self._now() - self._created_at(shadow)).total_seconds()
+        result = find_result(shadow)
+        # one that has ended may still be asked for its result
+        patience = 1 if result is None else 3
+        if age > patience * self._settings.rehearsal_seconds:
+            self._keep(shadow, result or RehearsalResult(why=_TOO_LATE))
+            self._remove(shadow)
+
+    def _remove_fences(self) -> None:
+        """Remove what fenced shadows in, where there are none and will be none."""
+        needed = self._namespaces | {namespace for namespace, _ in self._shadows}
+        for resource in _FENCE.values():
+            try:
+                for one in self._cluster.list(resource, _SELECTOR):
+                    if _namespace(one) not in needed and _name(one) == NAME:
+                        self._cluster.delete(resource, NAME, _namespace(one))
+            except ClusterError as error:
+                write_line("rehearsal", {"error": error.message})
 
     def look_at(
         self, document: JsonObject, pods: tuple[Pod, ...], since: datetime | None = None
@@ -108,12 +147,13 @@ class Rehearsals:
         namespace = _namespace(document)
         self._check_wanted(document, namespace)
         if (self._now() - since).total_seconds() > self._settings.rehearsal_seconds:
-            raise NotRehearsedError("there was no result in time")
+            raise NotRehearsedError(_TOO_LATE)
         wanting = [pod for pod in pods if asks_for_gpu(pod) and pod.is_template]
         if len(wanting) != 1:
             raise NotRehearsedError(f"{len(wanting)} kinds of its pods ask for a GPU, not one")
-        shadow = make_shadow(document, wanting[0], self._settings, self._claims(namespace))
-        known = self._results.get(shadow.key)
+        images = self._find_images(namespace)
+        shadow = make_shadow(document, wanting[0], self._settings, self._claims(namespace), images)
+        known = self._find_kept(shadow)
         if known is not None:
             return Rehearsed(result=known)
         existing = self._shadows.get((namespace, shadow.pod["metadata"]["name"]))
@@ -122,9 +162,17 @@ class Rehearsals:
             return Rehearsed()
         result = find_result(existing)
         if result is not None:
-            self._keep(shadow.key, result)
+            result = name_image(result, existing)
+            self._keep(existing, result)
             self._remove(existing)
         return Rehearsed(result=result)
+
+    def _find_images(self, namespace: str) -> dict[str, str]:
+        """Return the images that have run in a namespace, by their digests."""
+        if namespace not in self._images:
+            pods = self._cluster.list(_PODS, namespace=namespace)
+            self._images[namespace] = find_images(pods)
+        return self._images[namespace]
 
     def _check_wanted(self, document: JsonObject, namespace: str) -> None:
         if not self._settings.rehearsal_image:
@@ -154,10 +202,21 @@ class Rehearsals:
         self._shadows[namespace, _name(made)] = made
         write_line("rehearsal", {"namespace": namespace, "name": _name(made), "gpu": shadow.gpu})
 
-    def _keep(self, key: str, result: RehearsalResult) -> None:
-        if len(self._results) >= _MAX_RESULTS:
+    def _find_kept(self, shadow: Shadow) -> RehearsalResult | None:
+        kept = self._results.get((shadow.key, shadow.image))
+        if kept is None or (kept.until is not None and kept.until < self._now()):
+            return None
+        return kept.result
+
+    def _keep(self, shadow: JsonObject, result: RehearsalResult) -> None:
+        """Remember a result, by the image that was run and by what is written in its place."""
+        while len(self._results) >= _MAX_RESULTS:
             self._results.pop(next(iter(self._results)))
-        self._results[key] = result
+        soon = self._now() + timedelta(seconds=_TAG_SECONDS)
+        for image in filter(None, (_image(shadow), find_run_image(shadow, CONTAINER))):
+            is_lasting = has_digest(image) and result.is_known
+            until = None if is_lasting else soon
+            self._results[find_key(_name(shadow)), image] = _Kept(result=result, until=until)
 
     def _remove(self, shadow: JsonObject) -> None:
         namespace, name = _namespace(shadow), _name(shadow)
@@ -186,6 +245,24 @@ def find_result(shadow: JsonObject) -> RehearsalResult | None:
             return read_result(str(ended["message"]))
     why: Any = status.get("message") or status.get("reason")
     return RehearsalResult(why=f"its pod failed: {why}" if why else "")
+
+
+def name_image(result: RehearsalResult, shadow: JsonObject) -> RehearsalResult:
+    """Say which image was run, where only its tag was known: by then a tag may mean another."""
+    image = _image(shadow)
+    if has_digest(image) or not result.is_known:
+        return result
+    ran = find_run_image(shadow, CONTAINER).rpartition("@")[2]
+    said = f"{image} was {ran} then" if ran else f"{image} by its tag, whatever that meant then"
+    return msgspec.structs.replace(result, why=f"{result.why} (the image: {said})")
+
+
+def _image(shadow: JsonObject) -> str:
+    """Return the image of a shadow as it was asked for."""
+    for one in map(as_object, as_list(as_object(shadow.get("spec")).get("containers"))):
+        if one.get("name") == CONTAINER:
+            return str(one.get("image"))
+    return ""
 
 
 def _name(document: JsonObject) -> str:

@@ -5,19 +5,13 @@ Where nothing is enforced, what has no description is rehearsed beside its job, 
 
 from __future__ import annotations
 
-import time
-from hashlib import sha256
-from typing import Any
-
-from memgate.audit import AuditEntry
-from memgate.client.errors import ClientError
 from memgate_service.admission.core.rehearsal import RehearsalResult
 from memgate_service.admission.core.rules import Mode
 from memgate_service.admission.kubernetes.cluster import ClusterError, Resource
 from memgate_service.admission.kubernetes.controller import find_place
 from memgate_service.admission.kubernetes.events import tell_released
 from memgate_service.admission.kubernetes.holding import HELD, REHEARSAL, is_stopped, mark, release
-from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
+from memgate_service.admission.kubernetes.json_parts import JsonObject
 from memgate_service.admission.kubernetes.objects import find_pods
 from memgate_service.admission.kubernetes.rehearsals import RehearsingRounds
 from memgate_service.admission.kubernetes.rounds import Done
@@ -29,6 +23,11 @@ _SELECTOR = f"{HELD}={REHEARSAL}"
 
 class RehearsalController(RehearsingRounds):
     """Releases what waits for its rehearsal."""
+
+    @property
+    def every_seconds(self) -> float:  # type: ignore[override]
+        """How often; where rehearsals were turned off, there is hardly anything to release."""
+        return 0.0 if self._settings.rehearsal_image else 30.0
 
     def _go_round(self) -> Done:
         done = Done()
@@ -55,29 +54,8 @@ class RehearsalController(RehearsingRounds):
             write_line("rehearsal", {"kind": kind, "error": error.message})
             return Done(num_waiting=1)
         self._try_event(tell_released(document, result.message, is_released=is_released))
-        self._record(kind, document, result, chosen.rule, str(chosen.mode))
+        said = {"gpu": result.gpu, "decision": result.decision or "rehearsal"}
+        done = "released" if is_released else "refused"
+        said |= {"done": done, "why": result.message}
+        self._record_once("rehearsal", kind, document, chosen, said)
         return Done(num_released=int(is_released), num_refused=int(not is_released))
-
-    def _record(
-        self, kind: str, document: JsonObject, result: RehearsalResult, rule: str, mode: str
-    ) -> None:
-        metadata = as_object(document.get("metadata"))
-        record: dict[str, Any] = {
-            "id": sha256(f"rehearsal {metadata.get('uid')}".encode()).hexdigest()[:32],
-            "at": time.time(),
-            "gate": "kubernetes",
-            "namespace": str(metadata.get("namespace", "")),
-            "kind": kind,
-            "name": str(metadata.get("name", "")),
-            "job": str(metadata.get("uid", "")),
-            "gpu": result.gpu,
-            "decision": result.decision or "rehearsal",
-            "mode": mode,
-            "rule": rule,
-            "done": "refused" if result.is_refused else "released",
-            "why": result.message,
-        }
-        try:
-            self._client.record_decisions([AuditEntry.model_validate(record)])
-        except ClientError as error:
-            write_line("rehearsal", {"error": f"the audit takes no records: {error.message}"})

@@ -14,6 +14,9 @@ from memgate_service.admission.kubernetes.json_parts import JsonObject, as_objec
 
 KIND = "PolicyReport.wgpolicyk8s.io"
 NAME = "memgate"
+
+#: of the kind, that is not written: what is ``result`` now was called otherwise in it
+OLD_VERSION = "wgpolicyk8s.io/v1alpha1"
 LABELS = {"app.kubernetes.io/managed-by": "memgate"}
 
 #: an object may have 1.5 MB, and a result is about a kilobyte

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Any, NamedTuple
 
+from memgate.audit import AuditEntry
 from memgate.client.clients import Client
+from memgate.client.errors import ClientError
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
 from memgate_service.admission.core.rules import PolicyChoice, Subject
@@ -23,7 +26,7 @@ from memgate_service.admission.kubernetes.cluster import (
     Resource,
 )
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
-from memgate_service.admission.kubernetes.json_parts import JsonObject
+from memgate_service.admission.kubernetes.json_parts import JsonObject, as_object
 from memgate_service.admission.kubernetes.judging import PodAsker, judge_pods
 from memgate_service.admission.kubernetes.modes import make_policy
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod
@@ -114,12 +117,40 @@ class Rounds(ABC):
                 named = {"apiVersion": resource.api_version, "kind": kind.partition(".")[0]}
                 yield Listed(kind, shape, resource, {**document, **named})
 
-    def _try_event(self, event: ObjectEvent) -> None:
-        """Record an event; if that fails, the log has it."""
+    def _try_event(self, event: ObjectEvent) -> bool:
+        """Record an event, and say whether it is new; if that fails, the log has it."""
         try:
-            self._cluster.record_event(event)
+            return self._cluster.record_event(event)
         except ClusterError as error:
             write_line("event", {**event._asdict(), "error": error.message})
+            return False
+
+    def _record_once(
+        self,
+        about: str,
+        kind: str,
+        document: JsonObject,
+        chosen: PolicyChoice,
+        said: Mapping[str, Any],
+    ) -> None:
+        """Send one record about an object to the audit; the same one sent again is stored once."""
+        metadata = as_object(document.get("metadata"))
+        record = {
+            "id": sha256(f"{about} {metadata.get('uid')}".encode()).hexdigest()[:32],
+            "at": time.time(),
+            "gate": "kubernetes",
+            "namespace": str(metadata.get("namespace", "")),
+            "kind": kind,
+            "name": str(metadata.get("name", "")),
+            "job": str(metadata.get("uid", "")),
+            "mode": str(chosen.mode),
+            "rule": chosen.rule,
+            **said,
+        }
+        try:
+            self._client.record_decisions([AuditEntry.model_validate(record)])
+        except ClientError as error:
+            write_line(about, {"error": f"the audit takes no records: {error.message}"})
 
     def _choose_rule(self, subject: Subject) -> PolicyChoice:
         """Return what the operator's policy says about an object now."""

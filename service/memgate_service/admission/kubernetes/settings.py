@@ -126,7 +126,7 @@ class AdmissionSettings(Settings):
     @property
     def gpus(self) -> tuple[GpuSpec, ...]:
         """The GPUs of the cluster, the smallest first."""
-        found = dict.fromkeys(map(_find_gpu, split(self.admission_gpus)))
+        found = dict.fromkeys(map(find_named_gpu, split(self.admission_gpus)))
         return tuple(sorted(found, key=lambda gpu: gpu.memory_bytes))
 
     def product_label(self, gpu: GpuSpec) -> str:
@@ -140,7 +140,7 @@ class AdmissionSettings(Settings):
     def _are_gpus(cls, names: str) -> str:
         try:
             for name in split(names):
-                _find_gpu(name)
+                find_named_gpu(name)
         except InputError as error:
             raise ValueError(error.message) from None
         return names
@@ -165,7 +165,12 @@ class AdmissionSettings(Settings):
         return shapes
 
 
-def _find_gpu(name: str) -> GpuSpec:
+def find_named_gpu(name: str) -> GpuSpec:
+    """Return the GPU that an operator names, by the catalogue or as nodes' labels do.
+
+    Raises:
+        InputError: if there is none.
+    """
     return (find_product(name) if _LABEL.match(name) else None) or find_gpu(name)
 
 

@@ -32,6 +32,12 @@ LABELS = {"memgate.dev/rehearsal": "true", "app.kubernetes.io/managed-by": "memg
 #: of all that is needed for it in a namespace, and of the class of its priority
 NAME = "memgate-rehearsals"
 
+#: the one of its containers that runs the program
+CONTAINER = "rehearsal"
+
+#: of the names of shadows, which end with the key
+_PREFIX = "memgate-rehearsal-"
+
 #: a user without rights in every image; one of the pod's own is kept
 _NOBODY = 65534
 
@@ -58,6 +64,8 @@ class Shadow:
     key: str
     """Names the rehearsal: two of the same program on the same GPU are one."""
     gpu: str
+    image: str = ""
+    """By its digest if that is known, otherwise as it was written."""
     pod: dict[str, Any] = field(default_factory=dict)
 
 
@@ -66,6 +74,7 @@ def make_shadow(
     pod: Pod,
     settings: AdmissionSettings,
     claims: Mapping[str, Iterable[str]],
+    images: Mapping[str, str] | None = None,
 ) -> Shadow:
     """Return the shadow of a pod in an object.
 
@@ -74,6 +83,7 @@ def make_shadow(
         pod: the one of its pods that trains.
         settings: the operator's.
         claims: the access modes of the volume claims in its namespace, by name.
+        images: images by their digests, as pods of its namespace run them, by how they are written.
 
     Raises:
         NotRehearsedError: saying why it cannot be rehearsed.
@@ -87,7 +97,11 @@ def make_shadow(
     if pod.copies.number > 1 and pod.copies.group != "separate":
         raise NotRehearsedError("its job has several pods, and only one would be run")
     made = _make_spec(spec, container, place, count_gpus(pod), settings, claims)
+    # by the image as it is written: its digest may become known while the shadow runs
     digest = sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()[:20]
+    written = str(container.get("image"))
+    image = (images or {}).get(written, written)
+    made["containers"][0]["image"] = image
     metadata = as_object(document.get("metadata"))
     owner = {
         "apiVersion": document.get("apiVersion"),
@@ -100,11 +114,12 @@ def make_shadow(
     return Shadow(
         key=digest,
         gpu=place.gpu.name,
+        image=image,
         pod={
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"memgate-rehearsal-{digest}",
+                "name": f"{_PREFIX}{digest}",
                 "namespace": metadata.get("namespace"),
                 "labels": dict(LABELS),
                 "ownerReferences": [owner],
@@ -112,6 +127,11 @@ def make_shadow(
             "spec": made,
         },
     )
+
+
+def find_key(name: str) -> str:
+    """Return the key of a shadow by its name."""
+    return name.removeprefix(_PREFIX)
 
 
 def make_fence(namespace: str) -> list[dict[str, Any]]:
@@ -225,7 +245,7 @@ def _make_spec(
         ],
         "containers": [
             {
-                "name": "rehearsal",
+                "name": CONTAINER,
                 "image": container.get("image"),
                 "command": [
                     f"{_PACK}/bin/memgate",

@@ -120,7 +120,7 @@ class KueueController(RehearsingRounds):
         try:
             pods = place_pods(workload, flavors)
             judgement = self._judge(namespace, pods, policy, waited_seconds)
-            if judgement is None and chosen.on.get("undescribed") == "rehearse":
+            if judgement is None and _is_to_rehearse(chosen):
                 reply = self._rehearse(workload, pods, since)
             else:
                 reply = choose_state(judgement)
@@ -144,6 +144,15 @@ class KueueController(RehearsingRounds):
         """Return the policy of the webhooks; a check waits for as long as they would."""
         patience = self._settings.admission_wait_seconds
         return replace(super()._policy(chosen), patience_seconds=patience)
+
+
+def _is_to_rehearse(chosen: PolicyChoice) -> bool:
+    """Say whether a check waits for a rehearsal; where nothing is enforced, it runs beside the job.
+
+    That is the background audit's, which finds the job by what it is.
+    """
+    is_wanted = chosen.on.get("undescribed") == "rehearse" and not chosen.is_exempt
+    return is_wanted and chosen.mode is Mode.ENFORCE
 
 
 def _subject(workload: JsonObject, namespace: str) -> Subject:

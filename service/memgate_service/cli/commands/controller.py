@@ -68,6 +68,8 @@ def _make_rounds(
 ) -> list[Rounds]:
     from memgate_service.admission.kubernetes.background import BackgroundAudit
     from memgate_service.admission.kubernetes.controller import HoldController
+    from memgate_service.admission.kubernetes.finished import FinishedJobs
+    from memgate_service.admission.kubernetes.late import LateController
     from memgate_service.admission.kubernetes.policy_resources import open_policies
     from memgate_service.admission.kubernetes.policy_status import PolicyStatuses
     from memgate_service.admission.kubernetes.rehearsing import RehearsalController
@@ -77,11 +79,12 @@ def _make_rounds(
     policies = open_policies(settings, lambda: cluster, log)
     if is_kueue:
         return [KueueController(cluster, memgate, settings, policies)]
-    made: list[type[Rounds]] = [PolicyStatuses, HoldController]
-    if settings.rehearsal_image:
-        made.append(RehearsalController)
+    # where rehearsals were turned off, what still waits for one is released
+    made: list[type[Rounds]] = [
+        *(PolicyStatuses, HoldController, LateController, RehearsalController)
+    ]
     if settings.admission_audit_seconds:
-        made.append(BackgroundAudit)
+        made += [BackgroundAudit, FinishedJobs]
     return [one(cluster, memgate, settings, policies) for one in made]
 
 

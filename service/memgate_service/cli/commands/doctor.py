@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,17 @@ def _examine_slurm(conf: Path) -> Iterable[Check]:
     return examine(conf, connect)
 
 
-def _examine_kubernetes() -> Iterable[Check]:
+def _examine_kubernetes() -> Iterator[Check]:
     from memgate_service.admission.kubernetes.cluster import Cluster
     from memgate_service.admission.kubernetes.doctor import examine
     from memgate_service.admission.kubernetes.settings import AdmissionSettings
 
     settings = AdmissionSettings.from_environment()
-    return examine(Cluster.connect(settings.kubeconfig), settings)
+    cluster = Cluster.connect(settings.kubeconfig)
+    if not os.environ.get("MEMGATE_URL"):
+        yield from examine(cluster, settings)
+        return
+    from memgate import Client
+
+    with Client(num_tries=1) as client:
+        yield from examine(cluster, settings, client)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memgate.audit import AuditEntry
-from memgate.client.errors import RefusedError
+from memgate.client.errors import NotDoneError, RefusedError
 from memgate.units import GIB
 from memgate_service.admission.kubernetes.background import BackgroundAudit
 from memgate_service.admission.kubernetes.cluster import ClusterError, ObjectEvent, Resource
@@ -112,6 +112,32 @@ def test_what_does_not_fit_is_recorded_told_and_reported() -> None:
     assert report["summary"] == {"pass": 0, "fail": 2, "warn": 0, "error": 0, "skip": 0}
     assert report["results"][0]["resources"][0]["kind"] in ("Job", "Pod")
     assert "does not fit" in report["results"][0]["message"]
+
+
+def test_a_version_of_reports_with_other_fields_is_not_written() -> None:
+    """An API server would drop them, and the report say nothing."""
+    cluster = FakeCluster(pods=[_pod("small")])
+    cluster.kinds["PolicyReport.wgpolicyk8s.io"] = Resource("wgpolicyk8s.io/v1alpha1", "reports")
+    audit, memgate = _audit(cluster)
+    audit.go_round()
+    assert cluster.reports == {}
+    assert len(memgate.recorded) == 1
+
+
+def test_what_has_no_answer_keeps_nothing_else_waiting() -> None:
+    """Fifty are asked about in a round, others in the next; what needs none is seen at once."""
+    pods = [_pod(f"open-{number}") for number in range(70)]
+    cluster = FakeCluster(pods=[*pods, _pod("plain", annotations={})])
+    audit, memgate = _audit(cluster)
+    memgate.said = NotDoneError("0" * 32, 0)
+    audit.go_round()
+    assert [entry.name for entry in memgate.recorded.values()] == ["plain"]
+    names = [one["resources"][0]["name"] for one in cluster.reports["team"]["results"]]
+    assert len(names) == 51
+    assert "open-49" in names
+    audit.go_round()
+    names = [one["resources"][0]["name"] for one in cluster.reports["team"]["results"]]
+    assert {"open-50", "open-69", "open-0"} <= set(names)
 
 
 def test_the_same_finding_is_recorded_once() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from memgate_service.admission.core.layers import PolicyLayers, PolicyPart, find_ineffective
-from memgate_service.admission.core.rules import Subject, parse_policy
+from memgate_service.admission.core.rules import ACTIONS, Subject, parse_policy
 
 _USUAL = {"reject": "reject", "bad_spec": "reject", "uncertain": "hold", "unanswered": "admit"}
 _TEAM = Subject(user="ada", namespace="team", kind="Job.batch")
@@ -180,3 +180,13 @@ def test_where_it_is_not_known_what_is_wanted_nothing_is_enforced() -> None:
     free = PolicyLayers(unread=here.unread, parts=[_part("c", allows_any=True)])
     assert free.choose(_TEAM).mode == "audit"
     assert free.choose(Subject(namespace="other")).mode == "enforce"
+
+
+def test_every_action_has_its_place_in_the_order() -> None:
+    """A namespace may write any of them."""
+    for decision, actions in ACTIONS.items():
+        for action in actions:
+            part = _part("n", "team", on={decision: action})
+            layers = _layers(part)
+            layers.choose(_TEAM)
+            find_ineffective(layers, part)

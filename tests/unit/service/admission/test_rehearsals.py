@@ -25,12 +25,13 @@ from memgate_service.admission.kubernetes.shadow_pod import (
 from tests.admission import T4
 from tests.pod_security import find_violations
 
-_NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-_SETTINGS = AdmissionSettings(rehearsal_image="registry.example.com/memgate-worker:1")
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SETTINGS = AdmissionSettings(rehearsal_image="registry.example.com/memgate-worker:1")
 _SECRET = {"secretKeyRef": {"name": "wandb", "key": "token"}}
 
 
-def _train(**changes: Any) -> dict[str, Any]:
+def make_container(**changes: Any) -> dict[str, Any]:
+    """Make a container that trains."""
     container = {
         "name": "train",
         "image": "team/train@sha256:" + "a" * 64,
@@ -58,7 +59,7 @@ def _train(**changes: Any) -> dict[str, Any]:
     return container | changes
 
 
-def _job(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def make_train_job(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """Make a Job that does all that a shadow must not."""
     pod = {
         "restartPolicy": "Never",
@@ -69,7 +70,7 @@ def _job(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
         "runtimeClassName": "nvidia",
         "imagePullSecrets": [{"name": "login"}],
         "initContainers": [{"name": "fetch", "image": "curl"}],
-        "containers": list(containers) or [_train(), {"name": "sidecar", "image": "proxy"}],
+        "containers": list(containers) or [make_container(), {"name": "sidecar", "image": "proxy"}],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}},
             {"name": "own", "persistentVolumeClaim": {"claimName": "single"}},
@@ -98,37 +99,37 @@ _CLAIMS = {"shared": ["ReadWriteMany"], "single": ["ReadWriteOnce"]}
 
 def _shadow(document: dict[str, Any]) -> Shadow:
     (pod,) = find_pods(document, SHAPES["Job.batch"])
-    return make_shadow(document, pod, _SETTINGS, _CLAIMS)
+    return make_shadow(document, pod, SETTINGS, _CLAIMS)
 
 
 @pytest.mark.parametrize("version", ["1.28.0", "1.37.0"])
 def test_a_shadow_is_a_pod_that_every_cluster_takes(version: str) -> None:
     """Checked strictly against Kubernetes' own schemas; so is what fences it in."""
-    for document in (_shadow(_job()).pod, *make_fence("team")):
+    for document in (_shadow(make_train_job()).pod, *make_fence("team")):
         kubernetes_validate.validate(document, version, strict=True)
 
 
 def test_a_shadow_keeps_to_the_restricted_standard() -> None:
     """Whatever the pod itself does; and the checker finds what the pod does."""
-    assert find_violations(_shadow(_job()).pod["spec"]) == []
-    own = find_violations(_job()["spec"]["template"]["spec"])
+    assert find_violations(_shadow(make_train_job()).pod["spec"]) == []
+    own = find_violations(make_train_job()["spec"]["template"]["spec"])
     assert {"hostNetwork", "volume hostPath", "train: privileged", "train: hostPort"} <= set(own)
 
 
 def test_a_shadow_runs_the_same_program_without_a_gpu() -> None:
     """The image by its digest, the command, its arguments, its directory, its settings."""
-    shadow = _shadow(_job())
+    shadow = _shadow(make_train_job())
     spec = shadow.pod["spec"]
     (container,) = spec["containers"]
 
-    assert container["image"] == _train()["image"]
+    assert container["image"] == make_container()["image"]
     assert container["command"][-4:] == ["python", "train.py", "--batch-size", "64"]
     assert container["command"][:3] == ["/memgate/pack/bin/memgate", "rehearse", "--gpu=t4"]
     assert container["workingDir"] == "/job"
     assert "nvidia.com/gpu" not in json.dumps(spec)
     assert "rdma/hca" not in json.dumps(spec)
     assert [one["name"] for one in spec["initContainers"]] == ["memgate"]
-    assert spec["initContainers"][0]["image"] == _SETTINGS.rehearsal_image
+    assert spec["initContainers"][0]["image"] == SETTINGS.rehearsal_image
     assert spec["imagePullSecrets"] == [{"name": "login"}]
     for gone in ("tolerations", "runtimeClassName", "hostNetwork", "serviceAccountName"):
         assert gone not in spec
@@ -137,7 +138,7 @@ def test_a_shadow_runs_the_same_program_without_a_gpu() -> None:
 
 def test_a_shadow_can_do_no_harm() -> None:
     """No token, no secrets, no labels that others select, a deadline, a priority of its own."""
-    pod = _shadow(_job()).pod
+    pod = _shadow(make_train_job()).pod
     spec = pod["spec"]
     (container,) = spec["containers"]
     env = {one["name"]: one.get("value") for one in container["env"]}
@@ -168,11 +169,18 @@ def test_a_shadow_can_do_no_harm() -> None:
 @pytest.mark.parametrize(
     ("document", "want"),
     [
-        (_job(_train(command=[])), "its command is the image's own"),
-        (_job(_train(), _train(name="second")), "2 of its containers ask for a GPU"),
-        (_job(nodeSelector={}), "not known which GPU"),
+        (make_train_job(make_container(command=[])), "its command is the image's own"),
         (
-            _job(_train(resources={"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}})),
+            make_train_job(make_container(), make_container(name="second")),
+            "2 of its containers ask for a GPU",
+        ),
+        (make_train_job(nodeSelector={}), "not known which GPU"),
+        (
+            make_train_job(
+                make_container(
+                    resources={"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 4000}}
+                )
+            ),
             "a part of a GPU",
         ),
     ],
@@ -186,8 +194,8 @@ def test_what_cannot_be_run_like_that_is_not_rehearsed(document: Any, want: str)
 
 def test_the_same_program_has_the_same_shadow() -> None:
     """Its hash is looked at again before anything is released."""
-    first, again = _shadow(_job()), _shadow(_job())
-    other = _shadow(_job(_train(args=["--batch-size", "65"])))
+    first, again = _shadow(make_train_job()), _shadow(make_train_job())
+    other = _shadow(make_train_job(make_container(args=["--batch-size", "65"])))
 
     assert first.key == again.key != other.key
 
@@ -249,7 +257,8 @@ class FakeCluster:
                 {"metadata": {"name": name}, "spec": {"accessModes": modes}}
                 for name, modes in _CLAIMS.items()
             ]
-        return list(self.pods.values())
+        found = list(self.pods.values())
+        return [one for one in found if not selector or "labels" in one["metadata"]]
 
     def apply(self, resource: Resource, document: Any) -> None:
         """Note what is made, in its order."""
@@ -299,10 +308,13 @@ class FakeMemgate:
         self.recorded += entries
 
 
-def _controller(cluster: FakeCluster, now: datetime = _NOW, **on: str) -> tuple[Any, FakeMemgate]:
+def make_controller(
+    cluster: FakeCluster, now: datetime = NOW, **on: str
+) -> tuple[Any, FakeMemgate]:
+    """Make the controller where the policy says that jobs are rehearsed."""
     memgate = FakeMemgate()
-    controller = RehearsalController(cluster, memgate, _SETTINGS)  # type: ignore[arg-type]
-    controller._rehearsals = Rehearsals(cluster, _SETTINGS, lambda: now)  # type: ignore[arg-type]
+    controller = RehearsalController(cluster, memgate, SETTINGS)  # type: ignore[arg-type]
+    controller._rehearsals = Rehearsals(cluster, SETTINGS, lambda: now)  # type: ignore[arg-type]
     document = json.dumps({"on": {"undescribed": "rehearse"} | on}).encode()
     controller._policies = _Policies(document)  # type: ignore[assignment]
     return controller, memgate
@@ -339,8 +351,8 @@ def test_the_result_decides(
     result: RehearsalResult | None, want_reason: str, want_value: str | None
 ) -> None:
     """The network is closed first, one shadow runs, nothing is left behind, all is recorded."""
-    cluster = FakeCluster(_job())
-    controller, memgate = _controller(cluster)
+    cluster = FakeCluster(make_train_job())
+    controller, memgate = make_controller(cluster)
 
     assert controller.go_round().num_waiting == 1
     assert cluster.made == ["NetworkPolicy", "ResourceQuota", "Pod"]
@@ -368,10 +380,10 @@ def test_the_result_decides(
 )
 def test_what_is_not_rehearsed_is_released_at_once(change: dict[str, Any], want: str) -> None:
     """Its owner is told why."""
-    cluster = FakeCluster(_job())
+    cluster = FakeCluster(make_train_job())
     for name, value in change.items():
         setattr(cluster, name, value)
-    controller, _ = _controller(cluster)
+    controller, _ = make_controller(cluster)
 
     assert controller.go_round().num_released == 1
     assert cluster.pods == {}
@@ -380,36 +392,36 @@ def test_what_is_not_rehearsed_is_released_at_once(change: dict[str, Any], want:
 
 def test_nothing_is_held_without_a_timer() -> None:
     """A quota that is never counted, a shadow that never ends: then it is released."""
-    cluster = FakeCluster(_job())
+    cluster = FakeCluster(make_train_job())
     cluster.refuses = {"pods": "status unknown for quota: memgate-rehearsals"}
-    early, _ = _controller(cluster)
+    early, _ = make_controller(cluster)
     assert early.go_round().num_waiting == 1
-    late, _ = _controller(cluster, _NOW + timedelta(seconds=400))
+    late, _ = make_controller(cluster, NOW + timedelta(seconds=400))
     assert late.go_round().num_released == 1
     assert "no result in time" in cluster.events[0].message
 
-    cluster = FakeCluster(_job())
-    controller, _ = _controller(cluster)
+    cluster = FakeCluster(make_train_job())
+    controller, _ = make_controller(cluster)
     controller.go_round()
-    late, _ = _controller(cluster, _NOW + timedelta(seconds=400))
+    late, _ = make_controller(cluster, NOW + timedelta(seconds=400))
     assert late.go_round().num_released == 1
     assert cluster.pods == {}
 
 
 def test_an_owner_may_opt_out_and_a_namespace_runs_one_at_a_time() -> None:
     """Others wait for their turn; a known program is not run twice."""
-    skipped = _job()
+    skipped = make_train_job()
     skipped["metadata"]["annotations"] = {"memgate.dev/rehearsal": "skip"}
-    second = _job(_train(args=["other"]))
-    cluster = FakeCluster(skipped, _job(), second, _job())
-    controller, _ = _controller(cluster)
+    second = make_train_job(make_container(args=["other"]))
+    cluster = FakeCluster(skipped, make_train_job(), second, make_train_job())
+    controller, _ = make_controller(cluster)
 
     done = controller.go_round()
 
     assert (done.num_released, done.num_waiting) == (1, 3)
     assert len(cluster.pods) == 1
     cluster.end(RehearsalResult(decision="admit", why="fits"))
-    cluster.jobs = [_job(), second, _job()]
+    cluster.jobs = [make_train_job(), second, make_train_job()]
     done = controller.go_round()
     assert (done.num_released, done.num_waiting) == (2, 1)
     assert len(cluster.pods) == 1
