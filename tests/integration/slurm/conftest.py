@@ -28,11 +28,12 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def shared_lab(home: Path) -> Iterator[SlurmLab]:
-    """Start Slurm once for all tests here."""
+def shared_lab(home: Path, request: pytest.FixtureRequest) -> Iterator[SlurmLab]:
+    """Start Slurm once for all tests of a module; with accounting where the module says so."""
     (home / "slurm").mkdir()
     home.chmod(0o755)
-    with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
+    with_accounting = getattr(request.module, "WITH_ACCOUNTING", False)
+    with SlurmLab(home / "slurm", with_cli_filter=True, with_accounting=with_accounting) as lab:
         yield lab
 
 
