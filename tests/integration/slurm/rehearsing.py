@@ -75,15 +75,7 @@ class Rehearsing:
         self, commands: str, *options: str, files: dict[str, str] | None = None, argument: str = ""
     ) -> int:
         """Submit a script from a new directory that belongs to nobody, as nobody."""
-        directory = self.lab.home / "work" / f"project{next(_numbers)}"
-        directory.mkdir()
-        for name, text in ({"train.py": TRAIN} | (files or {})).items():
-            (directory / name).write_text(text)
-        script = directory / "job.sh"
-        script.write_text(f"#!/bin/bash\n{commands}\n")
-        for path in (directory, *directory.iterdir()):
-            os.chown(path, 65534, 65534)
-        self.directory = directory
+        self.directory, script = make_project(self.lab, commands, files)
         self._last = [*options, str(script), *([argument] if argument else [])]
         return self.resubmit()
 
@@ -126,6 +118,21 @@ class Rehearsing:
         """Return how many jobs nobody has submitted, companions included."""
         said = self.lab.run("squeue", "-h", "--states=all", "-u", "nobody").out
         return len(said.splitlines())
+
+
+def make_project(
+    lab: SlurmLab, commands: str, files: dict[str, str] | None = None
+) -> tuple[Path, Path]:
+    """Make a new directory that belongs to nobody, with code and a script; return both."""
+    directory = lab.home / "work" / f"project{next(_numbers)}"
+    directory.mkdir()
+    for name, text in ({"train.py": TRAIN} | (files or {})).items():
+        (directory / name).write_text(text)
+    script = directory / "job.sh"
+    script.write_text(f"#!/bin/bash\n{commands}\n")
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, _NOBODY, _NOBODY)
+    return directory, script
 
 
 def _processes_of_nobody() -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -149,6 +150,61 @@ def used_command(
 
     for job in jobs:
         typer.echo(read_use(job))
+
+
+Directory = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where a node keeps what is being measured.")
+]
+_MEASURING = Path("/var/spool/memgate/measuring")
+
+
+@slurm_app.command("prolog")
+def prolog_command(directory: Directory = _MEASURING) -> None:
+    """Begin to measure the GPU memory of the job whose prolog this is. Runs as root on its node,
+    and always succeeds.
+
+    Example: memgate slurm prolog
+    """
+    from memgate_service.admission.slurm.measuring.prolog import begin_job
+
+    begin_job(os.environ, directory, _say_problem)
+
+
+@slurm_app.command("watch", hidden=True)
+def watch_command(job: Annotated[int, typer.Argument()], directory: Directory = _MEASURING) -> None:
+    """Look at the GPUs of a job until it ends; `memgate slurm prolog` starts this."""
+    from memgate_service.admission.slurm.measuring.prolog import watch_job
+
+    watch_job(job, directory)
+
+
+@slurm_app.command("epilog")
+def epilog_command(
+    directory: Directory = _MEASURING,
+    server: Server = None,
+    api_key: ApiKey = None,
+    key_file: KeyFile = None,
+    tell: Annotated[bool, typer.Option(help="Write a line to the end of the job's output.")] = True,
+) -> None:
+    """Say what the job whose epilog this is has taken of its GPUs: to its owner, at the end of its
+    output, and to memgate. Runs as root on its node, and always succeeds.
+
+    Example: memgate slurm epilog --server http://10.0.0.5:8080
+    """
+    from memgate_service.admission.slurm.measuring.epilog import end_job
+
+    line = end_job(
+        os.environ,
+        directory,
+        lambda: _client(server, api_key, key_file),
+        _say_problem,
+        is_told=tell,
+    )
+    typer.echo(line)
+
+
+def _say_problem(text: str) -> None:
+    typer.echo(f"memgate: {text}", err=True)
 
 
 @slurm_app.command("rehearse")
