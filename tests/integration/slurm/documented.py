@@ -84,17 +84,18 @@ class Documented:
         """
         timers = {number: self.lab.record(number).get("timer", 0) for number in held}
         ends: dict[str, str] = {}
+        seen: dict[int, dict[str, Any]] = {}
 
         def are_settled() -> bool:
             done = {"canceled", "noted"}  # a timer that ended is `released`, and followed up
             ends.update({one["job"]: one["done"] for one in self.audit() if one["done"] in done})
-            states = {number: self.jobs()[number]["job_state"] for number in held}
-            return all(str(one) in ends and states[one] in _ENDED for one in held)
+            seen.update(self.jobs())  # Slurm forgets them after five minutes
+            return all(str(one) in ends and seen[one]["job_state"] in _ENDED for one in held)
 
         wait_until(are_settled, f"{len(held)} jobs are settled", seconds)
-        for number, job in self.jobs().items():
-            if number in timers and job["nodes"]:
-                assert job["start_time"] >= timers[number] > 0, job
+        for number in held:
+            if seen[number]["nodes"]:
+                assert seen[number]["start_time"] >= timers[number] > 0, seen[number]
         return Counter(ends[str(number)] for number in held)
 
 

@@ -120,21 +120,24 @@ def test_two_hundred_mixed_jobs_where_nothing_is_enforced(setup: Documented, mod
     assert [one.err for one in ran if one.status != 0] == []
     lasting_jobs = {str(one.job) for one in ran[:4]}
 
+    def recorded() -> list[dict[str, str]]:
+        # jobs of the test before may still be followed up
+        return [one for one in setup.audit() if one["mode"] == mode]
+
     def records(done: str) -> list[dict[str, str]]:
-        return [one for one in setup.audit() if one["done"] == done]
+        return [one for one in recorded() if one["done"] == done]
 
     wait_until(lambda: len(records("admitted")) >= 200, "the audit", 120)
     wait_until(
         lambda: lasting_jobs <= {one["job"] for one in records("noted")}, "the rehearsals", 600
     )
-    done = Counter(one["done"] for one in setup.audit())
+    done = Counter(one["done"] for one in recorded())
     owners = Counter((one["user"], one["account"]) for one in records("admitted"))
     noted = Counter(one["decision"] for one in records("noted") if one["job"] in lasting_jobs)
     say(f"{mode}: 200 let in, audit {dict(done)}, owners {dict(owners)}, rehearsed {dict(noted)}")
     assert set(done) == {"admitted", "noted"}
     assert len(records("admitted")) == 200
     assert set(owners) == {("nobody", "lab1"), ("games", "lab7"), ("nobody", "lab7")}
-    assert {one["mode"] for one in setup.audit()} == {mode}
     assert noted["reject"] >= 1
     queue = setup.jobs()
     ours = [queue[one.job] for one in ran if one.job in queue]

@@ -98,14 +98,15 @@ def test_a_new_job_that_bypasses_the_client_does_not_start_before_its_verdict(
 def test_a_timer_that_ends_lets_the_job_start_and_it_is_followed_up(
     lab: SlurmLab, gate: Gate, memgate: Client, bypassed: dict[str, str]
 ) -> None:
-    """Without any program of ours: Slurm starts it. Once there is a verdict, its record has it."""
+    """Without any program of ours: Slurm starts it. Once there is a verdict, the audit has it."""
     lab.set(url=gate.url, key_file=str(gate.key_file), hold_seconds=2)
     job = never_seen(LARGE)
     with gate.unanswered():
         ran = _submit_bypassing(lab, bypassed, job)
         lab.wait_for(ran.job, "COMPLETED", 60)
-    assert lab.record(ran.job)["decision"] == "pending"
+    assert lab.record(ran.job)["decision"] == "pending"  # of an ended job Slurm changes nothing
     memgate.estimate(job, {"name": "t4", "count": 1})
+    assert f"job {ran.job}: followed up after its end: does not fit on t4" in release(lab, gate)
 
 
 def test_a_verdict_releases_a_timed_job_before_its_time(

@@ -112,6 +112,15 @@ def test_nothing_is_held_beyond_its_timer() -> None:
     assert todos(beside, now=NOW + 200) == [(Todo.GIVE_UP, 1)]
 
 
+def test_a_job_that_ended_before_anybody_looked_is_recorded() -> None:
+    """By what its companion found, if that is known; not if its owner canceled it."""
+    ended = job(1, state="COMPLETED") | {"nodes": "n1"}
+    assert todos(ended) == [(Todo.GIVE_UP, 1)]
+    assert todos(ended, companion(5, 1)) == [(Todo.GIVE_UP, 1)]
+    assert todos(ended, companion(5, 1, state="COMPLETED")) == [(Todo.FINISH, 1)]
+    assert todos(job(1, state="CANCELLED")) == []
+
+
 def test_a_companion_of_a_job_that_is_gone_is_canceled() -> None:
     """Its owner has canceled the job."""
     assert todos(companion(5, 1)) == [(Todo.CANCEL, 5)]
