@@ -458,7 +458,7 @@ def test_what_was_let_in_without_an_answer_is_followed_up(
     assert twin.noted[1].question == ""
 
 
-#: a job that had ended when it was looked at: its record, did it start, the answer, what is recorded
+#: a job that had ended when it was looked at: its record, did it start, the answer, the audit
 ENDED: list[tuple[str, dict[str, Any], bool, Answer | None, list[str]]] = [
     ("its timer ended", {"timer": 5}, True, (200, REJECT), ["released", "noted"]),
     ("let in without an answer", {"held": False}, True, (200, ESTIMATE), ["noted"]),

@@ -23,6 +23,7 @@ from memgate_service.admission.core.rules import Mode, resolve
 from memgate_service.admission.core.sequence import Rules, judge_cases, run
 from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
+from memgate_service.admission.slurm.notices import Notices
 from memgate_service.admission.slurm.records import Record
 from memgate_service.admission.slurm.settling import (
     MAX_WHY,
@@ -53,6 +54,7 @@ class Releaser:
         *,
         policy_file: PolicyFile | None = None,
         spool: Spool | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._asker = ServerAsker(client)
         self._slurm = slurm
@@ -61,6 +63,7 @@ class Releaser:
         self._clock = clock
         self._policy_file = policy_file or PolicyFile(None, log)
         self._spool = spool or Spool(client, None, log)
+        self._notices = notices or Notices("", log)
         #: ended jobs, and what of them was recorded already: only to say it once
         self._recorded: set[tuple[int, Done]] = set()
 
@@ -156,7 +159,9 @@ class Releaser:
                 self._slurm.cancel(job)
             elif job.record.timer:  # the timer would let it start
                 self._slurm.hold(job)
-            self._tell(job, settlement, "canceled" if action is Action.REJECT else "held")
+            done: Done = "canceled" if action is Action.REJECT else "held"
+            self._tell(job, settlement, done)
+            self._notices.send(job, record, done)
         self._log(f"job {job.job_id}: {WORDS[action]}: {settlement.why}")
         return False
 
@@ -178,11 +183,13 @@ class Releaser:
         if is_rejected and may_cancel and job.is_pending:
             self._slurm.cancel(job)
             self._tell(job, settlement, "canceled")
+            self._notices.send(job, record, "canceled")
         else:
             self._tell(job, settlement, "noted")
-            is_told = mode is not Mode.AUDIT and job.record.mode != Mode.AUDIT
-            if is_rejected and is_told and not job.is_pending:
-                self._notify(job, settlement.why)
+            if is_rejected and Mode.AUDIT not in (mode, job.record.mode):
+                self._notices.send(job, record, "noted")
+                if not job.is_pending:
+                    self._notify(job, settlement.why)
         self._log(f"job {job.job_id}: followed up: {settlement.why}")
         return False
 

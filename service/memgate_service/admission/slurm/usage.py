@@ -29,6 +29,7 @@ def describe_use(
     if enough:
         line += f"; {enough} would have sufficed"
         line += "" if peak_bytes else ", by the prediction"
+        line += ", by what was seen" if peak_bytes and is_least else ""
     return line
 
 

@@ -35,6 +35,16 @@ KeyFile = Annotated[
 Once = Annotated[bool, typer.Option("--once", help="Look once, then end.")]
 
 
+Notify = Annotated[
+    str,
+    typer.Option(
+        metavar="PROGRAM", help="Sends mail to owners, called as Slurm calls its MailProg."
+    ),
+]
+#: says that a program still looks; `memgate doctor --slurm` reads it
+_ALIVE = Path("/var/spool/memgate/rehearse.alive")
+
+
 @slurm_app.command("release")
 def release_command(
     server: Server = None,
@@ -66,6 +76,7 @@ def release_command(
     audit_file: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the plugin leaves the audit's records.")
     ] = Path("/var/spool/memgate/audit.jsonl"),
+    notify: Notify = "",
 ) -> None:
     """Release held jobs when memgate has an answer, follow up what was let in without one, and
     send the audit's records. Runs as an administrator of Slurm.
@@ -75,6 +86,7 @@ def release_command(
     client = _client(server, api_key, key_file)
     from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.notices import Notices
     from memgate_service.admission.slurm.release import Releaser
     from memgate_service.admission.slurm.settling import ACTIONS, make_policy
     from memgate_service.admission.slurm.spool import Spool
@@ -98,11 +110,13 @@ def release_command(
             typer.echo,
             policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
             spool=Spool(client, audit_file, typer.echo),
+            notices=Notices(notify, typer.echo),
         )
+        look = _alive(releaser.look, audit_file.with_name("release.alive"))
         if once:
-            typer.echo(f"{releaser.look()} jobs still wait for an answer")
+            typer.echo(f"{look()} jobs still wait for an answer")
         else:
-            _look_again(releaser.look, every)
+            _look_again(look, every)
 
 
 @slurm_app.command("outcomes")
@@ -150,6 +164,20 @@ def used_command(
 
     for job in jobs:
         typer.echo(read_use(job))
+
+
+@slurm_app.command("why")
+def why_command(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB...", help="Numbers of jobs.")],
+) -> None:
+    """Say what memgate did with jobs, and why: held until when, canceled, or let in.
+
+    Example: memgate slurm why 104
+    """
+    from memgate_service.admission.slurm.why import read_why
+
+    for job in jobs:
+        typer.echo(read_why(job))
 
 
 Directory = Annotated[
@@ -243,6 +271,10 @@ def rehearse_command(
     policy_file: Annotated[
         Path, typer.Option("--policy", metavar="FILE", help="The policy that the plugin reads.")
     ] = Path("/etc/slurm/memgate.policy.json"),
+    notify: Notify = "",
+    alive: Annotated[
+        Path, typer.Option(metavar="FILE", help="Says that this program still looks.")
+    ] = _ALIVE,
 ) -> None:
     """Run jobs that nobody has described once, without GPUs, as their owners, and let them in or
     cancel them by what that shows. Runs as root on the controller.
@@ -254,6 +286,7 @@ def rehearse_command(
     from memgate.units import GIB
     from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.notices import Notices
     from memgate_service.admission.slurm.rehearsals.broker import Broker, RehearsalLimits
     from memgate_service.admission.slurm.rehearsals.job_files import find_state
     from memgate_service.admission.slurm.rehearsals.known import KnownResults
@@ -279,11 +312,13 @@ def rehearse_command(
             limits=RehearsalLimits(max_rehearsals=at_once),
             known=KnownResults(results),
             policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
+            notices=Notices(notify, typer.echo),
         )
+        look = _alive(broker.look, alive)
         if once:
-            typer.echo(f"{broker.look()} jobs wait for a rehearsal")
+            typer.echo(f"{look()} jobs wait for a rehearsal")
         else:
-            _look_again(broker.look, every)
+            _look_again(look, every)
 
 
 @slurm_app.command("companion", hidden=True)
@@ -294,6 +329,18 @@ def companion_command() -> None:
 
     errand = read_errand(sys.stdin.buffer.read())
     report(do_errand(errand, lambda url, key: Client(url, api_key=key or None, num_tries=2)))
+
+
+def _alive(look: Callable[[], int], path: Path) -> Callable[[], int]:
+    """Return the same, but for a file that is touched each time it has looked."""
+
+    def look_and_say_so() -> int:
+        found = look()
+        with suppress(OSError):  # without the directory nothing else works, and the doctor says so
+            path.touch()
+        return found
+
+    return look_and_say_so
 
 
 def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:

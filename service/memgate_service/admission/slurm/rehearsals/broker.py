@@ -25,6 +25,7 @@ from memgate.report import Estimate
 from memgate_service.admission.core.policy_file import PolicyFile
 from memgate_service.admission.core.rules import Mode, resolve
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob, run
+from memgate_service.admission.slurm.notices import Notices
 from memgate_service.admission.slurm.records import Record
 from memgate_service.admission.slurm.rehearsals.job_files import JobFiles, read_files
 from memgate_service.admission.slurm.rehearsals.known import KnownResults, make_key
@@ -63,6 +64,7 @@ class Broker:
         known: KnownResults,
         policy_file: PolicyFile,
         clock: Callable[[], float] = time.time,
+        notices: Notices | None = None,
     ) -> None:
         self._client = client
         self._slurm = slurm
@@ -74,6 +76,7 @@ class Broker:
         self._policy_file = policy_file
         self._clock = clock
         self._spool = Spool(client, None, log)
+        self._notices = notices or Notices("", log)
         #: ended jobs that were recorded already: only to say it once
         self._recorded: set[int] = set()
 
@@ -192,10 +195,12 @@ class Broker:
             self._slurm.note(job, msgspec.structs.replace(record, held=True))
             self._slurm.cancel(job)
             self._tell(job, record, mode, "canceled")
+            self._notices.send(job, record, "canceled")
         elif action == "hold":
             self._slurm.note(job, msgspec.structs.replace(record, held=True))
             self._slurm.hold(job)
             self._tell(job, record, mode, "held")
+            self._notices.send(job, record, "held")
         else:
             if not (is_late or job.is_admin_held or job.is_held):
                 self._slurm.release(job)
@@ -208,6 +213,8 @@ class Broker:
         self._slurm.note(job, kept)
         self._tell(job, record, mode, "noted")
         is_told = Mode.AUDIT not in (mode, job.record.mode)
+        if record.decision == Decision.REJECT and is_told:
+            self._notices.send(job, record, "noted")
         if record.decision == Decision.REJECT and is_told and not job.is_pending:
             try:
                 self._slurm.notify(job, f"memgate: this job {record.why}")
