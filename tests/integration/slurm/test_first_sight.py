@@ -97,7 +97,7 @@ def test_a_new_job_that_bypasses_the_client_does_not_start_before_its_verdict(
 
     Its owner can ask why in both cases, and gets a mail about the second.
     """
-    lab.set(url=gate.url, key_file=str(gate.key_file))
+    lab.set(url=gate.url, key_file=str(gate.key_file), hold_seconds=600)
     job = never_seen(LARGE)
     with gate.unanswered():
         ran = _submit_bypassing(lab, bypassed, job)

@@ -162,7 +162,7 @@ def _job(**fields: Any) -> EndedJob:
         (Measured(peak_bytes=3 * GIB), "predicted 2.00 GiB, used 3.00 GiB; t4 would have sufficed"),
         (
             Measured(peak_bytes=3 * GIB, num_looks=4),
-            "predicted 2.00 GiB, used at least 3.00 GiB; t4 would have sufficed",
+            "predicted 2.00 GiB, used at least 3.00 GiB; t4 would have sufficed, by what was seen",
         ),
         (
             Measured(problem="MIG is on"),

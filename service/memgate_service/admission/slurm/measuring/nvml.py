@@ -49,7 +49,7 @@ class Process:
     max_bytes: int
 
 
-class Device:
+class NvmlDevice:
     """One GPU."""
 
     def __init__(self, call: Callable[..., None], handle: ctypes.c_void_p) -> None:
@@ -109,7 +109,7 @@ class Device:
 
 
 @contextmanager
-def open_nvml(library: str = _LIBRARY) -> Iterator[dict[int, Device]]:
+def open_nvml(library: str = _LIBRARY) -> Iterator[dict[int, NvmlDevice]]:
     """Return the GPUs of this node by their minor numbers, while the block runs.
 
     Raises:
@@ -134,17 +134,17 @@ def open_nvml(library: str = _LIBRARY) -> Iterator[dict[int, Device]]:
         call("nvmlShutdown")
 
 
-def _devices(call: Callable[..., None]) -> Iterator[Device]:
+def _devices(call: Callable[..., None]) -> Iterator[NvmlDevice]:
     count = ctypes.c_uint()
     call("nvmlDeviceGetCount_v2", ctypes.byref(count))
     for index in range(count.value):
         handle = ctypes.c_void_p()
         call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-        yield Device(call, handle)
+        yield NvmlDevice(call, handle)
 
 
 @contextmanager
-def try_nvml() -> Iterator[tuple[dict[int, Device], str]]:
+def try_nvml() -> Iterator[tuple[dict[int, NvmlDevice], str]]:
     """Return the GPUs of this node, or none and why."""
     try:
         with open_nvml() as devices:

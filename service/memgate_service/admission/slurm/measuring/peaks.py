@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from memgate_service.admission.slurm.measuring.nvml import Device, NvmlError
+from memgate_service.admission.slurm.measuring.nvml import NvmlDevice, NvmlError
 
 #: a process may start a little before the prolog's clock says so
 _SLACK_US = 1_000_000
@@ -38,7 +38,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing is measured."""
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class SeenPeak(msgspec.Struct, frozen=True, kw_only=True):
     """What the program that looks has seen."""
 
     peak_bytes: int
@@ -92,7 +92,7 @@ def read_gpus(variables: Mapping[str, str]) -> list[int]:
 
 
 def begin(
-    places: Places, job: int, gpus: list[int], devices: Mapping[int, Device], problem: str = ""
+    places: Places, job: int, gpus: list[int], devices: Mapping[int, NvmlDevice], problem: str = ""
 ) -> Begun:
     """Prepare the measuring of a job; if GPUs have to be looked at, the caller starts ``watch``."""
     _mark_shared(places, job, gpus)
@@ -111,14 +111,14 @@ def begin(
     return begun
 
 
-def _find_problem(gpus: list[int], devices: Mapping[int, Device]) -> str:
+def _find_problem(gpus: list[int], devices: Mapping[int, NvmlDevice]) -> str:
     if any(device.is_divided for device in devices.values()):
         return "MIG is on"
     missing = [str(gpu) for gpu in gpus if gpu not in devices]
     return f"the driver has no GPU {', '.join(missing)}" if missing else ""
 
 
-def _is_counted(device: Device) -> bool:
+def _is_counted(device: NvmlDevice) -> bool:
     try:
         device.count_processes()
     except NvmlError:
@@ -138,7 +138,7 @@ def _mark_shared(places: Places, job: int, gpus: list[int]) -> None:
 
 def watch(
     places: Places,
-    devices: Mapping[int, Device],
+    devices: Mapping[int, NvmlDevice],
     pause: Callable[[float], None] = time.sleep,
     every_seconds: float = 1.0,
 ) -> None:
@@ -147,12 +147,12 @@ def watch(
     while (begun := places.read()) is not None:
         used = [devices[gpu].used_bytes - was for gpu, was in begun.before_bytes.items()]
         peak, num_looks = max(peak, *used), num_looks + 1
-        write(places.seen, Seen(peak_bytes=peak, num_looks=num_looks))
+        write(places.seen, SeenPeak(peak_bytes=peak, num_looks=num_looks))
         pause(every_seconds)
     places.seen.unlink(missing_ok=True)
 
 
-def end(places: Places, devices: Mapping[int, Device], problem: str = "") -> Measured:
+def end(places: Places, devices: Mapping[int, NvmlDevice], problem: str = "") -> Measured:
     """Return what a job took, and forget it."""
     begun, is_shared = places.read(), places.shared.exists()
     try:
@@ -168,7 +168,7 @@ def end(places: Places, devices: Mapping[int, Device], problem: str = "") -> Mea
         places.remove()
 
 
-def _measure(places: Places, begun: Begun, devices: Mapping[int, Device]) -> Measured:
+def _measure(places: Places, begun: Begun, devices: Mapping[int, NvmlDevice]) -> Measured:
     peak = num_looks = 0
     for gpu in begun.gpus:
         if gpu in begun.before_bytes or gpu not in devices:
@@ -176,7 +176,7 @@ def _measure(places: Places, begun: Begun, devices: Mapping[int, Device]) -> Mea
         own = [one for one in devices[gpu].processes() if one.started_us > begun.at_us - _SLACK_US]
         peak = max([peak, *(one.max_bytes for one in own)])
     if begun.before_bytes and places.seen.exists():
-        seen = msgspec.json.decode(places.seen.read_bytes(), type=Seen)
+        seen = msgspec.json.decode(places.seen.read_bytes(), type=SeenPeak)
         peak, num_looks = max(peak, seen.peak_bytes), seen.num_looks
     problem = "" if peak else "no process used its GPUs, as far as the driver knows"
     return Measured(peak_bytes=peak, num_looks=num_looks, problem=problem)
