@@ -53,22 +53,29 @@ class Rehearsing:
         key.chmod(0o644)
         self.said: list[str] = []
         self.results = lab.home / "rehearsals.json"
+        self._client = client
+        place = CompanionPlace(
+            server=gate.url,
+            key_file=str(key),
+            partition="rehearsals",
+            num_cpus=1,
+            memory_bytes=4 << 30,
+            cache=str(cache),
+        )
+        self.run_in(place)
+
+    def run_in(self, place: CompanionPlace) -> None:
+        """Have companions run there from now on."""
+        self.place = place
         self.broker = Broker(
-            client,
+            self._client,
             SlurmCommands(),
-            CompanionPlace(
-                server=gate.url,
-                key_file=str(key),
-                partition="rehearsals",
-                num_cpus=1,
-                memory_bytes=4 << 30,
-                cache=str(cache),
-            ),
-            lab.home / "state",
+            place,
+            self.lab.home / "state",
             self.said.append,
             limits=RehearsalLimits(max_rehearsals=2, patience_seconds=600),
             known=KnownResults(self.results),
-            policy_file=PolicyFile(lab.etc / "memgate.policy.json", self.said.append),
+            policy_file=PolicyFile(self.lab.etc / "memgate.policy.json", self.said.append),
         )
 
     def submit(

@@ -118,6 +118,16 @@ def test_programs_that_do_not_run_are_named(etc: Path) -> None:
     assert "rehearse.alive is not there: it has never looked" in said
 
 
+def test_a_releaser_that_may_change_nothing_is_named(etc: Path) -> None:
+    """It runs as SlurmUser, whose uid must be in the settings."""
+    config = CONFIG + "SlurmUser               = slurm(64030)\n"
+    (said,) = _wrong(etc, config=config)
+    assert "admins: SlurmUser is slurm(64030), which is not one: held jobs are not settled" in said
+    text = (etc / "memgate.conf.lua").read_text()
+    (etc / "memgate.conf.lua").write_text(text.replace("return {", "return {admins = {0, 64030}, "))
+    assert _wrong(etc, config=config) == []
+
+
 @pytest.mark.parametrize(
     ("policy", "enforced", "want"),
     [

@@ -41,6 +41,7 @@ def check_programs(
     if asked.wrong:
         yield asked
         return
+    yield _check_admins(settings["admins"], config.get("SlurmUser", ""))
     yield _check_accounts(policy, config.get("AccountingStorageEnforce", ""))
     yield _check_measuring(config)
 
@@ -57,6 +58,14 @@ def _check_alive(path: Path) -> str:
         return f"{path} is not there: it has never looked"
     age = time.time() - path.stat().st_mtime
     return f"it has not looked for {age:.0f} s" if age > _MAX_AGE_SECONDS else ""
+
+
+def _check_admins(admins: list[int], slurm_user: str) -> Check:
+    """The releaser runs as SlurmUser, and may change what memgate holds only if it is listed."""
+    uid = re.search(r"\((\d+)\)", slurm_user)
+    is_missing = uid is not None and int(uid[1]) not in admins
+    wrong = f"SlurmUser is {slurm_user}, which is not one: held jobs are not settled"
+    return Check(about="admins", wrong=wrong if is_missing else "", help="step 4 of the set-up")
 
 
 def _check_accounts(policy: PolicyDocument, enforced: str) -> Check:

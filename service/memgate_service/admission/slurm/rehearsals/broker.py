@@ -122,7 +122,11 @@ class Broker:
             return
         left = self._seconds_left(waiting)
         request = make_request(waiting, files, self._place, left)
-        number = start(waiting, request, self._place, key)
+        try:
+            number = start(waiting, request, self._place, key)
+        except SlurmError as error:  # tried again, each try would leave a failed job behind
+            self._settle(waiting, None, f"its rehearsal cannot be submitted: {error.message}")
+            return
         self._log(f"job {waiting.job.job_id}: rehearsed by job {number}")
 
     def _finish(self, step: RehearsalStep) -> None:
