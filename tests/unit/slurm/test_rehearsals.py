@@ -253,6 +253,21 @@ def test_a_rehearsal_without_a_timeline_says_why(tmp_path: Path) -> None:
     assert (result.estimate, result.why) == ("", "it failed")
 
 
+def test_a_node_that_cannot_rehearse_says_why(tmp_path: Path) -> None:
+    """Such as one where users may not run memgate's Python."""
+    request = RehearsalRequest(script="", directory=str(tmp_path), gpu={"name": "t4"})
+
+    def fail(_: RehearsalRequest) -> Rehearsal:
+        raise PermissionError(13, "Permission denied", "/opt/memgate/bin/python")
+
+    def connect(_: str, __: str) -> Any:
+        raise AssertionError("nothing is asked")
+
+    result = do_errand(Errand(request=request, server="http://x"), connect, fail)
+
+    assert result.why.startswith("it cannot be rehearsed on its node: [Errno 13] Permission denied")
+
+
 def test_code_that_changes_meanwhile_is_not_judged(tmp_path: Path) -> None:
     """What was run is not what would be run."""
     request = RehearsalRequest(script="", directory=str(tmp_path), gpu={"name": "t4"})
