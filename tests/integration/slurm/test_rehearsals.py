@@ -55,8 +55,8 @@ def test_a_rehearsal_that_slurm_does_not_take_is_not_tried_again(rehearsing: Reh
     assert record["decision"] == "uncertain"
     assert "its rehearsal cannot be submitted: " in str(record["why"])
     assert rehearsing.num_jobs_of_nobody() - before <= 1
-    assert rehearsing.lab.run("squeue", "-h", "-u", "nobody", "-t", "PENDING").out == ""
     rehearsing.lab.wait_for(job, "RUNNING", 60)
+    assert rehearsing.lab.run("squeue", "-h", "-u", "nobody", "-t", "PENDING").out == ""
 
 
 @pytest.mark.slow
