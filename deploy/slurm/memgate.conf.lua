@@ -3,6 +3,8 @@
 return {
   url = "http://127.0.0.1:8080", -- an address, not a name
   key_file = "",                 -- such as "/etc/slurm/memgate.key"; readable by SlurmUser alone
+  client_key_file = "",          -- such as "/etc/slurm/memgate-users.key"; users can read it
+  admins = { 0 },                -- root, and SlurmUser, who settles held jobs: { 0, 64030 }, as `id -u slurm` prints
 
   -- which GPU of `memgate gpus` --gres=gpu:KIND means
   gpu_of_type = {

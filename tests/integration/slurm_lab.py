@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import socket
 import subprocess
@@ -21,14 +22,18 @@ from typing import Any
 
 import pytest
 
+from tests.integration.slurm_accounting import PROGRAMS, add_people, start_accounting
 from tests.running import PortTakenError, free_port, retry_taken, wait_until
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "deploy" / "slurm"
 
-_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-
 _PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "lua5.1", "setpriv")
+
+needs_accounting = pytest.mark.skipif(
+    not all(map(shutil.which, PROGRAMS)),
+    reason="slurmdbd or MariaDB is not installed here: make parts",
+)
 
 needs_slurm = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, _PROGRAMS)),
@@ -54,7 +59,7 @@ SlurmctldDebug=verbose
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{accounting}
 SwitchType=switch/none
 MpiDefault=none
 SelectType=select/cons_tres
@@ -66,6 +71,8 @@ KillWait=2
 GresTypes=gpu
 JobSubmitPlugins=lua
 CliFilterPlugins={cli_filter}
+Prolog={home}/prolog.sh
+Epilog={home}/epilog.sh
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=8000 Gres=gpu:a100:1,gpu:t4:1
 PartitionName=debug Nodes={host} Default=YES MaxTime=INFINITE OverSubscribe=FORCE:8 State=UP
 PartitionName=rehearsals Nodes={host} MaxTime=15 OverSubscribe=FORCE:8 PriorityTier=10 State=UP
@@ -100,12 +107,16 @@ class Ran:
 class SlurmLab:
     """A controller and a node. A context manager: it ends them, and what they have begun."""
 
-    def __init__(self, home: Path, *, with_cli_filter: bool = False) -> None:
+    def __init__(
+        self, home: Path, *, with_cli_filter: bool = False, with_accounting: bool = False
+    ) -> None:
         self.home = home
         self.etc = home / "etc"
         self._stack = ExitStack()
         self._loaded_at = 0.0
         self._cli_filter = "lua" if with_cli_filter else "none"
+        self._with_accounting = with_accounting
+        self._accounting = "AccountingStorageType=accounting_storage/none"
         self.environment = os.environ | {
             "SLURM_CONF": str(self.etc / "slurm.conf"),
             "PYTHONPATH": str(ROOT),
@@ -118,7 +129,11 @@ class SlurmLab:
                 "munged", "--foreground", f"--socket={self.home}/munge.sock", *self._munge()
             )
             wait_until((self.home / "munge.sock").exists, "munged", 20)
+            if self._with_accounting:
+                self._accounting = start_accounting(self.home, self._start).conf
             retry_taken(self._start_slurm)
+            if self._with_accounting:
+                add_people(self._must_run)
         except BaseException:
             self._stack.close()
             raise
@@ -148,6 +163,10 @@ class SlurmLab:
         self.clear()
         self._stack.close()
 
+    def _must_run(self, *command: str) -> None:
+        ran = self.run(*command)
+        assert ran.status == 0, (command, ran)
+
     def clear(self) -> None:
         """Cancel all jobs, so that they stand in nobody's way."""
         for state in ("PENDING", "RUNNING"):
@@ -169,6 +188,10 @@ class SlurmLab:
         for name in ("job_submit.lua", "cli_filter.lua"):
             if (PLUGINS / name).exists():
                 shutil.copy(PLUGINS / name, self.etc)
+        for name in ("prolog.sh", "epilog.sh"):  # as long as a test wants nothing measured
+            ours = self.measuring / name
+            (self.home / name).write_text(f"#!/bin/sh\n[ ! -x {ours} ] || exec {ours}\n")
+            (self.home / name).chmod(0o755)
         shutil.copytree(PLUGINS / "memgate", self.etc / "memgate")
         shutil.copy(PLUGINS / "memgate.policy.json", self.etc)
         self.set()
@@ -181,6 +204,7 @@ class SlurmLab:
             "node_port": free_port(),
             "cpus": os.cpu_count(),
             "cli_filter": self._cli_filter,
+            "accounting": self._accounting,
         }
         (self.etc / "slurm.conf").write_text(_CONF.format(**places))
         (self.etc / "gres.conf").write_text(_GRES.format(**places))
@@ -234,6 +258,11 @@ class SlurmLab:
         fresh.rename(path)
 
     @property
+    def measuring(self) -> Path:
+        """Where a test puts the node's prolog and epilog."""
+        return self.home / "measuring"
+
+    @property
     def spool(self) -> Path:
         """Where the plugin leaves the audit's records."""
         return self.home / "audit.jsonl"
@@ -247,12 +276,13 @@ class SlurmLab:
         self._loaded_at = max(self._loaded_at, time.time()) + 2  # it looks at whole seconds
         os.utime(self.etc / "job_submit.lua", (self._loaded_at, self._loaded_at))
 
-    def run(self, *command: str, nobody: bool = False) -> Ran:
-        """Run a command; as nobody, who may do nothing to others' jobs."""
+    def run(self, *command: str, nobody: bool = False, user: str = "") -> Ran:
+        """Run a command; as nobody, or another user, who may do nothing to others' jobs."""
+        user = user or ("nobody" if nobody else "")
         began = time.monotonic()
         ran = subprocess.run(
-            [*(_NOBODY if nobody else []), *command],
-            env=self.environment,
+            [*(_become(user) if user else []), *command],
+            env=self.environment | ({"USER": user} if user else {}),
             cwd=self.home / "work",
             capture_output=True,
             text=True,
@@ -263,13 +293,19 @@ class SlurmLab:
         return Ran(status=ran.returncode, out=ran.stdout, err=ran.stderr, seconds=seconds)
 
     def sbatch(
-        self, *options: str, head: str = "", command: str = "exit 0", nobody: bool = False
+        self,
+        *options: str,
+        head: str = "",
+        command: str = "exit 0",
+        nobody: bool = False,
+        user: str = "",
     ) -> Ran:
         """Submit a script whose head holds directive lines."""
         script = self.home / "work" / f"job{time.monotonic_ns()}.sh"
         script.write_text(f"#!/bin/sh\n{head}\n{command}\n")
         script.chmod(0o644)
-        return self.run("sbatch", "--output=/dev/null", *options, str(script), nobody=nobody)
+        sbatch = ("sbatch", "--output=/dev/null", *options, str(script))
+        return self.run(*sbatch, nobody=nobody, user=user)
 
     def job(self, job_id: int) -> dict[str, Any]:
         """Return what slurmctld says of a job."""
@@ -300,6 +336,12 @@ def to_lua(value: object) -> str:
     if isinstance(value, list):
         return "{" + ", ".join(map(to_lua, value)) + "}"
     return json.dumps(value)
+
+
+def _become(user: str) -> list[str]:
+    """Return what begins a command of another user."""
+    who = pwd.getpwnam(user)
+    return ["setpriv", f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
 
 
 def _host() -> str:

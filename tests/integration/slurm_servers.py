@@ -40,15 +40,15 @@ class Gate:
 
 
 @contextmanager
-def open_gate(redis_url: str, home: Path) -> Iterator[Gate]:
-    """Run a service and a worker while the block runs."""
+def open_gate(redis_url: str, home: Path, *, advice_seconds: str = "2") -> Iterator[Gate]:
+    """Run a service and a worker while the block runs; the default is that of the setting."""
     key = make_key(redis_url, Role.ADMIN)  # its program writes the audit
     key_file = home / "memgate.key"
     key_file.touch(mode=0o400)
     key_file.write_text(f"{key}\n")
     with (
         running(
-            "memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds="60"
+            "memgate_worker", home / "w.log", redis_url=redis_url, advice_seconds=advice_seconds
         ) as worker,
         serving(home / "s.log", redis_url=redis_url, api_keys="required") as served,
     ):

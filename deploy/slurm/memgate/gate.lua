@@ -96,7 +96,10 @@ local function find(settings, chosen, job, spec, gpu, unknown)
   if smaller then gpu, answer = smaller.gpu, smaller.answer end
   local found = judging.about(settings, chosen, gpu, answer)
   if smaller then found.lines[#found.lines + 1] = smaller.line end
-  if gpu and answer.estimate then found.lines[#found.lines + 1] = question.remark(spec, gpu) end
+  if gpu and answer.estimate then
+    found.lines[#found.lines + 1] = question.remark(spec, gpu)
+    found.lines[#found.lines + 1] = question.find_doubt(job)
+  end
   if found.record.decision == "pending" then found.record.question = body end
   return found
 end

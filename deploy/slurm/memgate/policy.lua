@@ -172,6 +172,20 @@ function policy.resolve(document, subject)
   return chosen
 end
 
+-- Say whether a policy may be anything but audit for a job of which some fields are not known, such as
+-- the account that Slurm fills in later: what is known decides, and every rule about what is not.
+function policy.may_speak(document, subject, unknown)
+  local chosen = policy.resolve(document, subject)
+  if chosen.is_exempt then return false end
+  if chosen.mode ~= "audit" then return true end
+  for _, rule in ipairs(document.rules or {}) do
+    for _, name in ipairs(unknown) do
+      if rule[name] ~= nil and (rule.mode or document.mode or "enforce") ~= "audit" then return true end
+    end
+  end
+  return false
+end
+
 -- the last policy that could be read, by its path: {text =, document =}
 local last = {}
 

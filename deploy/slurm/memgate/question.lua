@@ -104,6 +104,14 @@ function question.find_spec(job)
   return nil, ("a line with %s after the first command is not read"):format(DIRECTIVE)
 end
 
+-- Return a remark on a first part of a heterogeneous job whose description may be another part's.
+function question.find_doubt(job)
+  local is_first = job.het_job_offset == 0 and type(job.script) == "string"
+  if not is_first or question.is_skipped(job) or directives(job.script) then return nil end
+  return "the first part is judged by --comment, which some versions of Slurm take from a later part:"
+    .. (" describe it in the script, by %s {...}"):format(DIRECTIVE)
+end
+
 -- Return the arguments of a job's script; nil if they are too long to be noted.
 function question.find_arguments(job)
   local found, num_bytes = {}, 0

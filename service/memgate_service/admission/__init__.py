@@ -24,8 +24,10 @@ reading order, which is the import order:
 - ``memgate doctor --kubernetes``: ``kubernetes.doctor``
 - ``memgate controller --kueue``: ``kueue.controller``
 - ``memgate slurm``: ``slurm.records``, ``slurm.commands``, ``slurm.settling``, ``slurm.spool``,
-  ``slurm.release``, ``slurm.outcomes``, ``slurm.usage``; ``memgate doctor --slurm``:
-  ``slurm.doctor``
+  ``slurm.notices``, ``slurm.release``, ``slurm.outcomes``, ``slurm.usage``, ``slurm.why``;
+  ``memgate doctor --slurm``: ``slurm.programs``, ``slurm.doctor``
+- on compute nodes: ``slurm.measuring.nvml``, ``slurm.measuring.peaks``, ``slurm.measuring.prolog``,
+  ``slurm.measuring.epilog``
 - ``memgate slurm rehearse``: ``slurm.rehearsals.queue``, ``slurm.rehearsals.planning``,
   ``slurm.rehearsals.job_files``, ``slurm.rehearsals.known``, ``slurm.rehearsals.owners``,
   ``slurm.rehearsals.companion``, ``slurm.rehearsals.starting``, ``slurm.rehearsals.broker``

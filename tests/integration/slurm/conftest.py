@@ -28,11 +28,12 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def shared_lab(home: Path) -> Iterator[SlurmLab]:
-    """Start Slurm once for all tests here."""
+def shared_lab(home: Path, request: pytest.FixtureRequest) -> Iterator[SlurmLab]:
+    """Start Slurm once for all tests of a module; with accounting where the module says so."""
     (home / "slurm").mkdir()
     home.chmod(0o755)
-    with SlurmLab(home / "slurm", with_cli_filter=True) as lab:
+    with_accounting = getattr(request.module, "WITH_ACCOUNTING", False)
+    with SlurmLab(home / "slurm", with_cli_filter=True, with_accounting=with_accounting) as lab:
         yield lab
 
 
@@ -44,9 +45,14 @@ def lab(shared_lab: SlurmLab) -> Iterator[SlurmLab]:
 
 
 @pytest.fixture(scope="module")
-def gate(home: Path, shared_redis_url: str) -> Iterator[Gate]:
-    """Start memgate once for all tests here."""
-    with open_gate(shared_redis_url, home) as gate:
+def gate(home: Path, shared_redis_url: str, request: pytest.FixtureRequest) -> Iterator[Gate]:
+    """Start memgate once for all tests of a module.
+
+    It has much time for advice, which tests wait for, unless the module is about the defaults.
+    """
+    has_defaults = getattr(request.module, "WITH_DEFAULTS", False)
+    seconds = "2" if has_defaults else "60"
+    with open_gate(shared_redis_url, home, advice_seconds=seconds) as gate:
         yield gate
 
 

@@ -53,37 +53,36 @@ class Rehearsing:
         key.chmod(0o644)
         self.said: list[str] = []
         self.results = lab.home / "rehearsals.json"
+        self._client = client
+        place = CompanionPlace(
+            server=gate.url,
+            key_file=str(key),
+            partition="rehearsals",
+            num_cpus=1,
+            memory_bytes=4 << 30,
+            cache=str(cache),
+        )
+        self.run_in(place)
+
+    def run_in(self, place: CompanionPlace) -> None:
+        """Have companions run there from now on."""
+        self.place = place
         self.broker = Broker(
-            client,
+            self._client,
             SlurmCommands(),
-            CompanionPlace(
-                server=gate.url,
-                key_file=str(key),
-                partition="rehearsals",
-                num_cpus=1,
-                memory_bytes=4 << 30,
-                cache=str(cache),
-            ),
-            lab.home / "state",
+            place,
+            self.lab.home / "state",
             self.said.append,
             limits=RehearsalLimits(max_rehearsals=2, patience_seconds=600),
             known=KnownResults(self.results),
-            policy_file=PolicyFile(lab.etc / "memgate.policy.json", self.said.append),
+            policy_file=PolicyFile(self.lab.etc / "memgate.policy.json", self.said.append),
         )
 
     def submit(
         self, commands: str, *options: str, files: dict[str, str] | None = None, argument: str = ""
     ) -> int:
         """Submit a script from a new directory that belongs to nobody, as nobody."""
-        directory = self.lab.home / "work" / f"project{next(_numbers)}"
-        directory.mkdir()
-        for name, text in ({"train.py": TRAIN} | (files or {})).items():
-            (directory / name).write_text(text)
-        script = directory / "job.sh"
-        script.write_text(f"#!/bin/bash\n{commands}\n")
-        for path in (directory, *directory.iterdir()):
-            os.chown(path, 65534, 65534)
-        self.directory = directory
+        self.directory, script = make_project(self.lab, commands, files)
         self._last = [*options, str(script), *([argument] if argument else [])]
         return self.resubmit()
 
@@ -126,6 +125,21 @@ class Rehearsing:
         """Return how many jobs nobody has submitted, companions included."""
         said = self.lab.run("squeue", "-h", "--states=all", "-u", "nobody").out
         return len(said.splitlines())
+
+
+def make_project(
+    lab: SlurmLab, commands: str, files: dict[str, str] | None = None
+) -> tuple[Path, Path]:
+    """Make a new directory that belongs to nobody, with code and a script; return both."""
+    directory = lab.home / "work" / f"project{next(_numbers)}"
+    directory.mkdir()
+    for name, text in ({"train.py": TRAIN} | (files or {})).items():
+        (directory / name).write_text(text)
+    script = directory / "job.sh"
+    script.write_text(f"#!/bin/bash\n{commands}\n")
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, _NOBODY, _NOBODY)
+    return directory, script
 
 
 def _processes_of_nobody() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,20 @@ def _submit_bypassing(lab: SlurmLab, environment: dict[str, str], job: object, *
     return lab.run("env", *variables, *command, nobody=True)
 
 
+def _make_mail_program(lab: SlurmLab) -> Path:
+    program = lab.home / "mail"
+    sent = lab.home / "mail.txt"
+    program.write_text(f'#!/bin/sh\nprintf "%s\\n" "$2" "$3" > {sent}; cat >> {sent}\n')
+    program.chmod(0o755)
+    return program
+
+
+def _why(lab: SlurmLab, job: int) -> str:
+    """Ask as the owner of a job does."""
+    program = [sys.executable, "-c", "from memgate_service.cli.main import main; main()"]
+    return lab.run(*program, "slurm", "why", str(job)).out
+
+
 def test_a_new_job_that_does_not_fit_is_refused_at_first_sight(
     lab: SlurmLab, submit: Callable[..., Ran], client_key: str
 ) -> None:
@@ -78,8 +93,11 @@ def test_a_new_job_that_does_not_fit_is_refused_at_first_sight(
 def test_a_new_job_that_bypasses_the_client_does_not_start_before_its_verdict(
     lab: SlurmLab, gate: Gate, memgate: Client, bypassed: dict[str, str]
 ) -> None:
-    """It is held by a start time, which its owner cannot change; the verdict cancels it."""
-    lab.set(url=gate.url, key_file=str(gate.key_file))
+    """It is held by a start time, which its owner cannot change; the verdict cancels it.
+
+    Its owner can ask why in both cases, and gets a mail about the second.
+    """
+    lab.set(url=gate.url, key_file=str(gate.key_file), hold_seconds=600)
     job = never_seen(LARGE)
     with gate.unanswered():
         ran = _submit_bypassing(lab, bypassed, job)
@@ -89,23 +107,31 @@ def test_a_new_job_that_bypasses_the_client_does_not_start_before_its_verdict(
     assert "it is held until that is known, or for a short time" in ran.err
     assert record["timer"] - time.time() > 30
     assert lab.job(ran.job)["start_time"] == record["timer"]
+    assert "held by memgate until " in _why(lab, ran.job)
     memgate.estimate(job, {"name": "t4", "count": 1})
-    assert f"job {ran.job}: cancel: does not fit on t4" in release(lab, gate)
+    said = release(lab, gate, "--notify", str(_make_mail_program(lab)))
+    assert f"job {ran.job}: cancel: does not fit on t4" in said
     lab.wait_for(ran.job, "CANCELLED")
     assert lab.job(ran.job)["nodes"] == ""  # it never had one
+    subject, user, *text = (lab.home / "mail.txt").read_text().splitlines()
+    assert subject.startswith(f"Slurm Job_id={ran.job} Name=own")
+    assert (subject.endswith(" canceled by memgate"), user) == (True, "nobody")
+    assert text[0].startswith(f"memgate: job {ran.job} does not fit on t4: needs ")
+    assert "canceled by memgate: does not fit on t4: needs " in _why(lab, ran.job)
 
 
 def test_a_timer_that_ends_lets_the_job_start_and_it_is_followed_up(
     lab: SlurmLab, gate: Gate, memgate: Client, bypassed: dict[str, str]
 ) -> None:
-    """Without any program of ours: Slurm starts it. Once there is a verdict, its record has it."""
+    """Without any program of ours: Slurm starts it. Once there is a verdict, the audit has it."""
     lab.set(url=gate.url, key_file=str(gate.key_file), hold_seconds=2)
     job = never_seen(LARGE)
     with gate.unanswered():
         ran = _submit_bypassing(lab, bypassed, job)
         lab.wait_for(ran.job, "COMPLETED", 60)
-    assert lab.record(ran.job)["decision"] == "pending"
+    assert lab.record(ran.job)["decision"] == "pending"  # of an ended job Slurm changes nothing
     memgate.estimate(job, {"name": "t4", "count": 1})
+    assert f"job {ran.job}: followed up after its end: does not fit on t4" in release(lab, gate)
 
 
 def test_a_verdict_releases_a_timed_job_before_its_time(

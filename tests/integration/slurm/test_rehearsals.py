@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.integration.slurm.jobs import NEEDS
@@ -39,6 +41,22 @@ def test_a_job_that_fits_is_released_and_not_run_again(rehearsing: Rehearsing) -
 
     assert rehearsing.lab.record(again)["id"] == record["id"]
     assert sum("rehearsed by job" in line for line in rehearsing.said) == 1
+
+
+@pytest.mark.slow
+def test_a_rehearsal_that_slurm_does_not_take_is_not_tried_again(rehearsing: Rehearsing) -> None:
+    """GIVEN a companion that needs more than any node has, THEN the job is let in unmeasured."""
+    rehearsing.run_in(replace(rehearsing.place, num_cpus=1000))
+    job = rehearsing.submit(train(TOO_LARGE))
+    before = rehearsing.num_jobs_of_nobody()
+    record = rehearsing.settle(job)
+    rehearsing.look()
+
+    assert record["decision"] == "uncertain"
+    assert "its rehearsal cannot be submitted: " in str(record["why"])
+    assert rehearsing.num_jobs_of_nobody() - before <= 1
+    rehearsing.lab.wait_for(job, "RUNNING", 60)
+    assert rehearsing.lab.run("squeue", "-h", "-u", "nobody", "-t", "PENDING").out == ""
 
 
 @pytest.mark.slow

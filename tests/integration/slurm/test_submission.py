@@ -162,6 +162,19 @@ def test_a_job_of_two_parts_is_judged_by_part(lab: SlurmLab, gate: Gate) -> None
     assert "this job does not fit on t4" in ran.err
 
 
+@pytest.mark.usefixtures("known")
+def test_a_first_part_without_a_description_of_its_own_is_told(lab: SlurmLab, gate: Gate) -> None:
+    """Slurm 22.05 gives it the comment of the second part: the answer is not about it."""
+    lab.set(url=gate.url, key_file=str(gate.key_file))
+    gpu, comment = "--gres=gpu:t4:1", f"--comment=memgate:{json.dumps(SMALL)}"
+
+    ran = lab.run(
+        *("sbatch", "--output=/dev/null", "--wrap=true", gpu, ":", gpu, comment), nobody=True
+    )
+
+    assert "0: memgate: the first part is judged by --comment, which some versions" in ran.err
+
+
 def _readable_key(lab: SlurmLab, gate: Gate) -> str:
     """Make a file that every user can read the key in."""
     path = lab.home / "client.key"

@@ -12,8 +12,11 @@ import pytest
 
 from tests.integration.slurm.jobs import NEEDS
 from tests.integration.slurm.rehearsing import FITS, PYTHON, TOO_LARGE, Rehearsing, train
+from tests.integration.slurm_lab import needs_accounting
 
-pytestmark = [*NEEDS, pytest.mark.slow]
+pytestmark = [*NEEDS, needs_accounting, pytest.mark.slow]
+
+WITH_ACCOUNTING = True
 
 _WRITES = """
 open("written.txt", "w").write("x")

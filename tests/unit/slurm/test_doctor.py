@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,11 @@ import pytest
 from memgate import Client
 from memgate.gpus import find_gpu
 from memgate.schemas import GpuRead
+from memgate_service.admission.core.doctor import Check
+from memgate_service.admission.core.rules import PolicyDocument
+from memgate_service.admission.slurm.commands import SlurmError
 from memgate_service.admission.slurm.doctor import examine
+from memgate_service.admission.slurm.programs import check_programs
 from tests.unit.slurm.test_lua import PLUGINS, pytestmark
 
 __all__ = ["pytestmark"]
@@ -29,6 +36,7 @@ def etc(tmp_path: Path) -> Path:
     key = tmp_path / "memgate.key"
     key.write_text("mg_1_secret\n")
     key.chmod(0o600)
+    (tmp_path / "release.alive").touch()
     _set(tmp_path)
     return tmp_path
 
@@ -41,7 +49,13 @@ def _set(etc: Path, **settings: Any) -> None:
     (etc / "memgate.conf.lua").write_text(f"return {{{' '.join(given)}}}")
 
 
-def _wrong(etc: Path, *, is_away: bool = False, config: str = CONFIG, gres: str = "") -> list[str]:
+def _wrong(etc: Path, **options: Any) -> list[str]:
+    return [check.line for check in _examine(etc, **options) if check.wrong]
+
+
+def _examine(
+    etc: Path, *, is_away: bool = False, config: str = CONFIG, gres: str = ""
+) -> list[Check]:
     def serve(request: httpx2.Request) -> httpx2.Response:
         if is_away:
             raise httpx2.ConnectError("refused")
@@ -54,8 +68,7 @@ def _wrong(etc: Path, *, is_away: bool = False, config: str = CONFIG, gres: str 
     def slurm(command: list[str]) -> str:
         return config if command[0] == "scontrol" else gres
 
-    checks = list(examine(etc / "memgate.conf.lua", connect, slurm=slurm))
-    return [check.line for check in checks if check.wrong]
+    return list(examine(etc / "memgate.conf.lua", connect, slurm=slurm))
 
 
 def test_a_set_up_as_the_page_says_is_right(etc: Path) -> None:
@@ -92,3 +105,84 @@ def test_a_service_that_is_away_and_an_open_key_are_named(etc: Path) -> None:
 
     assert "memgate answers, and takes the key: " in said
     assert "others than its owner can read it" in said
+
+
+def test_programs_that_do_not_run_are_named(etc: Path) -> None:
+    """The releaser always; the broker where the policy rehearses."""
+    long_ago = time.time() - 300
+    os.utime(etc / "release.alive", (long_ago, long_ago))
+    (etc / "memgate.policy.json").write_text(json.dumps({"on": {"undescribed": "rehearse"}}))
+    said = "\n".join(_wrong(etc))
+
+    assert "memgate slurm release runs: it has not looked for 300 s" in said
+    assert "rehearse.alive is not there: it has never looked" in said
+
+
+def test_a_releaser_that_may_change_nothing_is_named(etc: Path) -> None:
+    """It runs as SlurmUser, whose uid must be in the settings."""
+    config = CONFIG + "SlurmUser               = slurm(64030)\n"
+    (said,) = _wrong(etc, config=config)
+    assert "admins: SlurmUser is slurm(64030), which is not one: held jobs are not settled" in said
+    text = (etc / "memgate.conf.lua").read_text()
+    (etc / "memgate.conf.lua").write_text(text.replace("return {", "return {admins = {0, 64030}, "))
+    assert _wrong(etc, config=config) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "enforced", "want"),
+    [
+        ({}, "none", ""),
+        ({"exempt": [{"account": "ops"}]}, "none", "without associations: users name any"),
+        ({"rules": [{"qos": "a", "mode": "warn"}]}, "associations", "without qos: users name any"),
+        ({"rules": [{"qos": "a", "account": "b"}]}, "associations,limits,qos", ""),
+    ],
+)
+def test_an_account_is_worth_what_slurm_makes_of_it(
+    etc: Path, policy: dict[str, Any], enforced: str, want: str
+) -> None:
+    """GIVEN rules about accounts that Slurm does not check, THEN that is said."""
+    (etc / "memgate.policy.json").write_text(json.dumps(policy))
+    said = _wrong(etc, config=CONFIG + f"AccountingStorageEnforce = {enforced}\n")
+
+    assert [want in line for line in said] == ([True] if want else [])
+
+
+def test_how_jobs_are_measured_is_looked_up(etc: Path) -> None:
+    """By accounting, by our scripts; half of them is a mistake, none of them is only noted."""
+    ours = etc / "epilog.sh"
+    ours.write_text("/opt/memgate/bin/memgate slurm epilog")
+
+    def line(config: str) -> str:
+        return _examine(etc, config=CONFIG + config)[-1].line
+
+    both = f"Prolog = /elsewhere/memgate-prolog.sh\nEpilog = {ours}\n"
+    assert line(both) == "ok     what jobs took of their GPUs"
+    assert line("AccountingStorageTRES = cpu,gres/gpumem\n").startswith("ok ")
+    assert "Prolog does not run memgate" in line(f"Epilog = {ours}\nProlog = (null)\n")
+    assert line("").startswith("note   what jobs took of their GPUs: not measured")
+
+
+def test_a_slurm_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    """What depends on its configuration is not guessed."""
+
+    def away(_: list[str]) -> str:
+        raise SlurmError("scontrol cannot be run: No such file or directory")
+
+    settings = {"audit_file": str(tmp_path / "audit.jsonl"), "on_undescribed": "admit"}
+    checks = list(check_programs(settings, PolicyDocument(), away))
+
+    assert checks[-1].wrong == "scontrol cannot be run: No such file or directory"
+
+
+def test_a_client_key_that_users_cannot_read_is_named(etc: Path) -> None:
+    """The plugin in sbatch would be silent; one without a key in it as well."""
+    key = etc / "users.key"
+    key.write_text("mg_2_secret")
+    key.chmod(0o600)
+    _set(etc, client_key_file=str(key))
+    assert "users cannot read it" in "\n".join(_wrong(etc))
+    key.write_text(" ")
+    assert "client_key_file: the file is empty" in "\n".join(_wrong(etc))
+    key.write_text("mg_2_secret")
+    key.chmod(0o644)
+    assert _wrong(etc) == []

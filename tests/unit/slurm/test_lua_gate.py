@@ -337,6 +337,17 @@ def test_a_part_of_a_job_does_not_say_that_the_job_is_let_in(plugin: Plugin) -> 
     assert "memgate: it is let in" not in part["printed"]
 
 
+def test_a_first_part_that_may_have_anothers_description_is_told(plugin: Plugin) -> None:
+    """Slurm 22.05 gives it the comment of a later part; a script of its own leaves no doubt."""
+    part = JOB | {"het_job_offset": 0, "script": "#!/bin/sh\n"}
+    own = part | {"script": '#!/bin/sh\n#MEMGATE {"a": 2}\n'}
+    later = JOB | {"het_job_offset": 1, "script": "#!/bin/sh\n"}
+    said = plugin.submit(part, own, later, answers=[estimate(GIB)] * 3)
+
+    doubts = ["the first part is judged by --comment" in str(one["printed"]) for one in said]
+    assert doubts == [True, False, False]
+
+
 def test_a_record_is_small(plugin: Plugin) -> None:
     """Whatever a user writes: under a kilobyte."""
     long = "x" * 5000

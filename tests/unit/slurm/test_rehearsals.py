@@ -112,6 +112,15 @@ def test_nothing_is_held_beyond_its_timer() -> None:
     assert todos(beside, now=NOW + 200) == [(Todo.GIVE_UP, 1)]
 
 
+def test_a_job_that_ended_before_anybody_looked_is_recorded() -> None:
+    """By what its companion found, if that is known; not if its owner canceled it."""
+    ended = job(1, state="COMPLETED") | {"nodes": "n1"}
+    assert todos(ended) == [(Todo.GIVE_UP, 1)]
+    assert todos(ended, companion(5, 1)) == [(Todo.GIVE_UP, 1)]
+    assert todos(ended, companion(5, 1, state="COMPLETED")) == [(Todo.FINISH, 1)]
+    assert todos(job(1, state="CANCELLED")) == []
+
+
 def test_a_companion_of_a_job_that_is_gone_is_canceled() -> None:
     """Its owner has canceled the job."""
     assert todos(companion(5, 1)) == [(Todo.CANCEL, 5)]
@@ -242,6 +251,21 @@ def test_a_rehearsal_without_a_timeline_says_why(tmp_path: Path) -> None:
     result = do_errand(errand, connect, lambda _: Rehearsal(why="it failed"))
 
     assert (result.estimate, result.why) == ("", "it failed")
+
+
+def test_a_node_that_cannot_rehearse_says_why(tmp_path: Path) -> None:
+    """Such as one where users may not run memgate's Python."""
+    request = RehearsalRequest(script="", directory=str(tmp_path), gpu={"name": "t4"})
+
+    def fail(_: RehearsalRequest) -> Rehearsal:
+        raise PermissionError(13, "Permission denied", "/opt/memgate/bin/python")
+
+    def connect(_: str, __: str) -> Any:
+        raise AssertionError("nothing is asked")
+
+    result = do_errand(Errand(request=request, server="http://x"), connect, fail)
+
+    assert result.why.startswith("it cannot be rehearsed on its node: [Errno 13] Permission denied")
 
 
 def test_code_that_changes_meanwhile_is_not_judged(tmp_path: Path) -> None:

@@ -458,6 +458,34 @@ def test_what_was_let_in_without_an_answer_is_followed_up(
     assert twin.noted[1].question == ""
 
 
+#: a job that had ended when it was looked at: its record, did it start, the answer, the audit
+ENDED: list[tuple[str, dict[str, Any], bool, Answer | None, list[str]]] = [
+    ("its timer ended", {"timer": 5}, True, (200, REJECT), ["released", "noted"]),
+    ("let in without an answer", {"held": False}, True, (200, ESTIMATE), ["noted"]),
+    ("still no answer", {"timer": 5}, True, RUNNING, ["released"]),
+    ("canceled by its owner", {"timer": 5}, False, None, []),
+    ("canceled by us", {"decision": "reject", "question": ""}, True, None, []),
+]
+
+
+@pytest.mark.parametrize(
+    ("record", "had_node", "answer", "audited"),
+    [row[1:] for row in ENDED],
+    ids=[r[0] for r in ENDED],
+)
+def test_a_job_that_ended_before_anybody_looked_is_recorded(
+    record: dict[str, Any], had_node: bool, answer: Answer | None, audited: list[str]
+) -> None:
+    """Slurm changes nothing about it any more; the audit has it, once, whoever sends it."""
+    job = replace(_job(audit="6afdc16c808e0d71", **record), has_ended=True, had_node=had_node)
+    twin = Twin(job)
+    num_waiting, _ = _look(twin, *([answer] if answer else []))
+
+    assert (num_waiting, twin.done) == (0, [])
+    assert [one["done"] for one in twin.audited] == audited
+    assert [one["id"] for one in twin.audited] == [f"6afdc16c808e0d71-{one}" for one in audited]
+
+
 def test_a_reason_names_cards_of_the_cluster() -> None:
     """The plugin notes which there are: others are of no use to the owner."""
     twin = Twin(_job(cards="a100-40,t4"))

@@ -64,9 +64,27 @@ def test_who_holds_a_job_is_read(reason: str, want: bool) -> None:
 
 @pytest.mark.parametrize("comment", ["", "words", "[1]", '{"memgate": 1}', '{"other": {}}', None])
 def test_others_comments_are_none_of_ours(comment: str | None) -> None:
-    """Nor are jobs that are over."""
+    """Nor are jobs in states of which nothing is known."""
     assert list(read_queue(_queue(admin_comment=comment))) == []
-    assert list(read_queue(_queue(job_state="COMPLETED"))) == []
+    assert list(read_queue(_queue(job_state="SPECIAL"))) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "want"),
+    [
+        ({}, (False, False)),
+        ({"job_state": "RUNNING", "nodes": "n1"}, (False, True)),
+        ({"job_state": ["CANCELLED", "COMPLETING"]}, (True, False)),
+        ({"job_state": "FAILED", "nodes": "n1"}, (True, True)),
+    ],
+)
+def test_what_has_ended_is_told_from_what_never_began(
+    job: dict[str, Any], want: tuple[bool, bool]
+) -> None:
+    """Its owner may have canceled it before it had a node."""
+    (found,) = read_queue(_queue(**job))
+
+    assert (found.has_ended, found.had_node) == want
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": 1}', '{"jobs": [1]}', '{"jobs": [{}, 1]}'])

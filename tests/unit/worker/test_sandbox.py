@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -134,3 +135,17 @@ def test_the_digest_of_code_is_of_what_a_job_may_read(tmp_path: Path) -> None:
     (tmp_path / "pkg" / "model.py").write_text("22")
     assert digest_code(tmp_path, "python -m pkg", []) not in ("", before)
     assert digest_code(tmp_path / "none", "", []) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a moment")
+def test_a_folder_that_the_owner_may_not_look_into_is_left_out(tmp_path: Path) -> None:
+    """A PATH of somebody else's, such as root's, must not keep a job from being rehearsed."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    os.seteuid(65534)
+    try:
+        found = list(find_programs({"PATH": f"{closed}/bin"}))
+    finally:
+        os.seteuid(0)
+
+    assert not [path for _, path in found if closed in path.parents]

@@ -100,6 +100,8 @@ def find_programs(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     for folder in folders:
         for name in _TEXTS:
             path = Path(folder, name)
-            if folder.startswith("/") and path.is_file() and path.resolve() not in seen:
+            # a folder that the job's owner may not look into has no programs
+            is_found = folder.startswith("/") and os.path.isfile(path)
+            if is_found and path.resolve() not in seen:
                 seen.add(path.resolve())
                 yield name, path.resolve()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memgate.client.clients import Client
-from memgate.client.errors import ClientError
-from memgate.errors import InputError
+from memgate.errors import MemgateError
 from memgate.gpus import GpuRequest
 from memgate.near_names import find_near
 
@@ -22,12 +21,14 @@ class Check:
     """What is wrong; empty if nothing is."""
     help: str = ""
     """What to do about it."""
+    note: str = ""
+    """What is right, and may not be what is wanted."""
 
     @property
     def line(self) -> str:
         """For people."""
         if not self.wrong:
-            return f"ok     {self.about}"
+            return f"note   {self.about}: {self.note}" if self.note else f"ok     {self.about}"
         return f"WRONG  {self.about}: {self.wrong}" + (f"; {self.help}" if self.help else "")
 
 
@@ -35,7 +36,7 @@ def try_out(about: str, do: Callable[[], str], help: str = "") -> Check:
     """Do something that returns what is wrong, or raises."""
     try:
         return Check(about=about, wrong=do(), help=help)
-    except (InputError, ClientError, OSError, ValueError) as error:
+    except (MemgateError, OSError, ValueError) as error:
         said = getattr(error, "message", None) or getattr(error, "strerror", None) or str(error)
         return Check(about=about, wrong=said, help=help)
 

@@ -16,8 +16,13 @@ from memgate_service.admission.slurm.records import AdminComment, Record, read_c
 
 _TIMEOUT_SECONDS = 60.0
 
-#: there is nothing left to decide about jobs in other states
+#: there is something left to decide about jobs in these states
 _OPEN_STATES = {"PENDING", "RUNNING", "SUSPENDED"}
+#: and something to record about these; Slurm forgets them after ``MinJobAge``
+_ENDED_STATES = {
+    *("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL"),
+    *("PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY"),
+}
 
 
 class SlurmError(MemgateError):
@@ -28,7 +33,7 @@ class SlurmError(MemgateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """A job that has not finished and that memgate has a record of."""
+    """A job that memgate has a record of."""
 
     job_id: int
     submitted_at: float
@@ -39,6 +44,10 @@ class SlurmJob:
     comment: AdminComment
     #: it has not started
     is_pending: bool = True
+    #: Slurm changes nothing about it any more, not even its AdminComment
+    has_ended: bool = False
+    #: it had a node; what its owner cancels before that has not
+    had_node: bool = False
     #: who submitted it, and where to
     subject: Subject = field(default_factory=Subject)
     job_name: str = ""
@@ -58,14 +67,15 @@ class SlurmJob:
 
 
 def read_queue(text: str) -> Iterator[SlurmJob]:
-    """Yield the jobs of ``squeue --json`` that have not finished and that memgate has a record of.
+    """Yield the jobs of ``squeue --json`` that memgate has a record of.
 
     Raises:
         SlurmError: if the output is something else.
     """
     try:
         for said in json.loads(text)["jobs"]:
-            if _OPEN_STATES & read_states(said) and (job := read_job(said)) is not None:
+            is_ours = (_OPEN_STATES | _ENDED_STATES) & read_states(said)
+            if is_ours and (job := read_job(said)) is not None:
                 yield job
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SlurmError(f"squeue --json printed something unexpected: {error!r:.200}") from None
@@ -82,6 +92,8 @@ def read_job(said: dict[str, Any]) -> SlurmJob | None:
         is_held=read_number(said["priority"]) == 0,
         is_admin_held=said.get("state_reason") == "JobHeldAdmin",
         is_pending="PENDING" in read_states(said),
+        has_ended=bool(_ENDED_STATES & read_states(said)),
+        had_node=bool(said.get("nodes")),
         subject=_subject(said),
         job_name=str(said.get("name") or ""),
         comment=comment,
@@ -117,8 +129,8 @@ class SlurmCommands:
     """Slurm, through its commands; for a user who may administer it."""
 
     def jobs(self) -> list[SlurmJob]:
-        """Return the jobs that have not finished and that memgate has a record of."""
-        return list(read_queue(run(["squeue", "--json"])))
+        """Return the jobs that memgate has a record of, also those that ended a while ago."""
+        return list(read_queue(run(["squeue", "--json", "--states=all"])))
 
     def release(self, job: SlurmJob) -> None:
         """Let a held job start; one with a timer, when its owner wanted it to."""

@@ -1,4 +1,7 @@
-"""Checks of a Slurm set-up: settings, key, policy, service, GPUs, plugins. Changes nothing."""
+"""Checks of a Slurm set-up: settings, keys, policy, service, GPUs, plugins, programs, accounting.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from memgate_service.admission.core.doctor import (
 )
 from memgate_service.admission.core.rules import PolicyDocument, parse_policy
 from memgate_service.admission.slurm.commands import run
+from memgate_service.admission.slurm.programs import check_programs
 
 #: reads the settings as slurmctld does
 _READ = """
@@ -76,11 +80,17 @@ def examine(
     if not found:
         return
     policy = Path(found["policy_path"])
-    yield check_policy(lambda: _read_policy(policy, is_optional=found["is_policy_optional"]))
+    document: list[PolicyDocument] = []
+
+    def read_policy() -> None:
+        document.append(_read_policy(policy, is_optional=found["is_policy_optional"]))
+
+    yield check_policy(read_policy)
     key_file = found["key_file"]
     yield try_out(
         f"the key in {key_file or 'no file'}", lambda: _check_key(key_file), "step 3 of the set-up"
     )
+    yield try_out("client_key_file", lambda: _check_client_key(found["client_key_file"]), "step 3")
     with connect(found["url"], _read_key(key_file)) as client:
         answered, names = check_server(client)
         yield answered
@@ -90,6 +100,7 @@ def examine(
     yield try_out("audit_file", lambda: _check_spool(found["audit_file"]), "step 2 of the set-up")
     yield try_out("slurm.conf", lambda: _check_plugins(slurm), "step 5 of the set-up")
     yield try_out("gres types", lambda: _check_types(slurm, found), "add them to gpu_of_type")
+    yield from check_programs(found, document[0] if document else PolicyDocument(), slurm)
 
 
 def _read_policy(path: Path, *, is_optional: bool) -> PolicyDocument:
@@ -112,6 +123,15 @@ def _check_key(path: str) -> str:
         return "the file is empty"
     is_open = Path(path).stat().st_mode & 0o077
     return "others than its owner can read it" if is_open else ""
+
+
+def _check_client_key(path: str) -> str:
+    if not path:
+        return ""
+    if not Path(path).read_text().strip():
+        return "the file is empty"
+    is_open = Path(path).stat().st_mode & 0o004
+    return "" if is_open else "users cannot read it, and cli_filter.lua runs as they"
 
 
 def _check_spool(path: str) -> str:

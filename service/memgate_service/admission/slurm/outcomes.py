@@ -45,7 +45,7 @@ _STATES = "COMPLETED,TIMEOUT"
 
 #: HTTP statuses that mean that an outcome was certainly not stored, but may be later: too many
 #: requests, a wrong key
-_NOT_NOW = {401, 403, 429, 503}
+NOT_NOW = {401, 403, 429, 503}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class Reporter:
                 self._report(job)
                 num_reported += 1
             except AnswerError as error:
-                if error.status in _NOT_NOW:
+                if error.status in NOT_NOW:
                     self._ledger.remove(job.job_id)
                     raise
                 # such as an estimate that has expired

@@ -1,8 +1,8 @@
 """Jobs without an answer -> released, canceled or left, once there is one.
 
 Behind ``memgate slurm release``. Held jobs, and those that were let in without an answer, which are
-followed up. No state is kept here: what to do is in the jobs' records, so the program may be
-stopped, started and run twice.
+followed up, even if they have ended by then. No state is kept here: what to do is in the jobs'
+records, so the program may be stopped, started and run twice.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from memgate_service.admission.core.rules import Mode, resolve
 from memgate_service.admission.core.sequence import Rules, judge_cases, run
 from memgate_service.admission.core.server_asker import ServerAsker
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob
+from memgate_service.admission.slurm.notices import Notices
 from memgate_service.admission.slurm.records import Record
 from memgate_service.admission.slurm.settling import (
     MAX_WHY,
@@ -32,10 +33,12 @@ from memgate_service.admission.slurm.settling import (
     read_question,
     settle,
 )
-from memgate_service.admission.slurm.spool import Spool
+from memgate_service.admission.slurm.spool import Spool, name_record
 
 #: with less time than this on its timer a job does not wait for advice
 _LAST_SECONDS = 5.0
+
+_TIMER_ENDED = "its timer ended before there was an answer"
 
 
 class Releaser:
@@ -51,6 +54,7 @@ class Releaser:
         *,
         policy_file: PolicyFile | None = None,
         spool: Spool | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._asker = ServerAsker(client)
         self._slurm = slurm
@@ -59,6 +63,9 @@ class Releaser:
         self._clock = clock
         self._policy_file = policy_file or PolicyFile(None, log)
         self._spool = spool or Spool(client, None, log)
+        self._notices = notices or Notices("", log)
+        #: ended jobs, and what of them was recorded already: only to say it once
+        self._recorded: set[tuple[int, Done]] = set()
 
     def look(self) -> int:
         """Check every such job once; return how many still wait for an answer."""
@@ -69,12 +76,17 @@ class Releaser:
             if not job.record.is_open:
                 continue
             try:
-                num_waiting += self._look_at(job)
+                if job.has_ended:
+                    self._follow_ended(job)
+                else:
+                    num_waiting += self._look_at(job)
             except SlurmError as error:  # its owner may have canceled it in the meantime
                 self._log(f"job {job.job_id}: {error.message}")
         for why in self._asker.problems():
             self._log(f"no answer: {why}")
         self._spool.send({job.record.audit: job for job in jobs if job.record.audit})
+        known = {job.job_id for job in jobs}
+        self._recorded = {one for one in self._recorded if one[0] in known}
         return num_waiting
 
     def _look_at(self, job: SlurmJob) -> bool:
@@ -147,7 +159,9 @@ class Releaser:
                 self._slurm.cancel(job)
             elif job.record.timer:  # the timer would let it start
                 self._slurm.hold(job)
-            self._tell(job, settlement, "canceled" if action is Action.REJECT else "held")
+            done: Done = "canceled" if action is Action.REJECT else "held"
+            self._tell(job, settlement, done)
+            self._notices.send(job, record, done)
         self._log(f"job {job.job_id}: {WORDS[action]}: {settlement.why}")
         return False
 
@@ -155,10 +169,8 @@ class Releaser:
         """Look at a job that was let in without an answer, or started when its timer ended."""
         if job.record.held:
             self._slurm.note(job, _without_hold(job.record))
-            self._tell(
-                job, settlement, "released", why="its timer ended before there was an answer"
-            )
-            self._log(f"job {job.job_id}: its timer ended before there was an answer")
+            self._tell(job, settlement, "released", why=_TIMER_ENDED)
+            self._log(f"job {job.job_id}: {_TIMER_ENDED}")
         if settlement.record.is_unanswered or settlement.is_advice_pending:
             return False
         mode, _ = self._mode(job)
@@ -171,13 +183,35 @@ class Releaser:
         if is_rejected and may_cancel and job.is_pending:
             self._slurm.cancel(job)
             self._tell(job, settlement, "canceled")
+            self._notices.send(job, record, "canceled")
         else:
             self._tell(job, settlement, "noted")
-            is_told = mode is not Mode.AUDIT and job.record.mode != Mode.AUDIT
-            if is_rejected and is_told and not job.is_pending:
-                self._notify(job, settlement.why)
+            if is_rejected and Mode.AUDIT not in (mode, job.record.mode):
+                self._notices.send(job, record, "noted")
+                if not job.is_pending:
+                    self._notify(job, settlement.why)
         self._log(f"job {job.job_id}: followed up: {settlement.why}")
         return False
+
+    def _follow_ended(self, job: SlurmJob) -> None:
+        """Record what became of a job that ended before anybody looked; Slurm takes no notes."""
+        is_done = (job.job_id, "noted") in self._recorded
+        if is_done or not job.had_node or not job.record.question:
+            return  # canceled by its owner, or by us
+        settlement = self._settle(job)
+        if job.record.held:
+            self._record_once(job, settlement, "released", why=_TIMER_ENDED)
+        if not (settlement.record.is_unanswered or settlement.is_advice_pending):
+            self._record_once(job, settlement, "noted")
+            self._log(f"job {job.job_id}: followed up after its end: {settlement.why}")
+
+    def _record_once(
+        self, job: SlurmJob, settlement: Settlement, done: Done, *, why: str = ""
+    ) -> None:
+        """Record something about a job whose own record cannot be changed any more."""
+        if (job.job_id, done) not in self._recorded:
+            self._recorded.add((job.job_id, done))
+            self._tell(job, settlement, done, why=why, id=name_record(job, done))
 
     def _notify(self, job: SlurmJob, why: str) -> None:
         try:
@@ -185,7 +219,9 @@ class Releaser:
         except SlurmError as error:  # only some jobs can be written to
             self._log(f"job {job.job_id}: its owner could not be told: {error.message}")
 
-    def _tell(self, job: SlurmJob, settlement: Settlement, done: Done, *, why: str = "") -> None:
+    def _tell(
+        self, job: SlurmJob, settlement: Settlement, done: Done, *, why: str = "", **more: str
+    ) -> None:
         """Record what was done."""
         mode, rule = self._mode(job)
         is_unanswered = bool(why) or settlement.record.is_unanswered
@@ -199,6 +235,7 @@ class Releaser:
             why=why or settlement.why,
             estimate=settlement.record.id,
             page=settlement.record.page,
+            **more,
         )
 
 

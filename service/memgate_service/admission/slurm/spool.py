@@ -26,6 +26,11 @@ _BATCH = 500
 _MAX_OWN = 10_000
 
 
+def name_record(job: SlurmJob, done: str) -> str:
+    """Return the id of a record about an ended job: it is sent once, whoever sends it how often."""
+    return f"{job.record.audit or f'job-{job.job_id}-{int(job.submitted_at)}'}-{done}"
+
+
 class Spool:
     """Sends records; ``path`` is the plugin's file, None if there is none."""
 

@@ -1,7 +1,8 @@
 """A finished job -> one line for its owner: asked, predicted, used, and what would have sufficed.
 
-As ``seff`` does it for processors and memory. What was used comes from accounting; where that
-measures no GPU memory, the line says so, and what would have sufficed is by the prediction.
+As ``seff`` does it for processors and memory. What was used comes from the node's epilog
+(``measuring``) or from accounting; without either the line says so, and what would have sufficed is
+by the prediction.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from memgate_service.admission.slurm.records import Record
 from memgate_service.admission.slurm.settling import find_cards
 
 
-def describe_use(job_id: int, record: Record, peak_bytes: int | None) -> str:
-    """Say what a job asked for, was predicted to need, and took."""
+def describe_use(
+    job_id: int, record: Record, peak_bytes: int | None, *, is_least: bool = False
+) -> str:
+    """Say what a job asked for, was predicted to need, and took; ``is_least``: or more."""
     asked = record.gpu or "a GPU"
     if record.capacity:
         asked += f" ({format_size(record.capacity)})"
     predicted = format_size(record.needs) if record.needs else "nothing"
     used = format_size(peak_bytes) if peak_bytes else "not measured"
+    used = f"at least {used}" if peak_bytes and is_least else used
     line = f"job {job_id}: asked for {asked}, predicted {predicted}, used {used}"
     enough = _find_enough(record, peak_bytes or record.needs)
     if enough:
         line += f"; {enough} would have sufficed"
         line += "" if peak_bytes else ", by the prediction"
+        line += ", by what was seen" if peak_bytes and is_least else ""
     return line
 
 

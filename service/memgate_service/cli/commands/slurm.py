@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +33,16 @@ KeyFile = Annotated[
     typer.Option(metavar="FILE", help="File with the key, instead of MEMGATE_API_KEY."),
 ]
 Once = Annotated[bool, typer.Option("--once", help="Look once, then end.")]
+
+
+Notify = Annotated[
+    str,
+    typer.Option(
+        metavar="PROGRAM", help="Sends mail to owners, called as Slurm calls its MailProg."
+    ),
+]
+#: says that a program still looks; `memgate doctor --slurm` reads it
+_ALIVE = Path("/var/spool/memgate/rehearse.alive")
 
 
 @slurm_app.command("release")
@@ -65,6 +76,7 @@ def release_command(
     audit_file: Annotated[
         Path, typer.Option(metavar="FILE", help="Where the plugin leaves the audit's records.")
     ] = Path("/var/spool/memgate/audit.jsonl"),
+    notify: Notify = "",
 ) -> None:
     """Release held jobs when memgate has an answer, follow up what was let in without one, and
     send the audit's records. Runs as an administrator of Slurm.
@@ -74,6 +86,7 @@ def release_command(
     client = _client(server, api_key, key_file)
     from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.notices import Notices
     from memgate_service.admission.slurm.release import Releaser
     from memgate_service.admission.slurm.settling import ACTIONS, make_policy
     from memgate_service.admission.slurm.spool import Spool
@@ -97,11 +110,13 @@ def release_command(
             typer.echo,
             policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
             spool=Spool(client, audit_file, typer.echo),
+            notices=Notices(notify, typer.echo),
         )
+        look = _alive(releaser.look, audit_file.with_name("release.alive"))
         if once:
-            typer.echo(f"{releaser.look()} jobs still wait for an answer")
+            typer.echo(f"{look()} jobs still wait for an answer")
         else:
-            _look_again(releaser.look, every)
+            _look_again(look, every)
 
 
 @slurm_app.command("outcomes")
@@ -151,6 +166,75 @@ def used_command(
         typer.echo(read_use(job))
 
 
+@slurm_app.command("why")
+def why_command(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB...", help="Numbers of jobs.")],
+) -> None:
+    """Say what memgate did with jobs, and why: held until when, canceled, or let in.
+
+    Example: memgate slurm why 104
+    """
+    from memgate_service.admission.slurm.why import read_why
+
+    for job in jobs:
+        typer.echo(read_why(job))
+
+
+Directory = Annotated[
+    Path, typer.Option(metavar="DIR", help="Where a node keeps what is being measured.")
+]
+_MEASURING = Path("/var/spool/memgate/measuring")
+
+
+@slurm_app.command("prolog")
+def prolog_command(directory: Directory = _MEASURING) -> None:
+    """Begin to measure the GPU memory of the job whose prolog this is. Runs as root on its node,
+    and always succeeds.
+
+    Example: memgate slurm prolog
+    """
+    from memgate_service.admission.slurm.measuring.prolog import begin_job
+
+    begin_job(os.environ, directory, _say_problem)
+
+
+@slurm_app.command("watch", hidden=True)
+def watch_command(job: Annotated[int, typer.Argument()], directory: Directory = _MEASURING) -> None:
+    """Look at the GPUs of a job until it ends; `memgate slurm prolog` starts this."""
+    from memgate_service.admission.slurm.measuring.prolog import watch_job
+
+    watch_job(job, directory)
+
+
+@slurm_app.command("epilog")
+def epilog_command(
+    directory: Directory = _MEASURING,
+    server: Server = None,
+    api_key: ApiKey = None,
+    key_file: KeyFile = None,
+    tell: Annotated[bool, typer.Option(help="Write a line to the end of the job's output.")] = True,
+) -> None:
+    """Say what the job whose epilog this is has taken of its GPUs: to its owner, at the end of its
+    output, and to memgate. Runs as root on its node, and always succeeds.
+
+    Example: memgate slurm epilog --server http://10.0.0.5:8080
+    """
+    from memgate_service.admission.slurm.measuring.epilog import end_job
+
+    line = end_job(
+        os.environ,
+        directory,
+        lambda: _client(server, api_key, key_file),
+        _say_problem,
+        is_told=tell,
+    )
+    typer.echo(line)
+
+
+def _say_problem(text: str) -> None:
+    typer.echo(f"memgate: {text}", err=True)
+
+
 @slurm_app.command("rehearse")
 def rehearse_command(
     server: Server = None,
@@ -187,6 +271,10 @@ def rehearse_command(
     policy_file: Annotated[
         Path, typer.Option("--policy", metavar="FILE", help="The policy that the plugin reads.")
     ] = Path("/etc/slurm/memgate.policy.json"),
+    notify: Notify = "",
+    alive: Annotated[
+        Path, typer.Option(metavar="FILE", help="Says that this program still looks.")
+    ] = _ALIVE,
 ) -> None:
     """Run jobs that nobody has described once, without GPUs, as their owners, and let them in or
     cancel them by what that shows. Runs as root on the controller.
@@ -198,6 +286,7 @@ def rehearse_command(
     from memgate.units import GIB
     from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands
+    from memgate_service.admission.slurm.notices import Notices
     from memgate_service.admission.slurm.rehearsals.broker import Broker, RehearsalLimits
     from memgate_service.admission.slurm.rehearsals.job_files import find_state
     from memgate_service.admission.slurm.rehearsals.known import KnownResults
@@ -223,11 +312,13 @@ def rehearse_command(
             limits=RehearsalLimits(max_rehearsals=at_once),
             known=KnownResults(results),
             policy_file=PolicyFile(policy_file, typer.echo, is_optional=True),
+            notices=Notices(notify, typer.echo),
         )
+        look = _alive(broker.look, alive)
         if once:
-            typer.echo(f"{broker.look()} jobs wait for a rehearsal")
+            typer.echo(f"{look()} jobs wait for a rehearsal")
         else:
-            _look_again(broker.look, every)
+            _look_again(look, every)
 
 
 @slurm_app.command("companion", hidden=True)
@@ -238,6 +329,18 @@ def companion_command() -> None:
 
     errand = read_errand(sys.stdin.buffer.read())
     report(do_errand(errand, lambda url, key: Client(url, api_key=key or None, num_tries=2)))
+
+
+def _alive(look: Callable[[], int], path: Path) -> Callable[[], int]:
+    """Return the same, but for a file that is touched each time it has looked."""
+
+    def look_and_say_so() -> int:
+        found = look()
+        with suppress(OSError):  # without the directory nothing else works, and the doctor says so
+            path.touch()
+        return found
+
+    return look_and_say_so
 
 
 def _look_again(look: Callable[[], int], every_seconds: float) -> NoReturn:

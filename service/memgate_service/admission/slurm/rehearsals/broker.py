@@ -25,6 +25,7 @@ from memgate.report import Estimate
 from memgate_service.admission.core.policy_file import PolicyFile
 from memgate_service.admission.core.rules import Mode, resolve
 from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, SlurmJob, run
+from memgate_service.admission.slurm.notices import Notices
 from memgate_service.admission.slurm.records import Record
 from memgate_service.admission.slurm.rehearsals.job_files import JobFiles, read_files
 from memgate_service.admission.slurm.rehearsals.known import KnownResults, make_key
@@ -33,7 +34,7 @@ from memgate_service.admission.slurm.rehearsals.planning import RehearsalStep, T
 from memgate_service.admission.slurm.rehearsals.queue import WaitingJob, read_rehearsals
 from memgate_service.admission.slurm.rehearsals.starting import CompanionPlace, make_request, start
 from memgate_service.admission.slurm.settling import MAX_WHY
-from memgate_service.admission.slurm.spool import Spool
+from memgate_service.admission.slurm.spool import Spool, name_record
 
 _CANNOT_TELL = "memgate cannot tell whether it fits"
 
@@ -63,6 +64,7 @@ class Broker:
         known: KnownResults,
         policy_file: PolicyFile,
         clock: Callable[[], float] = time.time,
+        notices: Notices | None = None,
     ) -> None:
         self._client = client
         self._slurm = slurm
@@ -74,6 +76,9 @@ class Broker:
         self._policy_file = policy_file
         self._clock = clock
         self._spool = Spool(client, None, log)
+        self._notices = notices or Notices("", log)
+        #: ended jobs that were recorded already: only to say it once
+        self._recorded: set[int] = set()
 
     def look(self) -> int:
         """Do what there is to do; return how many jobs wait for a rehearsal."""
@@ -88,13 +93,14 @@ class Broker:
             except ClientError as error:  # asked again in the next round, while its timer runs
                 self._log(f"{_name(step)}: no answer: {error.message}")
         self._spool.send({})
-        return len(queue.waiting)
+        self._recorded &= {one.job.job_id for one in queue.waiting}
+        return sum(not one.job.has_ended for one in queue.waiting)
 
     def _do(self, step: RehearsalStep) -> None:
         if step.todo is Todo.CANCEL or (step.todo is Todo.GIVE_UP and step.companion is not None):
             assert step.companion is not None
             run(["scancel", "--quiet", str(step.companion.job_id)])
-        if step.waiting is None:
+        if step.waiting is None or step.waiting.job.job_id in self._recorded:
             return
         if step.todo is Todo.START:
             self._start(step.waiting)
@@ -116,7 +122,11 @@ class Broker:
             return
         left = self._seconds_left(waiting)
         request = make_request(waiting, files, self._place, left)
-        number = start(waiting, request, self._place, key)
+        try:
+            number = start(waiting, request, self._place, key)
+        except SlurmError as error:  # tried again, each try would leave a failed job behind
+            self._settle(waiting, None, f"its rehearsal cannot be submitted: {error.message}")
+            return
         self._log(f"job {waiting.job.job_id}: rehearsed by job {number}")
 
     def _finish(self, step: RehearsalStep) -> None:
@@ -176,6 +186,11 @@ class Broker:
         job = waiting.job
         mode = self._mode(job)
         record = _describe(job.record, estimate, why, estimate_id)
+        if job.has_ended:  # Slurm takes no notes of it any more
+            self._recorded.add(job.job_id)
+            done: Done = "released" if job.record.held else "noted"
+            self._tell(job, record, mode, done, id=name_record(job, done))
+            return
         is_rejected = record.decision == Decision.REJECT and not job.het_job_id
         action = job.record.late if is_rejected and mode is Mode.ENFORCE else "admit"
         if not job.record.held or not job.is_pending:
@@ -184,10 +199,12 @@ class Broker:
             self._slurm.note(job, msgspec.structs.replace(record, held=True))
             self._slurm.cancel(job)
             self._tell(job, record, mode, "canceled")
+            self._notices.send(job, record, "canceled")
         elif action == "hold":
             self._slurm.note(job, msgspec.structs.replace(record, held=True))
             self._slurm.hold(job)
             self._tell(job, record, mode, "held")
+            self._notices.send(job, record, "held")
         else:
             if not (is_late or job.is_admin_held or job.is_held):
                 self._slurm.release(job)
@@ -200,6 +217,8 @@ class Broker:
         self._slurm.note(job, kept)
         self._tell(job, record, mode, "noted")
         is_told = Mode.AUDIT not in (mode, job.record.mode)
+        if record.decision == Decision.REJECT and is_told:
+            self._notices.send(job, record, "noted")
         if record.decision == Decision.REJECT and is_told and not job.is_pending:
             try:
                 self._slurm.notify(job, f"memgate: this job {record.why}")
@@ -209,7 +228,7 @@ class Broker:
     def _mode(self, job: SlurmJob) -> Mode:
         return resolve(self._policy_file.read(), job.subject).mode
 
-    def _tell(self, job: SlurmJob, record: Record, mode: Mode, done: Done) -> None:
+    def _tell(self, job: SlurmJob, record: Record, mode: Mode, done: Done, **more: str) -> None:
         self._spool.add(
             job,
             at=self._clock(),
@@ -220,6 +239,7 @@ class Broker:
             why=f"rehearsed: {record.why}",
             estimate=record.id,
             page=record.page,
+            **more,
         )
         self._log(f"job {job.job_id}: {done}: {record.why}")
 

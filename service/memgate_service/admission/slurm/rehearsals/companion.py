@@ -60,7 +60,10 @@ def do_errand(
     """Rehearse, ask memgate about the timeline, and return what to report."""
     request = errand.request
     before = _digest(request)
-    found = try_out(request)
+    try:
+        found = try_out(request)
+    except OSError as error:  # such as a Python that users may not run
+        return Result(why=f"it cannot be rehearsed on its node: {error}"[:_MAX_WHY])
     if not found.timeline:
         return Result(why=found.why[:_MAX_WHY], code=before)
     if _digest(request) != before:

@@ -61,7 +61,7 @@ def plan(
         left = _seconds_left(waiting, now, patience_seconds)
         if companion is not None and not companion.is_open:
             yield RehearsalStep(todo=Todo.FINISH, waiting=waiting, companion=companion)
-        elif left <= 0:
+        elif left <= 0 or waiting.job.has_ended:
             yield RehearsalStep(todo=Todo.GIVE_UP, waiting=waiting, companion=companion)
         elif companion is None and left >= MIN_SECONDS and quota.take(waiting.uid):
             yield RehearsalStep(todo=Todo.START, waiting=waiting)

@@ -88,8 +88,10 @@ def read_rehearsals(text: str) -> Queue:
 def _waiting(jobs: list[dict[str, Any]]) -> Iterator[WaitingJob]:
     for said in jobs:
         job = read_job(said)
-        if job is None or job.record.decision != REHEARSAL or not _OPEN & read_states(said):
+        if job is None or job.record.decision != REHEARSAL:
             continue
+        if not (_OPEN & read_states(said) or (job.has_ended and job.had_node)):
+            continue  # canceled by its owner
         yield WaitingJob(
             job=job,
             uid=read_number(said["user_id"]),

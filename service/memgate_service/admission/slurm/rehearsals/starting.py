@@ -130,7 +130,11 @@ def start(
     number = _submit(command, script, environment)
     record = Record(decision=COMPANION, of=waiting.job.job_id, key=key)
     comment = AdminComment(record=record, others={}).text()
-    run(["scontrol", "update", f"JobId={number}", f"AdminComment={comment}"])
+    try:
+        run(["scontrol", "update", f"JobId={number}", f"AdminComment={comment}"])
+    except SlurmError:  # nobody would know whose it is
+        run(["scancel", "--quiet", str(number)])
+        raise
     return number
 
 
