@@ -81,7 +81,6 @@ dist.destroy_process_group()
             for call in (
                 "dist.scatter(number, None, 5)",
                 "dist.recv(number, 5)",
-                "dist.recv(number)",
                 "dist.batch_isend_irecv([dist.P2POp(dist.irecv, number, 5)])",
                 "number = number.cpu(); dist.broadcast(number, 5, dist.new_group(backend='gloo'))",
             )
