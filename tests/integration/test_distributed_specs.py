@@ -92,6 +92,7 @@ def _most(traced: TracedJob) -> dict[str, int]:
 def _held(engine: PhantomEngine, divided: dict[str, Any]) -> dict[int, tuple[int, int, int]]:
     """Return parameters, gradients and optimizer state of each rank that was run."""
     traced = engine.trace(parse_job_spec(_job(divided)), GPU)
+    assert {one.num_parameters for one in traced.ranks} == {ALL}
     most = {one.rank: _most(one) for one in traced.ranks}
     names = ("parameters", "gradients", "optimizer_state")
     return {rank: tuple(found[name] for name in names) for rank, found in most.items()}  # type: ignore[misc]
@@ -159,6 +160,18 @@ def _check(engine: PhantomEngine, strategy: str, world: int) -> None:
 def test_each_rank_holds_what_arithmetic_says(engine: PhantomEngine, strategy: str) -> None:
     """To the byte, with sizes that do not divide evenly."""
     _check(engine, strategy, 8)
+
+
+@pytest.mark.parametrize("trainer", ["hf", pytest.param("trl-sft", marks=pytest.mark.slow)])
+def test_a_trainer_divides_each_weight_on_its_own(engine: PhantomEngine, trainer: str) -> None:
+    """accelerate divides weights on the CPU, which FSDP2 moves to the GPU one by one."""
+    job = _job({"strategy": "fsdp2", "world_size": 4}) | {"trainer": trainer}
+    traced = engine.trace(parse_job_spec(job), GPU)
+
+    assert traced.num_parameters == ALL
+    # Trainer's AdamW is fused, and counts its steps on the GPU
+    steps = FLOAT * len(SHAPES)
+    assert _most(traced)["optimizer_state"] == _by_chunks(4, 0)[2] + steps
 
 
 @pytest.mark.slow

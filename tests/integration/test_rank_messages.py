@@ -69,7 +69,69 @@ dist.destroy_process_group()
     )
 
     assert run.num_steps == 3
+    assert {"SIZES_FROM_OTHER_RANKS", "OBJECTS_FROM_OTHER_RANKS"} <= {*doubts(run)}
+
+
+@pytest.mark.parametrize(
+    "receive",
+    [
+        "dist.broadcast(number, 5)",
+        *(
+            pytest.param(call, marks=pytest.mark.slow)
+            for call in (
+                "dist.scatter(number, None, 5)",
+                "dist.recv(number, 5)",
+                "dist.batch_isend_irecv([dist.P2POp(dist.irecv, number, 5)])",
+                "number = number.cpu(); dist.broadcast(number, 5, dist.new_group(backend='gloo'))",
+            )
+        ),
+    ],
+)
+def test_integers_of_a_rank_that_was_not_run_are_doubted(record: Any, receive: str) -> None:
+    """The job takes as much memory as another rank says."""
+    run = record(f"""
+number = torch.zeros(1, dtype=torch.long, device="cuda")
+{receive}
+kept = torch.empty(1024 + number.item(), device="cuda")
+train(make().cuda())
+""")
+
     assert "SIZES_FROM_OTHER_RANKS" in doubts(run)
+
+
+def test_what_all_ranks_gather_and_what_nobody_reads_is_not_doubted(record: Any) -> None:
+    """Integers that stay on the GPU do no harm, and a checkpoint is loaded as it was saved."""
+    run = record("""
+import tempfile
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+number = torch.zeros(1, dtype=torch.long, device="cuda")
+dist.broadcast(number, 5)
+gathered = [None] * size
+dist.all_gather_object(gathered, {"rank": rank})
+dist.gather_object({"rank": rank}, gathered if rank == 0 else None, 0)
+model = make().cuda()
+fully_shard(model)
+optimizer = torch.optim.AdamW(model.parameters())
+def step():
+    model(torch.randn(8, 256, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+step()
+states = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer)))
+with tempfile.TemporaryDirectory() as folder:
+    dcp.save(states, checkpoint_id=folder)
+    dcp.load(states, checkpoint_id=folder)
+set_state_dict(
+    model, optimizer, model_state_dict=states["model"], optim_state_dict=states["optimizer"]
+)
+step()
+step()
+""")
+
+    assert run.num_steps == 3
+    assert not {"SIZES_FROM_OTHER_RANKS", "OBJECTS_FROM_OTHER_RANKS"} & {*doubts(run)}
 
 
 @pytest.mark.slow

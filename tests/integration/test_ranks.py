@@ -217,6 +217,7 @@ for schedule, count in ((ScheduleGPipe, 1), (Schedule1F1B, 1), (ScheduleInterlea
         world_size=4,
     )
 
+    assert "SIZES_FROM_OTHER_RANKS" not in doubts(run)
     assert run.num_steps == 3
     assert "CALLS_REFUSED" not in doubts(run)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memgate_worker.engines.messages import SeenCommunicator, SeenRanks
-from memgate_worker.engines.phantom.ranks import doubt_ranks, note_ranks
+from memgate_worker.engines.phantom.ranks import doubt_ranks
 from memgate_worker.engines.phantom.tracker import Row, to_events
 from memgate_worker.hook.memgate_hook.communication import KINDS, Communication
 
@@ -37,20 +37,14 @@ def seen(*, num_ranks: int = 8, **fields: Any) -> SeenRanks:
         (seen(num_ranks=1), [], []),
         (seen(), [], []),
         (seen(reads_from_other_ranks=True), [], ["SIZES_FROM_OTHER_RANKS"]),
+        (seen(assumes_objects=True), [], ["OBJECTS_FROM_OTHER_RANKS"]),
         (None, [(0, 1 << 20)], ["OTHER_DEVICE_USED"]),
     ],
-    ids=["no ranks", "one", "several", "sizes of others", "another device"],
+    ids=["no ranks", "one", "several", "sizes of others", "objects of others", "another device"],
 )
 def test_what_depends_on_others_is_doubted(ranks: Any, others: Any, want: list[str]) -> None:
-    """Sizes that others send, and memory on their devices."""
+    """Sizes and objects that others send, and memory on their devices."""
     assert [reason.code for reason in doubt_ranks(ranks, others)] == want
-
-
-def test_objects_of_others_are_noted() -> None:
-    """They were taken to be this rank's own."""
-    assert [*note_ranks(None), *note_ranks(seen())] == []
-    (note,) = note_ranks(seen(assumes_objects=True))
-    assert note.code == "OBJECTS_FROM_OTHER_RANKS"
 
 
 def test_only_the_rows_of_one_device_count() -> None:
@@ -69,7 +63,7 @@ class Traffic:
     def __init__(self) -> None:
         self.num_communicators = 1
         self.all_reduced = 0
-        self.has_read_from_other_ranks = False
+        self.num_reads_from_other_ranks = 0
 
     def counters(self) -> Traffic:
         """Return itself: it counts communicators."""
@@ -96,6 +90,45 @@ def test_the_first_step_is_not_like_the_others() -> None:
     assert described["bytes_per_step"] == {"all_reduce": 100}
     assert described["communicators"][0]["traffic"] == {"all_reduce": (2, 1200)}
     assert KINDS[0] == "all_reduce"
+
+
+class Numbers:
+    """A tensor on a GPU that other ranks have sent, as far as its reader is concerned."""
+
+    is_cuda = True
+
+    def __init__(self, phantom: Traffic) -> None:
+        self._phantom = phantom
+
+    def detach(self) -> Numbers:
+        """Return itself."""
+        return self
+
+    def reshape(self, _: int) -> Numbers:
+        """Return itself."""
+        return self
+
+    def tolist(self) -> list[int]:
+        """Have the phantom count that it was read."""
+        self._phantom.num_reads_from_other_ranks += 1
+        return [5]
+
+
+def test_what_is_read_to_be_left_for_others_is_no_read_of_the_job() -> None:
+    """Numbers that a rank passes on are not known, and do not count until the job reads them."""
+    phantom = Traffic()
+    communication = Communication(phantom)  # type: ignore[arg-type]
+    communication.note_rank(3, 8)
+
+    assert communication.read(Numbers(phantom)) == ([5], False)
+    described = communication.describe()
+    assert described is not None
+    assert not described["reads_from_other_ranks"]
+
+    phantom.num_reads_from_other_ranks += 1
+    described = communication.describe()
+    assert described is not None
+    assert described["reads_from_other_ranks"]
 
 
 def test_a_single_process_is_no_rank() -> None:

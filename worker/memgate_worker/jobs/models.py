@@ -88,7 +88,10 @@ class WithoutFilling(TorchDispatchMode):
 def _size_of_new(func: Any, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[int] | None:
     """Return the size of a large tensor of zeros that a function is to make on the CPU."""
     place = _MAKING.get(func.overloadpacket.__name__)
-    if place is None or torch.device(named.get("device") or "cpu").type != "cpu":
+    if place is None:
+        return None
+    like = args[0].device if isinstance(args[0], torch.Tensor) else "cpu"  # of new_zeros
+    if torch.device(named.get("device") or like).type != "cpu":
         return None
     size: Sequence[int] = args[place]
     return size if math.prod(size) >= _WEIGHT_ELEMENTS else None

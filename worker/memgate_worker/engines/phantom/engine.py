@@ -29,7 +29,7 @@ from memgate_worker.engines.phantom.encoders import doubt_encoders
 from memgate_worker.engines.phantom.heads import note_head
 from memgate_worker.engines.phantom.kernels import doubt_other_kernels, note_flash_attention
 from memgate_worker.engines.phantom.no_effect import note_without_effect
-from memgate_worker.engines.phantom.ranks import doubt_ranks, note_ranks
+from memgate_worker.engines.phantom.ranks import doubt_ranks
 from memgate_worker.engines.phantom.stages import mark_stages, without_the_next_step
 from memgate_worker.engines.phantom.varying import describe_batches
 from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_work_areas
@@ -206,7 +206,6 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
             *note_flash_attention(run.notes),
             *note_without_effect(run.notes),
             *note_head(run.notes),
-            *note_ranks(run.ranks),
         ),
         doubts=(
             *doubt_work_areas(run.work_areas),

@@ -17,8 +17,16 @@ def doubt_ranks(
         yield Reason(
             code="SIZES_FROM_OTHER_RANKS",
             message=f"rank {ranks.rank} of {ranks.world_size} gets as much from other ranks as"
-            " they decide (how many tokens go to which expert, most likely); that was taken to be"
-            " the same as its own, and on GPUs a rank may get more",
+            " they decide (how many tokens go to which expert, say), or reads integers of ranks"
+            " that were not run before it; that was taken to be what it has itself, and on GPUs a"
+            " rank may get more",
+        )
+    if ranks is not None and ranks.assumes_objects:
+        yield Reason(
+            code="OBJECTS_FROM_OTHER_RANKS",
+            message=f"rank {ranks.rank} of {ranks.world_size} is sent Python objects by another"
+            " one, which was not run before it; they were taken to be what it has itself, and on"
+            " GPUs may be others (sizes, say)",
         )
     for device, size_bytes in other_devices:
         yield Reason(
@@ -26,14 +34,4 @@ def doubt_ranks(
             message=f"the job also uses cuda:{device}, with {format_size(size_bytes)} at most and a"
             " CUDA context; if every rank does, that GPU holds all of them (torch.cuda.set_device"
             " comes first, and before init_process_group)",
-        )
-
-
-def note_ranks(ranks: SeenRanks | None) -> Iterator[Reason]:
-    """Yield what there is to know about a rank."""
-    if ranks is not None and ranks.assumes_objects:
-        yield Reason(
-            code="OBJECTS_FROM_OTHER_RANKS",
-            message=f"rank {ranks.rank} of {ranks.world_size} is sent Python objects by another"
-            " one; they were taken to be what it has itself",
         )

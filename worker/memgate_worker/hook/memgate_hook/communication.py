@@ -32,6 +32,9 @@ class Communication:
         self.has_assumed_objects = False
         #: ranks exchange parts of sizes that they tell each other
         self.has_unequal_parts = False
+        #: another rank, which was not run before, has sent the host numbers
+        self.has_unknown_numbers = False
+        self._num_own_reads = 0
         self._num_steps = 0
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
@@ -40,6 +43,33 @@ class Communication:
         """Note what the job's first process group is told."""
         if self.rank is None and world_size > 1:
             self.rank, self.world_size = rank, world_size
+
+    def note_unknown(self, tensor: Any) -> None:
+        """Note that a tensor has what another rank would have sent, and nobody knows.
+
+        On a GPU it does harm only where the host reads it; on the host, nobody sees who reads.
+        """
+        if tensor.is_cuda:
+            size_bytes = tensor.numel() * tensor.element_size()
+            self._phantom.note_from_other_ranks(tensor.data_ptr(), size_bytes)
+        else:
+            self.has_unknown_numbers = True
+
+    def is_known(self, tensor: Any) -> bool:
+        """Tell whether nothing of a tensor is made up."""
+        size_bytes = tensor.numel() * tensor.element_size()
+        return not tensor.is_cuda or self._phantom.is_known(tensor.data_ptr(), size_bytes)
+
+    def read(self, tensor: Any) -> tuple[Any, bool]:
+        """Return what a small tensor holds, and whether it is known: others may have sent it.
+
+        That we look at it does not count.
+        """
+        before = self._phantom.num_reads_from_other_ranks
+        found = tensor.detach().reshape(-1).tolist()
+        num_reads = self._phantom.num_reads_from_other_ranks - before
+        self._num_own_reads += num_reads
+        return found, num_reads == 0
 
     def note_step(self, num_steps: int) -> None:
         """Note how much has been exchanged when a training step has ended."""
@@ -62,10 +92,13 @@ class Communication:
             "local_world_size": _number("LOCAL_WORLD_SIZE"),
             "communicators": communicators,
             "bytes_per_step": self._bytes_per_step(),
-            "reads_from_other_ranks": self.has_unequal_parts
-            or self._phantom.has_read_from_other_ranks,
+            "reads_from_other_ranks": self._reads_from_other_ranks(),
             "assumes_objects": self.has_assumed_objects,
         }
+
+    def _reads_from_other_ranks(self) -> bool:
+        num_reads = self._phantom.num_reads_from_other_ranks - self._num_own_reads
+        return self.has_unequal_parts or self.has_unknown_numbers or num_reads > 0
 
     def _bytes_per_step(self) -> dict[str, int]:
         """Return the average of a step, without the first ones if there are others."""

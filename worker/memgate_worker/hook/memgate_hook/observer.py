@@ -212,6 +212,7 @@ class Observer:
 
     def _parameters(self, root: nn.Module) -> Iterator[_Seen]:
         """Note the parameters and buffers of a module that is called for the first time."""
+        in_rows = {id(one) for module in root.modules() for one in _in_row(_row_of(module))}
         for name, module in root.named_modules():
             # which is around what is compiled
             name = name.replace("_orig_mod.", "").replace("_orig_mod", "")
@@ -219,13 +220,16 @@ class Observer:
             for parameter in module.parameters(recurse=False):
                 if parameter not in self._layer_of_parameter:
                     self._layer_of_parameter[parameter] = name
-                    self.num_parameters += parameter.numel()
+                    if id(parameter) not in in_rows:  # DeepSpeed keeps how many it had
+                        self.num_parameters += getattr(parameter, "ds_numel", parameter.numel())
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 yield tensor, "parameters", name
                 for scale in _scales(tensor):
                     yield scale, "parameters", name
-            row = getattr(getattr(module, "_handle", None), "flat_param", None)
+            row = _row_of(module)
             if row is not None:
+                if row not in self._layer_of_row:
+                    self.num_parameters += sum(shape.numel() for shape in row._shapes)
                 self._layer_of_row[row] = name
                 yield row, "parameters", name
 
@@ -270,6 +274,16 @@ def _is_of_the_job(module: nn.Module, args: Any, kwargs: Any) -> bool:
     if any(parameter.is_cuda for parameter in module.parameters()):
         return True
     return any(tensor.is_cuda for _, tensor in find_tensors("", (args, kwargs)))
+
+
+def _row_of(module: nn.Module) -> Any:
+    """Return what ``FullyShardedDataParallel`` has made of the parameters of a module."""
+    return getattr(getattr(module, "_handle", None), "flat_param", None)
+
+
+def _in_row(row: Any) -> tuple[Any, ...]:
+    """Return a row, and the parameters in it, which show this rank's part of them."""
+    return () if row is None else (row, *(row._params or ()))
 
 
 def _scales(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

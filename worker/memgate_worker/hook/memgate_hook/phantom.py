@@ -28,6 +28,10 @@ _MARK = struct.Struct("=qq")
 _WORK_AREAS = ("fft_asked", "fft_assumed", "linalg_assumed")
 
 
+#: of contents; see ``native/contents.h``
+_KNOWN = 2
+
+
 class PhantomCounters(NamedTuple):
     """What happened on the device of this process so far."""
 
@@ -132,9 +136,22 @@ class Phantom:
         return [device for device in range(self.num_devices) if is_touched(device)]
 
     @property
-    def has_read_from_other_ranks(self) -> bool:
-        """What other ranks would have said was looked at."""
-        return bool(self._function("reads_from_other_ranks")())
+    def num_reads_from_other_ranks(self) -> int:
+        """How often was looked at what other ranks would have said."""
+        return int(self._function("reads_from_other_ranks")())
+
+    def is_known(self, address: int, size_bytes: int) -> bool:
+        """Tell whether a GPU would have there what is read, and nothing of it is made up."""
+        certainty = self._function("certainty")(
+            ctypes.c_uint64(address), ctypes.c_size_t(size_bytes)
+        )
+        return bool(certainty == _KNOWN)
+
+    def note_from_other_ranks(self, address: int, size_bytes: int) -> None:
+        """Say that another rank would have said what is there."""
+        self._function("note_from_other_ranks")(
+            ctypes.c_uint64(address), ctypes.c_size_t(size_bytes)
+        )
 
     def expect_split(self, num_ranks: int) -> None:
         """Say how many ranks the next communicator has that is split off another one."""

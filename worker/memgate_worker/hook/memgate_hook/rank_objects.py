@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from .communication import Communication
-from .rank_post import Post, find_source, is_in, name_group
+from .rank_post import Post, carry_objects, find_source, is_in, name_group
 
 _Replace = Callable[[Any, Any], None]
 
@@ -46,7 +46,8 @@ def _broadcast_to_oneself(communication: Communication, replace: _Replace, post:
             if is_known:
                 object_list[:] = found
             communication.has_assumed_objects |= not is_known
-        return broadcast(object_list, own, group, *args, **kwargs)
+        with carry_objects():
+            return broadcast(object_list, own, group, *args, **kwargs)
 
     replace(broadcast, broadcast_object_list)
 
@@ -92,7 +93,8 @@ def _gather_from_oneself(replace: _Replace) -> None:
         if find_source(dst, kwargs.pop("group_dst", None), group) == dist.get_rank():
             # the same messages, with the contents that all ranks would have sent
             return dist.all_gather_object(object_gather_list, obj, group)
-        return gather(obj, None, dst=dst, group=group, **kwargs)
+        with carry_objects():
+            return gather(obj, None, dst=dst, group=group, **kwargs)
 
     replace(gather, gather_object)
 
@@ -109,7 +111,8 @@ def _leave_objects_for_others(communication: Communication, replace: _Replace, p
     ) -> Any:
         last[:] = [list(object_list)]
         post.leave(last[0], f"{find_source(dst, kwargs.get('group_dst'), group)}-objects")
-        return send(object_list, dst, group, *args, **kwargs)
+        with carry_objects():
+            return send(object_list, dst, group, *args, **kwargs)
 
     @wraps(receive)
     def recv_object_list(
@@ -143,21 +146,33 @@ def _assume(last: list[Any], count: int, source: int) -> list[Any]:
 
 
 def plan_alone(checkpoints: Any) -> None:
-    """Change ``torch.distributed.checkpoint.utils``: a rank plans a checkpoint for all.
+    """Change ``torch.distributed.checkpoint.utils``: a rank plans a checkpoint for itself.
 
-    Only the first rank puts the plans of all together, and gives each its own back.
+    Only the first rank puts the plans of all together, and gives each its own back. What all ranks
+    have is written by one of them: of N plans that are all this rank's, it would write a part, and
+    could not load the checkpoint again. So the messages are sent, and one plan is made.
     """
-    begin = checkpoints._DistWrapper.__init__
+    wrapper = checkpoints._DistWrapper
+    begin, gather, scatter = wrapper.__init__, wrapper.gather_object, wrapper.scatter_object
 
     @wraps(begin)
     def begin_alone(self: Any, group: Any, use_dist: bool, coordinator_rank: int) -> None:
         begin(self, group, use_dist, dist.get_rank(group) if use_dist else coordinator_rank)
 
-    checkpoints._DistWrapper.__init__ = begin_alone
+    @wraps(gather)
+    def gather_one(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return gather(self, *args, **kwargs)[:1]
+
+    @wraps(scatter)
+    def scatter_one(self: Any, object_list: Any) -> Any:
+        return scatter(self, object_list[:1] * self.get_world_size())
+
+    wrapper.__init__ = begin_alone
+    wrapper.gather_object, wrapper.scatter_object = gather_one, scatter_one
 
 
 def accept_plans(planner: Any) -> None:
-    """Change ``torch.distributed.checkpoint.default_planner``: all ranks have the same shards.
+    """Change ``torch.distributed.checkpoint.default_planner``: there are one rank's shards alone.
 
     So a checkpoint has holes, and would be refused.
     """

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .rank_post import carry_objects
+
 
 def agree_with_oneself(stages: Any) -> None:
     """Change ``torch.distributed.pipelining.stage``, as far as it has what is changed.
@@ -25,14 +27,16 @@ def _vote_alone(stages: Any, stage: Any) -> None:
     vote, hear = stage._warmup_forward_vote, stage._warmup_backward_result
 
     def vote_alone(self: Any, has_backward: bool, *args: Any, **kwargs: Any) -> Any:
-        vote(self, has_backward, *args, **kwargs)
+        with carry_objects():  # votes are no sizes
+            vote(self, has_backward, *args, **kwargs)
         is_dynamic = stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
         own = torch.tensor([0 if is_dynamic else 1], dtype=torch.int32, device=self.device)
         self._memgate_vote = own
         return own
 
     def hear_oneself(self: Any, *args: Any, **kwargs: Any) -> Any:
-        hear(self, *args, **kwargs)
+        with carry_objects():
+            hear(self, *args, **kwargs)
         return self._memgate_vote
 
     stage._warmup_forward_vote = vote_alone

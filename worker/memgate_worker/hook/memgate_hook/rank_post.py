@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ import torch.distributed as dist
 
 #: what is larger is not left for others
 _MAX_BYTES = 16 << 20
+#: objects travel as tensors: while it has something in it, those are no numbers of the job
+carrying_objects: list[None] = []
+
 #: of one kind, from one rank to another: so many are left, and no more
 _MAX_LEFT = 1000
 
@@ -51,6 +56,16 @@ class Post:
         if self._directory is None or number >= _MAX_LEFT:
             return None
         return self._directory / f"objects-{channel}-{number}.pickle"
+
+
+@contextmanager
+def carry_objects() -> Iterator[None]:
+    """Have tensors sent that carry objects, of which nobody needs to be left any."""
+    carrying_objects.append(None)
+    try:
+        yield
+    finally:
+        carrying_objects.pop()
 
 
 def name_group(group: Any) -> str:

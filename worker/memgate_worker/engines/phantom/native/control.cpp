@@ -56,6 +56,7 @@ size_t memgate_phantom_peak_bytes(int device) { return books(device).peak_bytes(
 // 1: it has a context.
 int memgate_phantom_is_touched(int device) { return is_touched(device) ? 1 : 0; }
 unsigned long long memgate_phantom_reads_from_other_ranks() { return num_reads_from_other_ranks(); }
+void memgate_phantom_note_from_other_ranks(uint64_t address, size_t bytes) { note_from_other_ranks(address, bytes); }
 unsigned long long memgate_phantom_launches() { return num_launches(); }
 unsigned long long memgate_phantom_data_sized_results() { return num_data_sized_results(); }
 // The largest of a kind (work_areas.h); -1: there was none.
