@@ -12,7 +12,7 @@ from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.layers import Layer
-from memgate.report import Estimate, Fit, Reason, RecordingSummary
+from memgate.report import CommunicationMemory, Estimate, Fit, Reason, RecordingSummary
 from memgate.units import GIB
 from memgate.views import PhaseSpan, TimelineView
 from memgate_service.dashboard.advice import describe_run, propose
@@ -237,6 +237,20 @@ def test_what_is_in_doubt_is_admitted_nowhere() -> None:
     assert {cell.decision for cell in cells} == {Decision.UNCERTAIN, None}
     (other,) = [cell for cell in cells if cell.name == "l4"]
     assert doubt.message in other.why
+
+
+def test_ranks_that_communicate_are_admitted_on_no_part_of_a_gpu() -> None:
+    """NCCL does not support MIG: the strip says so, and whole GPUs are as they were."""
+    nccl = CommunicationMemory(low_bytes=0, expected_bytes=GIB, high_bytes=GIB)
+    record = _record(communication=nccl, fits_on=["a100-80"])
+
+    cells = {cell.name: cell for cell in strip_of(record, None) if cell.decision is not None}
+
+    parts = [cell for name, cell in cells.items() if CATALOGUE[name].is_part]
+    assert parts
+    assert Decision.ADMIT not in {cell.decision for cell in parts}
+    assert "does not support MIG" in cells["a100-80-7g.80gb"].why
+    assert cells["a100-80"].decision is Decision.ADMIT
 
 
 def test_what_is_proposed_changes_one_thing_each() -> None:
