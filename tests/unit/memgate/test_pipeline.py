@@ -249,6 +249,8 @@ def test_what_nccl_takes_is_part_of_the_answer() -> None:
     assert alone.communication is None
     assert "communication" not in alone.breakdown
     assert [reason.code for reason in alone.reasons] == ["FITS"]
+    assert "NCCL" in shared.peak_text
+    assert "NCCL" not in alone.peak_text
 
 
 def test_a_job_between_is_uncertain_because_of_nccl_too() -> None:
