@@ -70,9 +70,14 @@ class GpuCell:
 
 
 def describe_job(record: JobRecord) -> str:
-    """Name a question."""
-    batch = f", batch {record.work.job.batch_size:,}" if record.work.job else ""
-    return f"{describe_subject(record)}{batch}"
+    """Name a question: ``Qwen/Qwen2.5-7B, batch 1, fsdp2 on 8 GPUs``."""
+    job = record.work.job
+    if job is None:
+        return describe_subject(record)
+    named = f"{describe_subject(record)}, batch {job.batch_size:,}"
+    if job.distributed is None or job.distributed.world_size == 1:
+        return named
+    return f"{named}, {job.distributed.strategy} on {job.distributed.world_size:,} GPUs"
 
 
 def describe_gpu(record: JobRecord) -> str:

@@ -203,6 +203,27 @@ def test_a_recording_in_doubt_is_admitted_nowhere() -> None:
     assert own.why.endswith("but the estimate is in doubt; no evaluation was seen")
 
 
+@pytest.mark.parametrize(
+    ("divided", "want"),
+    [
+        ({}, "gpt2, batch 2"),
+        ({"distributed": {"strategy": "fsdp2", "world_size": 8}}, "gpt2, batch 2, fsdp2 on 8 GPUs"),
+        ({"distributed": {"strategy": "ddp", "world_size": 1}}, "gpt2, batch 2"),
+    ],
+)
+def test_a_job_on_several_gpus_is_named_with_them(divided: dict[str, Any], want: str) -> None:
+    """The same model on one GPU is another job."""
+    spec = {
+        "model": {"source": "transformers", "name": "gpt2"},
+        "input": {"sequence_length": 8},
+        "batch_size": 2,
+    }
+    job = JobSpec.model_validate(spec | divided)
+    work = Work(kind=WorkKind.ESTIMATE, job=job, gpu=GpuRequest(name="a100-80"))
+
+    assert describe_job(_record(work)) == want
+
+
 def test_a_recording_is_named_by_its_command() -> None:
     """A long one is cut; without one, and before the answer, by the digest of the file."""
     unanswered = _record(TIMELINE).model_copy(update={"result": None})
