@@ -96,9 +96,14 @@ def compare_sizes(gpu: str, sizes: Sizes) -> str:
     return f"needs {needs}, {has}"
 
 
-def describe_peak(peak_bytes: int, needs_bytes: int) -> str:
+def describe_peak(peak_bytes: int, needs_bytes: int, *, has_nccl: bool = False) -> str:
     """Say what a job would take if it could, and why that is not what it needs."""
     peak = f"{format_size(peak_bytes)} with ample memory"
+    if peak_bytes <= needs_bytes and has_nccl:
+        return (
+            f"{peak}, the usual CUDA context and what NCCL is expected to take; what it needs"
+            " allows for more of both"
+        )
     if peak_bytes <= needs_bytes:
         return f"{peak} and the usual CUDA context; what it needs allows for a larger one"
     return f"{peak}; with less, the allocator gives back what it has cached"

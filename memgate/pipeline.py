@@ -21,7 +21,7 @@ from memgate.gpus import GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
 from memgate.nccl import NO_COMMUNICATION, MemoryRange, NcclUse, estimate_nccl
-from memgate.nccl.words import tell_communication
+from memgate.nccl.words import doubt_mig, tell_communication
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
@@ -89,8 +89,8 @@ def estimate_timeline(
     ``needs`` are those of the timeline, if the caller needs them too. ``used`` is what the job uses
     NCCL for.
     """
-    doubts = [*doubts, *find_doubts(timeline)]
     gpu = target.gpu
+    doubts = [*doubts, *find_doubts(timeline), *doubt_mig(used, gpu)]
     config = parse_alloc_conf(alloc_conf)
     nccl = estimate_nccl(used, gpu)
     beside = USUAL_CONTEXT_BYTES + nccl.expected_bytes
@@ -168,6 +168,7 @@ def _find_others(required_bytes: int, architectures: Collection[str], used: Nccl
         gpu.name
         for gpu in list_gpus()
         if gpu.has_kernels(architectures)
+        and not doubt_mig(used, gpu)
         and decide(required_bytes, gpu, communication=estimate_nccl(used, gpu)).decision
         is Decision.ADMIT
     ]

@@ -186,7 +186,9 @@ class Estimate(_Part):
     @property
     def peak_text(self) -> str:
         """What ``peak_bytes`` is, in the words of every door."""
-        return describe_peak(self.peak_bytes, self.needs_bytes)
+        return describe_peak(
+            self.peak_bytes, self.needs_bytes, has_nccl=self.communication is not None
+        )
 
     def why(self, code: str) -> str:
         """Return the message of the reason with a code, nothing if there is none."""

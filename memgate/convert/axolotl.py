@@ -15,6 +15,7 @@ from memgate.convert.hf import (
     clean,
     find_kwargs,
     find_method,
+    find_offload,
     put_checkpointing,
     put_fsdp,
     put_quantization,
@@ -195,10 +196,11 @@ def _put_evaluation(draft: Draft) -> None:
 def _put_fsdp(draft: Draft) -> None:
     config = draft.config
     version = config.get("fsdp_version") or config.get("fsdp_config.fsdp_version")
-    put_fsdp(draft, version=version)
+    is_divided = put_fsdp(draft, version=version)
     inner = [name for name in config.names if name.startswith("fsdp_config.")]
-    if inner and "distributed" not in draft.spec:
-        draft.put_workers("fsdp2" if str(version) == "2" else "fsdp", "FSDP")
+    if inner and not is_divided:
+        strategy = "fsdp2" if str(version) == "2" else "fsdp"
+        draft.put_workers(strategy, "FSDP", **find_offload(config))
         check_sharding(config)
     names = ("fsdp_config.activation_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
     if any(list(map(config.flag, names))):  # all are looked at

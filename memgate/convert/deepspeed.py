@@ -11,6 +11,15 @@ from memgate.convert.fields import Config, Knowledge, names
 _ZERO = "zero_optimization"
 _BUFFERS = "the size of a buffer that DeepSpeed keeps"
 
+_OFFLOADED = (
+    "the optimizer's state is kept in the host's memory, which a spec cannot say of a job that is"
+    " divided: the spec has it on the GPU, and needs more"
+)
+_NOT_DEEPSPEED = (
+    "PyTorch's own division stands for DeepSpeed's, which has larger buffers and copies in fp32 of"
+    " its own; to be certain, ask about the command: memgate run --nproc N -- deepspeed SCRIPT"
+)
+
 KNOWN = Knowledge(
     open_value="auto",
     harmless=names(
@@ -96,7 +105,9 @@ def put_deepspeed(draft: Draft, deepspeed: Config) -> None:
         if offloads["param"]:
             deepspeed.refuse(f"{_ZERO}.offload_param", "weights are kept in the host's memory")
         if offloads["optimizer"]:
-            draft.offload("optimizer")
+            deepspeed.refuse(f"{_ZERO}.offload_optimizer", _OFFLOADED)
+    if stage and "distributed" in draft.spec:
+        draft.assume("distributed", _NOT_DEEPSPEED, can_matter=True)
     _put_precision(draft, deepspeed, divides_weights=stage in (2, 3))
     _put_sizes(draft, deepspeed)
 

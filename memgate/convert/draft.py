@@ -143,19 +143,16 @@ class Draft:
             self.put("compile", {one: value for one, value in given.items() if value} or True)
 
     def put_workers(self, strategy: str, why: str, **more: Any) -> None:
-        """Set how the job is divided, and over how many GPUs; ``more`` are fields besides."""
-        if self.beside.world_size is None:
-            self.assume(
-                "distributed",
-                f"one GPU: {why} divides a job, and the launcher decides over how many; add"
-                " --world-size N",
-                can_matter=True,
+        """Set how the job is divided, if it is known over how many GPUs; ``more`` are fields."""
+        size = self.beside.world_size
+        if size is None:
+            told = (
+                f"left out: {why} divides the job over GPUs whose number is not known, as the"
+                " launcher decides it; this spec is for one GPU without it; add --world-size N"
             )
-        self.spec["distributed"] = {
-            "strategy": strategy,
-            "world_size": self.beside.world_size or 1,
-            **more,
-        }
+            self.assume("distributed", told, can_matter=True)
+            return
+        self.spec["distributed"] = {"strategy": strategy, "world_size": size, **more}
 
     def offload(self, what: str) -> None:
         """Say that something is kept in the host's memory: ``optimizer`` or ``activations``."""

@@ -11,6 +11,7 @@ from typing import Any
 from memgate.convert import training_arguments
 from memgate.convert.draft import Draft
 from memgate.convert.fields import Config, Knowledge, names
+from memgate.convert.tasks import put_task
 from memgate.convert.training_arguments import FSDP
 from memgate.errors import UnsupportedJobError
 from memgate.jobspec import Trainer
@@ -47,6 +48,7 @@ _WEIGHTS_OPEN = (
 def convert_hf(draft: Draft) -> None:
     """Fill a spec from the fields of a ``Trainer``."""
     draft.put_model("model_name_or_path", "model_name", "model")
+    put_task(draft)
     draft.put_length("max_seq_length", "max_length", "block_size", "model_max_length")
     _put_training(draft, Trainer.HF)
     put_training_precision(draft, draft.find_dtype("torch_dtype", "dtype"))
@@ -209,15 +211,15 @@ def put_quantization(
     draft.put("quantization", kept if prepare else kept | {"prepare": False})
 
 
-def put_fsdp(draft: Draft, *, version: object = None) -> None:
-    """Set how FSDP divides the job, if it does."""
+def put_fsdp(draft: Draft, *, version: object = None) -> bool:
+    """Set how FSDP divides the job, and say whether it does."""
     config = draft.config
     given = config.get("fsdp")
     words = given.split() if isinstance(given, str) else given
     if words is True:
         words = ["full_shard"]
     if not words:
-        return
+        return False
     if not isinstance(words, list):
         raise config.wrong("fsdp", given, "it must be a list such as [full_shard, auto_wrap]")
     strategy = next((FSDP[word] for word in words if word in FSDP), "fsdp")
@@ -231,8 +233,15 @@ def put_fsdp(draft: Draft, *, version: object = None) -> None:
         more["reshard_after_forward"] = False
     if "offload" in words:
         more["cpu_offload"] = True
-    draft.put_workers(strategy, "FSDP", **more)
+    draft.put_workers(strategy, "FSDP", **more | find_offload(config))
     check_sharding(config)
+    return True
+
+
+def find_offload(config: Config) -> dict[str, bool]:
+    """Return whether FSDP keeps weights in the host's memory, by its own config."""
+    names = ("fsdp_config.offload_params", "fsdp_config.fsdp_offload_params")
+    return {"cpu_offload": True} if any(list(map(config.flag, names))) else {}
 
 
 #: settings of FSDP, and the values with which it divides all it can, as a spec means it

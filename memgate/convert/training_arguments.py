@@ -26,7 +26,7 @@ KNOWN = Knowledge(
         dataloader_persistent_workers label_names dataloader_in_order
         dataloader_multiprocessing_context ignore_data_skip remove_unused_columns length_column_name
         train_sampling_strategy assistant_only_loss completion_only_loss trust_remote_code token
-        model_revision low_cpu_mem_usage use_auth_token task_name output_dir overwrite_output_dir
+        model_revision low_cpu_mem_usage use_auth_token output_dir overwrite_output_dir
         do_train do_predict run_name eval_steps eval_delay eval_on_start eval_do_concat_batches
         logging_dir logging_strategy logging_steps logging_first_step logging_nan_inf_filter
         log_level log_level_replica log_on_each_node save_strategy save_steps save_total_limit
@@ -67,6 +67,7 @@ KNOWN = Knowledge(
         "ddp_bucket_cap_mb": "the size of the buffers in which gradients are sent",
         "ddp_broadcast_buffers": "how buffers are sent",
         "ddp_static_graph": "how gradients are sent",
+        "task_name": "the task, by which a script chooses the model's head",
         "model_init_kwargs": "how the model is made",
         "config_overrides": "how the model is made",
         "loss_type": "the loss is computed in another way",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from memgate.first_spec.source import Option, SourceCall
+
 #: what must be there, and what it may look like
 REQUIRED = {
     "model": "{source: torchvision, name: resnet50}",
@@ -54,3 +56,13 @@ class Findings:
         lacking = [f"not found: {name}; add it, such as {name}: {REQUIRED[name]}"
                    for name in self.missing]  # fmt: skip
         return [*found, *lacking, *self.doubts, *self.remarks]
+
+
+def from_call(call: SourceCall) -> str:
+    """Say that something is from a call."""
+    return f"{call.last}(...) in line {call.line}"
+
+
+def from_option(option: Option) -> str:
+    """Say that something is the default of an option."""
+    return f"the default of {option.shown}, line {option.line}"

@@ -77,6 +77,8 @@ class Source:
     assigned: Mapping[str, Any]
     replacements: Sequence[Replacement]
     accumulation: Accumulation | None
+    #: full names of what is imported
+    imported: frozenset[str]
 
     def find(self, *names: str) -> Option | None:
         """Return the first of these options that the script has and whose default is known."""
@@ -120,6 +122,7 @@ def read_source(text: str) -> Source:
         assigned=dict(reader.assigned()),
         replacements=tuple(reader.replacements()),
         accumulation=next(reader.accumulations(), None),
+        imported=frozenset(reader.imported.values()),
     )
 
 
@@ -128,7 +131,7 @@ class _Reader:
 
     def __init__(self, nodes: list[ast.AST]) -> None:
         self._nodes = nodes
-        self._imported = dict(_imports(nodes))
+        self.imported = dict(_imports(nodes))
         self.known: dict[str, Any] = {}
 
     def options(self, tree: ast.Module) -> Iterator[Option]:
@@ -262,7 +265,7 @@ class _Reader:
             parts.append(node.attr)
             node = node.value
         if isinstance(node, ast.Name):
-            parts.append(self._imported.get(node.id, node.id))
+            parts.append(self.imported.get(node.id, node.id))
         return ".".join(reversed(parts)) if parts else None
 
     def value(self, node: ast.expr) -> Any:

@@ -15,7 +15,7 @@ from memgate.first_spec.source import Source
 _ATTENTION = {"flash_attention_2": "flash", "sdpa": "sdpa", "eager": "eager"}
 
 #: a public name mostly stands for this head
-_USUAL_HEAD = "ForCausalLM"
+USUAL_HEAD = "ForCausalLM"
 
 
 def find_unread(findings: Findings, source: Source) -> None:
@@ -27,18 +27,20 @@ def find_unread(findings: Findings, source: Source) -> None:
         attention = call.keywords.get("attn_implementation")
         if isinstance(attention, str):
             findings.put("attention", _ATTENTION.get(attention), where)
-    findings.doubts += dict.fromkeys(_doubt(source))
+    findings.doubts += dict.fromkeys(_doubt(source, findings.spec.get("model", {}).get("class")))
 
 
-def _doubt(source: Source) -> Iterator[str]:
+def _doubt(source: Source, known: str | None) -> Iterator[str]:
+    """Yield what is not certain; ``known`` is the class that is in the spec."""
     for call in source.calls:
         whole, _, _ = call.name.rpartition(".")
         owner = whole.rpartition(".")[2]
-        if call.last == "from_pretrained" and "For" in owner and not owner.endswith(_USUAL_HEAD):
+        is_loaded = call.last == "from_pretrained" and "For" in owner
+        if is_loaded and not owner.endswith(USUAL_HEAD) and owner != known:
             yield (
-                f"not certain: model: line {call.line} makes a {owner}, and a public name stands"
-                " for the class that was published under it; if that has another head, write"
-                " 'class' and 'config' instead of 'name'"
+                f"not certain: model: {owner} is loaded in line {call.line}, and a public name"
+                " stands for the class that was published under it; if that has another head,"
+                f" write class: {owner} beside 'name'"
             )
         if call.last == "Trainer" and "lightning" in call.name:
             yield (

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from memgate.gpus import GpuSpec
 from memgate.nccl.parts import Communicator, MemoryRange, NcclUse
 from memgate.report import Reason
 from memgate.units import format_size
 
 NCCL_MEMORY = "NCCL_MEMORY"
+NCCL_ON_MIG = "NCCL_ON_MIG"
+
+#: why a job of several ranks is not admitted on a part of a GPU
+NO_MIG = (
+    "the NCCL that PyTorch comes with does not support MIG, and this job's ranks communicate by"
+    " NCCL, so that it may fit and not start; ask about a whole GPU"
+)
 
 
 def tell_communication(used: NcclUse, nccl: MemoryRange) -> Iterator[Reason]:
@@ -24,6 +32,13 @@ def tell_communication(used: NcclUse, nccl: MemoryRange) -> Iterator[Reason]:
         f" allocator, and between {low} and {high}, depending on the machine:"
         f" {_name_all(used.communicators)}",
     )
+
+
+def doubt_mig(used: NcclUse, gpu: GpuSpec) -> list[Reason]:
+    """Return why a job is not admitted on a part of a GPU, if its ranks communicate by NCCL."""
+    if not gpu.is_part or all(one.num_ranks == 1 for one in used.communicators):
+        return []
+    return [Reason(code=NCCL_ON_MIG, message=f"{gpu.name} is a part of a GPU (MIG): {NO_MIG}")]
 
 
 def _name_all(communicators: tuple[Communicator, ...]) -> str:

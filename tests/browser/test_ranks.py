@@ -24,7 +24,7 @@ def test_ranks_are_side_by_side(page: Page, site: Site, width: int) -> None:
     expect(card.get_by_role("heading", name="Ranks side by side")).to_be_visible(timeout=PATIENCE)
     rows = card.locator("table.ranks tbody tr")
     expect(rows.first).to_contain_text("0")
-    expect(rows.last).to_contain_text("not run: taken to be like these")
+    expect(rows.last).to_contain_text("not run: taken to be like those above")
     expect(card.locator("table.ranks .badge").first).to_have_text("admit")
     shards = card.locator("table.shards tbody tr")
     expect(shards).to_have_count(3)

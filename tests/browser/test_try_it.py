@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import Watched
 from tests.browser.site import PATIENCE, Site, drop_file
@@ -159,6 +159,32 @@ def test_the_form_and_the_text_say_the_same(watched: Watched) -> None:
     expect(page.locator("#problem")).to_contain_text("cannot be read yet")
     spec.fill("optimizer: {name: Lion9}\n")
     expect(page.get_by_label("Optimizer")).to_have_value("Lion9")
+
+
+def test_a_late_answer_does_not_overwrite_what_was_typed(page: Page) -> None:
+    """A field is left, and the text is typed into before the field's answer is there."""
+    held: list[Route] = []
+    page.clock.install(time=0)
+    page.goto("/ui/try")
+    spec = page.get_by_label("Job spec")
+    expect(page.locator("#describe")).to_have_attribute("data-state", "read")
+    page.clock.pause_at(3_600_000)  # the form does not follow the text until the clock goes on
+    page.route("**/ui/try/fill", lambda route: held.append(route))
+    batch = page.get_by_label("Batch size")
+    batch.fill("7")
+    with page.expect_request("**/ui/try/fill"):
+        batch.press("Tab")
+
+    typed = "model: {source: torchvision, name: vgg16}\nbatch_size: 5\n"
+    spec.fill(typed)
+    with page.expect_response("**/ui/try/fill") as late:
+        held[0].continue_()
+    late.value.finished()
+    with page.expect_response("**/ui/try/fields"):
+        page.clock.run_for(1000)
+
+    expect(batch).to_have_value("5")
+    assert spec.input_value() == typed
 
 
 def test_a_gpu_is_found_by_its_product(page: Page) -> None:

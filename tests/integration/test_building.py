@@ -446,6 +446,7 @@ def test_what_a_library_loads_by_default_is_built_without(
     ("optimizer", "want", "near"),
     [
         ({"name": "Adamm"}, "optimizer.name is 'Adamm': torch.optim has no such optimizer", "Adam"),
+        ({"name": "adamw_8bit"}, "has no such optimizer", "bitsandbytes.AdamW8bit"),
         ({"name": "lr_scheduler"}, "torch.optim has no such optimizer", None),
         ({"name": "Optimizer"}, "torch.optim has no such optimizer", None),
         ({"name": "Adam", "kwargs": {"weightdecay": 1}}, "takes no such argument", "weight_decay"),

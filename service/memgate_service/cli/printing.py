@@ -156,7 +156,8 @@ def print_plan(plan: GpuPlan) -> None:
         if line.decision is Decision.UNKNOWN:
             console.print(f"{line.way}: {line.reason}", markup=False)
     if plan.lines:
-        console.print(f"each line was run, {plan.num_runs} runs in all")
+        runs = "1 run" if plan.num_runs == 1 else f"{plan.num_runs} runs"
+        console.print(f"each line was run, {runs} in all")
     console.print(plan.headline, markup=False)
 
 

@@ -12,6 +12,7 @@ from memgate.explanation import Sizes, explain
 from memgate.gpus import GpuSpec, list_gpus
 from memgate.layers import Layer
 from memgate.measured import MEASURED
+from memgate.nccl.words import NO_MIG
 from memgate.report import ESTIMATE_CODES, Estimate, Fit
 from memgate.verdict import decide_by_sizes, left_for_segments
 from memgate.views import TimelineView
@@ -69,9 +70,14 @@ class GpuCell:
 
 
 def describe_job(record: JobRecord) -> str:
-    """Name a question."""
-    batch = f", batch {record.work.job.batch_size:,}" if record.work.job else ""
-    return f"{describe_subject(record)}{batch}"
+    """Name a question: ``Qwen/Qwen2.5-7B, batch 1, fsdp2 on 8 GPUs``."""
+    job = record.work.job
+    if job is None:
+        return describe_subject(record)
+    named = f"{describe_subject(record)}, batch {job.batch_size:,}"
+    if job.distributed is None or job.distributed.world_size == 1:
+        return named
+    return f"{named}, {job.distributed.strategy} on {job.distributed.world_size:,} GPUs"
 
 
 def describe_gpu(record: JobRecord) -> str:
@@ -211,6 +217,8 @@ def _judge_elsewhere(record: JobRecord, said: Estimate, gpu: GpuSpec) -> GpuCell
 
 def _tell_doubts(said: Estimate, gpu: GpuSpec) -> list[str]:
     """Return why a job is not admitted on a GPU where it would fit by its size."""
+    if _is_kept_off(said, gpu):
+        return [NO_MIG]
     recording = said.recording
     if recording is None:
         return said.explanation.why
@@ -226,12 +234,19 @@ def _is_doubted(said: Estimate, gpu: GpuSpec) -> bool:
     What was measured on a GPU is in doubt where only its replay fits, and what was recorded for a
     GPU on GPUs of another kind.
     """
+    if _is_kept_off(said, gpu):
+        return True
     if (said.engine == MEASURED or said.recording is not None) and gpu.name not in said.fits_on:
         return True
     if said.recording is not None:
         return False
     sizes = Sizes(said.needs_bytes, said.least_bytes, said.available_bytes)
     return decide_by_sizes(sizes) is Decision.ADMIT and said.decision is not Decision.ADMIT
+
+
+def _is_kept_off(said: Estimate, gpu: GpuSpec) -> bool:
+    """Return whether it is a part of a GPU, and the job has ranks that communicate by NCCL."""
+    return gpu.is_part and said.communication is not None and gpu.name not in said.fits_on
 
 
 def capacity_line(record: JobRecord) -> int:

@@ -21,6 +21,9 @@ from memgate.convert import (
 )
 from memgate.convert.fields import MAX_DEPTH, MAX_FIELDS
 from memgate.errors import InputError
+from memgate.jobspec import parse_job_spec
+from memgate.jobspec.trainers import find_plain_only
+from memgate.jobspec.undivided import find_undivided
 from memgate.spec_text import read_job_text
 from tests.unit.memgate.conversions import AXOLOTL, FACTORY, HF, TORCHTUNE, TRL
 
@@ -190,14 +193,29 @@ class TestDeepspeed:
     """A DeepSpeed file beside a config."""
 
     def test_its_stage_divides_the_job(self) -> None:
-        """Weights are kept in fp32, and offloaded."""
+        """Weights are kept in fp32; that it is not PyTorch's own division is said."""
         buffers = {"zero_optimization": ZERO["zero_optimization"] | {"reduce_bucket_size": "auto"}}
         conversion = _convert(HF | {"bf16": True}, deepspeed=ZERO | buffers, world_size=8)
 
         assert conversion.spec["distributed"] == {"strategy": "zero2", "world_size": 8}
-        assert conversion.spec["offload"] == {"optimizer": True}
         assert conversion.spec["precision"] == "amp-bf16"
-        assert conversion.is_whole
+        (doubt,) = [one for one in conversion.assumptions if one.can_matter]
+        assert doubt.field == "distributed"
+        assert "memgate run --nproc N -- deepspeed SCRIPT" in doubt.why
+
+    @pytest.mark.parametrize("stage", [2, 3])
+    def test_an_optimizer_on_the_host_is_named(self, stage: int) -> None:
+        """A spec that says so is refused where the job is divided, so this one does not."""
+        zero = {"zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}}}
+        conversion = _convert(HF, deepspeed=zero, world_size=8)
+
+        assert "offload" not in conversion.spec
+        (field,) = conversion.unused
+        assert field.name == "deepspeed: zero_optimization.offload_optimizer.device"
+        assert "the spec has it on the GPU" in field.note
+        job = parse_job_spec(dict(conversion.spec))
+        assert not list(find_undivided(job))
+        assert not list(find_plain_only(job))
 
     def test_it_makes_a_model_that_is_not_divided_narrow(self) -> None:
         """Stages 0 and 1 have all of it on each GPU."""
@@ -219,7 +237,8 @@ class TestDeepspeed:
     def test_weights_on_the_host_are_where_they_are_divided(self) -> None:
         """And their optimizer is there, too."""
         zero = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}
-        conversion = _convert(HF | {"fp16": True}, deepspeed=zero | {"fp16": {"enabled": True}})
+        deepspeed = zero | {"fp16": {"enabled": True}}
+        conversion = _convert(HF | {"fp16": True}, deepspeed=deepspeed, world_size=2)
 
         assert conversion.spec["precision"] == "amp-fp16"
         assert conversion.spec["distributed"]["cpu_offload"] is True
@@ -270,7 +289,7 @@ class TestWriting:
         text = write_spec(conversion.spec, said)
 
         assert text.startswith(f"{SCHEMA_LINE}\n# assumed: precision")
-        assert any(one.startswith("not certain: distributed: one GPU") for one in said)
+        assert any(one.startswith("not certain: distributed: left out") for one in said)
         assert "# not in this spec: unheard is" in text
         assert yaml.safe_load(text) == dict(conversion.spec)
         assert read_job_text(text).batch_size == 2

@@ -181,6 +181,17 @@ class TestAxolotl:
         assert spec["distributed"] == {"strategy": "fsdp2", "world_size": 4}
         assert spec["gradient_checkpointing"] is True
 
+    def test_fsdp_keeps_weights_on_the_host(self) -> None:
+        """Once, and only over a number of GPUs that is known."""
+        given = {"fsdp_config": {"fsdp_offload_params": True}}
+
+        divided = spec_of(AXOLOTL | given, world_size=4)["distributed"]
+        unknown = convert_one(AXOLOTL | given | {"fsdp": ["full_shard", "auto_wrap"]})
+
+        assert divided == {"strategy": "fsdp", "world_size": 4, "cpu_offload": True}
+        assert "distributed" not in unknown.spec
+        assert [one.field for one in unknown.assumptions].count("distributed") == 1
+
     def test_fsdp_by_its_words(self) -> None:
         """As its first version is written."""
         given = {"fsdp": ["full_shard", "auto_wrap"], "fsdp_config": {"fsdp_use_orig_params": True}}

@@ -173,11 +173,64 @@ class TestTransformers:
         assert spec_of(HF | given, world_size=2)["distributed"]["strategy"] == "fsdp2"
 
     def test_over_how_many_gpus_is_the_launchers(self) -> None:
-        """One is assumed, and that can matter."""
+        """None is made up: with one, NCCL would be counted, and nothing divided."""
         conversion = convert_one(HF | {"fsdp": "full_shard"})
 
-        assert conversion.spec["distributed"]["world_size"] == 1
-        assert [one.field for one in conversion.assumptions if one.can_matter] == ["distributed"]
+        assert "distributed" not in conversion.spec
+        (doubt,) = [one for one in conversion.assumptions if one.can_matter]
+        assert doubt.field == "distributed"
+        assert "number is not known" in doubt.why
+        assert "add --world-size N" in doubt.why
+
+    @pytest.mark.parametrize("name", ["offload_params", "fsdp_offload_params"])
+    def test_weights_that_fsdp_keeps_on_the_host_are_in_the_spec(self, name: str) -> None:
+        """By its config, as well as by the word ``offload``."""
+        given = {"fsdp": "full_shard", "fsdp_config": {name: True}}
+        conversion = convert_one(HF | given, world_size=2)
+
+        assert conversion.spec["distributed"]["cpu_offload"] is True
+        assert not conversion.unused
+
+    @pytest.mark.parametrize(
+        ("given", "want"),
+        [
+            ({"task_name": "mnli"}, "AutoModelForSequenceClassification"),
+            ({"task_name": "SST-2", "num_labels": 2}, "AutoModelForSequenceClassification"),
+            (
+                {"dataset_name": "nyu-mll/glue", "dataset_config_name": "qqp"},
+                "AutoModelForSequenceClassification",
+            ),
+            ({"problem_type": "regression"}, "AutoModelForSequenceClassification"),
+            ({"lora_task_type": "TOKEN_CLS"}, "AutoModelForTokenClassification"),
+        ],
+    )
+    def test_a_task_that_is_certain_is_the_class_of_the_model(
+        self, given: dict[str, Any], want: str
+    ) -> None:
+        """A name alone would be the masked language model, which takes far more."""
+        conversion = convert_one(HF | {"model_name_or_path": "roberta-large"} | given)
+
+        assert conversion.spec["model"] == {
+            "source": "transformers",
+            "name": "roberta-large",
+            "class": want,
+        }
+        assert conversion.is_whole
+
+    @pytest.mark.parametrize("given", [{"task_name": "ner"}, {"num_labels": 3}])
+    def test_a_task_that_is_not_certain_is_named(self, given: dict[str, Any]) -> None:
+        """With the field that decides it."""
+        conversion = convert_one(HF | given)
+
+        assert "class" not in conversion.spec["model"]
+        assert "give 'class' beside 'name'" in why(conversion, next(iter(given)))
+
+    def test_a_language_model_is_no_other_task(self) -> None:
+        """As the configs of adapters say it."""
+        conversion = convert_one(HF | {"lora_task_type": "CAUSAL_LM", "dataset_name": "glue"})
+
+        assert "class" not in conversion.spec["model"]
+        assert conversion.is_whole
 
     @pytest.mark.parametrize(
         ("given", "name"),
@@ -186,14 +239,10 @@ class TestTransformers:
                 {"fsdp": "full_shard", "fsdp_config": {"reshard_after_forward": False}},
                 "fsdp_config.reshard_after_forward",
             ),
-            (
-                {"fsdp": "full_shard", "fsdp_config": {"offload_params": True}},
-                "fsdp_config.offload_params",
-            ),
         ],
     )
     def test_what_fsdp_does_otherwise_is_named(self, given: dict[str, Any], name: str) -> None:
-        """A spec means that all is divided, and on the GPU."""
+        """A spec means that all is divided."""
         assert unused(convert_one(HF | given, world_size=2)) == {name}
 
     def test_wrong_words_of_fsdp_are_refused(self) -> None:

@@ -109,6 +109,10 @@ def test_a_peak_above_what_is_needed_is_explained() -> None:
         "5.00 GiB with ample memory and the usual CUDA context; what it needs allows for a larger"
         " one"
     )
+    assert describe_peak(5 * GIB, 6 * GIB, has_nccl=True) == (
+        "5.00 GiB with ample memory, the usual CUDA context and what NCCL is expected to take; what"
+        " it needs allows for more of both"
+    )
     assert describe_peak(7 * GIB, 6 * GIB) == (
         "7.00 GiB with ample memory; with less, the allocator gives back what it has cached"
     )

@@ -317,6 +317,97 @@ def test_arguments_that_are_wrong_are_said() -> None:
     assert any("it must be true or false" in doubt for doubt in findings.doubts)
 
 
+EXAMPLE = (
+    "import argparse",
+    "from transformers import AutoModelForSequenceClassification, HfArgumentParser, Trainer",
+    "from transformers import TrainingArguments",
+    "p = argparse.ArgumentParser()",
+    "p.add_argument('--max-length', default=384)",
+    "m, t = HfArgumentParser((M, TrainingArguments)).parse_args_into_dataclasses()",
+    "model = AutoModelForSequenceClassification.from_pretrained('roberta-large')",
+)
+
+
+def test_a_trainer_has_its_own_defaults() -> None:
+    """As in transformers' examples, whose settings come from a command line."""
+    findings = _read(*EXAMPLE, "Trainer(model, t).train()")
+
+    assert findings.spec["model"] == {
+        "source": "transformers",
+        "name": "roberta-large",
+        "class": "AutoModelForSequenceClassification",
+    }
+    assert findings.spec["trainer"] == "hf"
+    assert findings.spec["batch_size"] == 8
+    assert findings.spec["optimizer"]["name"] == "AdamW"
+    assert findings.spec["input"] == {"sequence_length": 384}
+    assert findings.notes["input"] == "the default of --max-length, line 5"
+    assert not any("SGD" in doubt or "another head" in doubt for doubt in findings.doubts)
+    assert any("memgate init CONFIG" in doubt for doubt in findings.doubts)
+    parse_job_spec(findings.spec)
+
+
+def test_a_trainer_in_another_file_is_known_by_its_arguments() -> None:
+    """The script parses them, whoever trains."""
+    assert _read(*EXAMPLE).spec["trainer"] == "hf"
+    assert "trainer" not in _read("HfArgumentParser(A)").spec
+
+
+def test_a_dataclass_of_the_script_has_defaults_of_its_own() -> None:
+    """They go before those of the Trainer."""
+    lines = (
+        "@dataclass",
+        "class T(TrainingArguments):",
+        "    per_device_train_batch_size: int = 3",
+    )
+
+    assert _read(*EXAMPLE, *lines).spec["batch_size"] == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SFTTrainer('gpt2', args=SFTConfig(max_length=512))",
+        "SFTTrainer(model='gpt2', args=TrainingArguments('out'), train_dataset=d)",
+    ],
+)
+def test_trl_trains_with_its_own_defaults(line: str) -> None:
+    """Whichever class has the arguments; it loads a model by its name itself."""
+    findings = _read("from trl import SFTConfig, SFTTrainer", line)
+
+    assert findings.spec["trainer"] == "trl-sft"
+    assert findings.spec["model"] == {"source": "transformers", "name": "gpt2"}
+    assert findings.spec["batch_size"] == 8
+    assert findings.spec["input"]["sequence_length"] in (512, 1024)
+    parse_job_spec(findings.spec)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_doubted"),
+    [("Trainer(m, t)", True), ("Trainer(model=m, args=t)", True), ("Trainer(m)", False)],
+)
+def test_arguments_that_are_made_elsewhere_are_said(line: str, *, is_doubted: bool) -> None:
+    """Without any, the defaults are what it trains with."""
+    findings = _read("from transformers import Trainer", line)
+
+    assert findings.spec["trainer"] == "hf"
+    assert any("made elsewhere" in doubt for doubt in findings.doubts) is is_doubted
+
+
+def test_the_head_of_a_model_that_an_option_names() -> None:
+    """The class is that of the one call that loads it; of several, none is chosen."""
+    name = "parser.add_argument('--model_name_or_path', default='bert-base-uncased')"
+    load = "transformers.AutoModelFor{}.from_pretrained(args.other())"
+
+    one = _read(name, load.format("TokenClassification"))
+    two = _read(name, load.format("TokenClassification"), load.format("QuestionAnswering"))
+
+    assert one.spec["model"]["class"] == "AutoModelForTokenClassification"
+    assert not any("another head" in doubt for doubt in one.doubts)
+    assert "class" not in two.spec["model"]
+    assert any("beside 'name'" in doubt for doubt in two.doubts)
+
+
 def test_settings_from_elsewhere_are_said() -> None:
     """A config that the script reads can be converted itself."""
     (doubt, *_) = _read("HfArgumentParser(A)", "SFTConfig()").doubts

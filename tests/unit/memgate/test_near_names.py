@@ -40,6 +40,11 @@ def test_the_nearest_name_comes_first(name: str, known: tuple[str, ...], want: s
         ("4bit", ("nf4", "fp4", "int8"), ("nf4", "fp4")),
         ("deepspeed", ("ddp", "zero1", "zero2", "zero3"), ("zero1", "zero2", "zero3")),
         ("per_device_train_batch_size", ("batch_size", "eval"), ("batch_size",)),
+        ("huggingface", ("torchvision", "timm", "transformers", "diffusers"), ("transformers",)),
+        ("adamw_torch", OPTIMIZERS, ("AdamW",)),
+        ("adamw_8bit", (*OPTIMIZERS, "bitsandbytes.AdamW8bit"), ("bitsandbytes.AdamW8bit",)),
+        ("deepspeed_zero3", ("ddp", "zero1", "zero2", "zero3"), ("zero3",)),
+        ("max_new_tokens", ("batch_size", "generate"), ("generate",)),
         ("r", ("red", "green"), ()),
     ],
 )

@@ -249,6 +249,8 @@ def test_what_nccl_takes_is_part_of_the_answer() -> None:
     assert alone.communication is None
     assert "communication" not in alone.breakdown
     assert [reason.code for reason in alone.reasons] == ["FITS"]
+    assert "NCCL" in shared.peak_text
+    assert "NCCL" not in alone.peak_text
 
 
 def test_a_job_between_is_uncertain_because_of_nccl_too() -> None:
@@ -264,3 +266,30 @@ def test_a_job_between_is_uncertain_because_of_nccl_too() -> None:
 
     assert said.decision is Decision.UNCERTAIN
     assert "depending on the CUDA context and NCCL" in said.explanation.headline
+
+
+@pytest.mark.parametrize(("num_ranks", "is_kept_off"), [(1, False), (2, True)])
+def test_ranks_that_communicate_are_admitted_on_no_part_of_a_gpu(
+    num_ranks: int, *, is_kept_off: bool
+) -> None:
+    """NCCL does not support MIG: no part is proposed, and one that is asked for is in doubt."""
+    ranks = Communicator(num_ranks=num_ranks, ranks_on_node=num_ranks)
+    part, whole = (
+        estimate_timeline(
+            *(_timeline(GIB), GpuTarget(gpu=find_gpu(name))),
+            engine="phantom",
+            runtime="torch-2.14",
+            versions={},
+            used=NcclUse(communicators=(ranks,)),
+        )
+        for name in ("a100-80-3g.40gb", "a100-80")
+    )
+
+    assert whole.decision is Decision.ADMIT
+    assert part.fits_on == whole.fits_on
+    assert any(find_gpu(name).is_part for name in whole.fits_on) is not is_kept_off
+    assert part.decision is (Decision.UNCERTAIN if is_kept_off else Decision.ADMIT)
+    codes = [reason.code for reason in part.reasons]
+    assert (codes[0] == "NCCL_ON_MIG") is is_kept_off
+    assert ("does not support MIG" in part.explanation.text) is is_kept_off
+    assert ("ask about a whole GPU" in part.explanation.text) is is_kept_off

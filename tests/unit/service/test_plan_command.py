@@ -26,7 +26,7 @@ JOB: dict[str, Any] = {
     ("gpus", "want"),
     [
         ("h100-80", "give a GPU and how many, such as h100-80:1-64"),
-        ("h100-80:8-4", "give two numbers from 1 to 4096"),
+        ("h100-80:64-1", "the smaller number comes first; write h100-80:1-64"),
         ("h100-80:0-4", "give two numbers from 1 to 4096"),
         ("h100-90:1-9", "h100-80"),
     ],
@@ -56,7 +56,7 @@ def test_each_line_shows_what_it_needs_and_sends(capsys: Any) -> None:
     said = capsys.readouterr().out
     assert "ddp" in said
     assert "1024.00 MiB" in said  # half of what is gathered, on two GPUs
-    assert "each line was run, 1 runs in all" in said
+    assert "each line was run, 1 run in all" in said
     assert "fits on 2 x h100-80 (ddp, 5.00 GiB on each)" in said
 
 

@@ -289,6 +289,18 @@ def test_a_failure_that_quotes_another_one_is_told_by_both() -> None:
     )
 
 
+def test_a_line_that_raises_is_not_repeated() -> None:
+    """What it raised is said already."""
+    failure = Raised(
+        kind="ValueError",
+        message="no",
+        last_line="ValueError: no",
+        frames=[("/home/a/train.py", 7, "main", 'raise ValueError("no")')],
+    )
+
+    assert tell_failure(failure) == "ValueError: no in train.py, line 7, in main"
+
+
 def test_processes_before_and_after_the_one_that_is_answered_for_are_noted() -> None:
     """Those that it shares the GPU with are a doubt, and not a note."""
     peaks = {1: 100 << 20, 2: 5 << 20, 3: 7 << 20, 4: 9 << 20}

@@ -191,7 +191,7 @@ def test_ranks_that_share_a_gpu_are_told(record: Record) -> None:
 
 def test_processes_that_a_command_does_not_start_are_refused(record: Record) -> None:
     """A contradiction names both."""
-    with pytest.raises(InputError, match=r"--nproc 8 .* ran as one process"):
+    with pytest.raises(InputError, match=r"--nproc 8, but the command ran as one process"):
         record(lambda _: GIB, None, asked={"nproc": 8})
 
 

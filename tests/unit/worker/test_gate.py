@@ -161,8 +161,16 @@ subprocess.run([sys.executable, "-c", between, {SHOW!r}])
 @pytest.mark.parametrize(
     ("asked", "want"),
     [
-        ({"MEMGATE_NPROC": "8"}, "--nproc 8, but torchrun starts 4 processes on a node"),
-        ({"MEMGATE_NNODES": "3"}, "--nnodes 3, but torchrun is for 2 nodes"),
+        (
+            {"MEMGATE_NPROC": "8"},
+            "--nproc 8, but torchrun starts 4 processes on a node: leave --nproc out, or give"
+            " torchrun the same number",
+        ),
+        (
+            {"MEMGATE_NNODES": "3"},
+            "--nnodes 3, but torchrun is for 2 nodes: leave --nnodes out, or give torchrun the same"
+            " number",
+        ),
         ({"MEMGATE_NPROC": "4", "MEMGATE_NNODES": "2"}, ""),
         ({"MEMGATE_NPROC": "", "MEMGATE_NNODES": ""}, ""),
     ],

@@ -25,6 +25,9 @@ _Make = Callable[[Any, list[Any], dict[str, Any]], Optimizer]
 #: where libraries besides torch have their optimizers
 _MODULES = {"bitsandbytes": "bitsandbytes.optim", "torchao": "torchao.optim"}
 
+#: of other libraries, whose names in trainers do not say whose they are: adamw_8bit
+_OF_OTHERS = ("bitsandbytes.AdamW8bit", "bitsandbytes.PagedAdamW8bit")
+
 #: has its steps compiled
 _COMPILED = "torchao"
 
@@ -153,7 +156,8 @@ def find_optimizer(name: str) -> type[Optimizer]:
     }
     if name not in known:
         rule = f"{library or 'torch.optim'} has no such optimizer"
-        raise InputError.from_mistakes(unknown_name("optimizer.name", name, known, rule=rule))
+        named = known if library else (*known, *_OF_OTHERS)
+        raise InputError.from_mistakes(unknown_name("optimizer.name", name, named, rule=rule))
     if class_name == _OF_SPARSE_GRADIENTS:
         raise UnsupportedJobError(
             f"optimizer: {name} is for sparse gradients, and memgate's own training loop makes"

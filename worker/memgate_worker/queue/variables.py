@@ -23,8 +23,9 @@ SETTINGS = frozenset(
     advice_seconds allowed_hosts
     api_keys audit_days audit_max body_timeout_seconds host hub job_memory_bytes
     job_timeout_seconds kubeconfig lease_seconds
-    listen_fd max_attempts max_body_bytes max_jobs max_queued max_timelines_bytes
-    max_trace_bytes max_upload_bytes max_viewers max_wait_seconds max_waiting port public_url
+    listen_fd max_attempts max_body_bytes max_jobs max_queued max_queued_each max_timelines_bytes
+    max_trace_bytes max_upload_bytes max_uploads_bytes max_viewers max_wait_seconds max_waiting
+    max_waiting_each port public_url
     queues rate_limit redis_url rehearsal_image rehearsal_memory_gib rehearsal_seconds
     result_ttl_seconds right_size serve tls_certificate tls_key
     trace_ttl_seconds upload_timeout_seconds

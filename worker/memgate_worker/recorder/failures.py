@@ -243,5 +243,6 @@ def _where(failure: Raised) -> str:
     if not failure.frames:
         return ""
     file, line, function, source = failure.frames[-1]
-    shown = f" ({source})" if source else ""
+    is_news = source and not source.startswith("raise")  # what was raised is said anyway
+    shown = f" ({source})" if is_news else ""
     return f" in {Path(file).name}, line {line}, in {function}{shown}"

@@ -231,8 +231,14 @@ def _check_that_it_is_one(question: CommandQuestion) -> None:
     asked = (question.nproc or 1) * (question.nnodes or 1)
     if asked > 1:
         raise InputError(
-            f"--nproc {question.nproc or 1} --nnodes {question.nnodes or 1}, but the command ran as"
+            f"{_name_options(question)}, but the command ran as"
             " one process that joined no process group: start it with what starts its processes"
             f" (torchrun --nproc-per-node {question.nproc or 1}, accelerate launch, deepspeed), or"
             f" with the variables that it reads (RANK=0 WORLD_SIZE={asked})"
         )
+
+
+def _name_options(question: CommandQuestion) -> str:
+    """Name what was asked for, and only that: ``--nproc 8``."""
+    given = {"--nproc": question.nproc, "--nnodes": question.nnodes}
+    return " ".join(f"{name} {number}" for name, number in given.items() if number)

@@ -83,7 +83,7 @@ def _count(conversion: Conversion) -> str:
     harmless = len(conversion.fields) - used - unused
     return (
         f"{conversion.kind}: {len(conversion.fields)} fields: {used} used, {harmless} cannot"
-        f" matter, {unused} can matter and are not used"
+        f" matter, {unused} can matter and {'is' if unused == 1 else 'are'} not used"
     )
 
 

@@ -75,6 +75,10 @@ def _read_gpus(text: str) -> tuple[GpuTarget, GpuCounts]:
     if found is None:
         raise InputError(f"--gpus is {text!r}: give a GPU and how many, such as h100-80:1-64")
     low, high = int(found["low"]), int(found["high"] or found["low"])
+    if high < low:
+        raise InputError(
+            f"--gpus is {text!r}: the smaller number comes first; write {found['gpu']}:{high}-{low}"
+        )
     if not 1 <= low <= high <= _MAX_GPUS:
         raise InputError(f"--gpus is {text!r}: give two numbers from 1 to {_MAX_GPUS}, as 1-64")
     return parse_gpu(read_gpu(found["gpu"])), GpuCounts(low, high)

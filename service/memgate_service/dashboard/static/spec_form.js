@@ -32,7 +32,7 @@ function show(control, value) {
   control.dataset.shown = value;
 }
 
-/** The last question that was asked; older answers are not used. */
+/** The last question that was asked, or change that was typed; older answers are not used. */
 let latest = 0;
 
 /** Show in the form what is in the text. */
@@ -97,6 +97,7 @@ for (const control of controls) {
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let timer;
 spec.addEventListener("input", () => {
+  latest += 1; // an answer that is still to come is about another text
   clearTimeout(timer);
   timer = setTimeout(() => void followSpec(), PAUSE_MS);
 });

@@ -12,7 +12,7 @@ from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuRequest
 from memgate.jobspec import JobSpec
 from memgate.layers import Layer
-from memgate.report import Estimate, Fit, Reason, RecordingSummary
+from memgate.report import CommunicationMemory, Estimate, Fit, Reason, RecordingSummary
 from memgate.units import GIB
 from memgate.views import PhaseSpan, TimelineView
 from memgate_service.dashboard.advice import describe_run, propose
@@ -203,6 +203,27 @@ def test_a_recording_in_doubt_is_admitted_nowhere() -> None:
     assert own.why.endswith("but the estimate is in doubt; no evaluation was seen")
 
 
+@pytest.mark.parametrize(
+    ("divided", "want"),
+    [
+        ({}, "gpt2, batch 2"),
+        ({"distributed": {"strategy": "fsdp2", "world_size": 8}}, "gpt2, batch 2, fsdp2 on 8 GPUs"),
+        ({"distributed": {"strategy": "ddp", "world_size": 1}}, "gpt2, batch 2"),
+    ],
+)
+def test_a_job_on_several_gpus_is_named_with_them(divided: dict[str, Any], want: str) -> None:
+    """The same model on one GPU is another job."""
+    spec = {
+        "model": {"source": "transformers", "name": "gpt2"},
+        "input": {"sequence_length": 8},
+        "batch_size": 2,
+    }
+    job = JobSpec.model_validate(spec | divided)
+    work = Work(kind=WorkKind.ESTIMATE, job=job, gpu=GpuRequest(name="a100-80"))
+
+    assert describe_job(_record(work)) == want
+
+
 def test_a_recording_is_named_by_its_command() -> None:
     """A long one is cut; without one, and before the answer, by the digest of the file."""
     unanswered = _record(TIMELINE).model_copy(update={"result": None})
@@ -237,6 +258,20 @@ def test_what_is_in_doubt_is_admitted_nowhere() -> None:
     assert {cell.decision for cell in cells} == {Decision.UNCERTAIN, None}
     (other,) = [cell for cell in cells if cell.name == "l4"]
     assert doubt.message in other.why
+
+
+def test_ranks_that_communicate_are_admitted_on_no_part_of_a_gpu() -> None:
+    """NCCL does not support MIG: the strip says so, and whole GPUs are as they were."""
+    nccl = CommunicationMemory(low_bytes=0, expected_bytes=GIB, high_bytes=GIB)
+    record = _record(communication=nccl, fits_on=["a100-80"])
+
+    cells = {cell.name: cell for cell in strip_of(record, None) if cell.decision is not None}
+
+    parts = [cell for name, cell in cells.items() if CATALOGUE[name].is_part]
+    assert parts
+    assert Decision.ADMIT not in {cell.decision for cell in parts}
+    assert "does not support MIG" in cells["a100-80-7g.80gb"].why
+    assert cells["a100-80"].decision is Decision.ADMIT
 
 
 def test_what_is_proposed_changes_one_thing_each() -> None:

@@ -97,9 +97,15 @@ def check_layout(layout: Layout, source: str) -> None:
     """End the run if a launcher says something else than the caller; 0: it says nothing."""
     nproc, nnodes = asked_for()
     if nproc and nproc != layout.nproc:
-        refuse(f"--nproc {nproc}, but {source} starts {layout.nproc} processes on a node")
+        refuse(
+            f"--nproc {nproc}, but {source} starts {layout.nproc} processes on a node: leave"
+            f" --nproc out, or give {source} the same number"
+        )
     if nnodes and layout.nnodes and nnodes != layout.nnodes:
-        refuse(f"--nnodes {nnodes}, but {source} is for {_count(layout.nnodes, 'node')}")
+        refuse(
+            f"--nnodes {nnodes}, but {source} is for {_count(layout.nnodes, 'node')}: leave"
+            f" --nnodes out, or give {source} the same number"
+        )
 
 
 def refuse(message: str) -> None:
