@@ -60,7 +60,7 @@ def test_a_misspelt_variable_is_reported_and_the_program_starts(
 @pytest.mark.parametrize(
     ("name", "want"),
     [
-        ("MEMGATE_MAX_QUEUD", ("MEMGATE_MAX_QUEUED",)),
+        ("MEMGATE_MAX_QUEUD", ("MEMGATE_MAX_QUEUED", "MEMGATE_MAX_QUEUED_EACH")),
         ("MEMGATE_APIKEY", ("MEMGATE_API_KEY",)),
         ("MEMGATE_ZEBRA", ()),
     ],
