@@ -126,7 +126,7 @@ def test_the_process_that_failed_is_named_and_not_what_started_it(run: Any, tmp_
     ran = run("run", "--gpu", "t4", "--", *start, path)
 
     assert ran.status == 1
-    assert "the job failed in train.py, line 2, in <module> (raise KeyError('text'))" in ran.err
+    assert "the job failed in train.py, line 2, in <module>: KeyError: 'text'" in ran.err
     assert "  half way" in ran.err
     assert "CalledProcessError" not in ran.err
 

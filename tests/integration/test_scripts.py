@@ -171,7 +171,7 @@ def test_weights_are_never_filled(trace: Any) -> None:
         (
             "\n\nraise ValueError('no data')\n",
             JobFailedError,
-            "failed in train.py, line 3, in <module> (raise ValueError('no data')): ValueError",
+            "failed in train.py, line 3, in <module>: ValueError: no data",
         ),
         (
             "import does_not_exist\n",
