@@ -81,7 +81,7 @@ class MemgateError(Exception):
     @classmethod
     def from_mistakes(cls, *mistakes: Mistake, what: str = "") -> Self:
         """Name mistakes; ``what`` says what they are in."""
-        called = "mistakes" if cls.fault is Fault.CALLER else "things that memgate cannot do"
+        called = "things that memgate cannot do" if cls.fault is Fault.UNSUPPORTED else "mistakes"
         message = describe(mistakes, called=called)
         return cls(f"{what}: {message}" if what else message, mistakes)
 

@@ -171,7 +171,8 @@ def test_a_class_of_another_family_is_refused(builder: Builder) -> None:
     message = builder.ask(count=given).message
 
     assert (
-        "model.class is 'GPT2LMHeadModel': it is no class for FacebookAI/roberta-large" in message
+        "model.class is 'GPT2LMHeadModel': it is not a class for FacebookAI/roberta-large"
+        in message
     )
     assert "RobertaForQuestionAnswering" in message
 

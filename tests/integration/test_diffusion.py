@@ -94,10 +94,13 @@ def test_a_controlnet_is_trained_through_a_frozen_model(engine: PhantomEngine) -
     )
 
 
-def test_an_adapter_for_a_controlnet_is_refused(engine: PhantomEngine) -> None:
-    """It would be put into the frozen model, too."""
-    with pytest.raises(UnsupportedJobError, match="lora"):
-        _ask(engine, _job("ControlNetModel", lora={"rank": 4}))
+@pytest.mark.parametrize(("field", "value"), [("lora", {"rank": 4}), ("ema", True)])
+def test_what_would_concern_a_frozen_model_too_is_refused(
+    engine: PhantomEngine, field: str, value: Any
+) -> None:
+    """An adapter would be put into it, and an average would be kept of it."""
+    with pytest.raises(UnsupportedJobError, match=f"{field}: memgate does not know"):
+        _ask(engine, _job("ControlNetModel", **{field: value}))
 
 
 def test_more_than_twenty_classes_are_asked_about() -> None:

@@ -46,7 +46,7 @@ def test_three_callers_are_served_alike(place: Place) -> None:
     assert order[6:] == [2, 22, 3, 23, 4, 5]
 
 
-def test_who_was_away_does_not_make_up_for_it(place: Place) -> None:
+def test_a_caller_that_was_away_is_owed_nothing(place: Place) -> None:
     """A caller that comes late takes turns from then on, and is owed nothing."""
     _submit(place, "early", *range(8))
     queue = make_queue(queue_names([Speed.SLOW])[1], place.redis)
@@ -92,6 +92,17 @@ def test_tasks_of_an_older_version_come_first(place: Place) -> None:
     assert _order(place) == [0, 1, 50]
 
 
+def test_jobs_that_ended_unnoticed_take_no_place(redis_url: str) -> None:
+    """They expired, or a worker of an older version ended them, which does not count callers."""
+    place = Place(redis_url, max_queued_each=2)
+    try:
+        _submit(place, "key a", 0, 1)
+        place.store.forget_open(make_work(0, place.kind).id())
+        _submit(place, "key a", 2)
+    finally:
+        place.close()
+
+
 @pytest.mark.parametrize("ends", ["canceled", "answered"])
 def test_one_caller_may_not_have_all_places(redis_url: str, ends: str) -> None:
     """What ended gives its place back, and others have theirs."""
@@ -111,7 +122,7 @@ def test_one_caller_may_not_have_all_places(redis_url: str, ends: str) -> None:
         place.close()
 
 
-def test_who_asked_may_withdraw_and_the_last_one_ends_it(place: Place) -> None:
+def test_callers_withdraw_and_the_last_one_ends_the_job(place: Place) -> None:
     """A run is shared by all who ask the same: one of them does not take it from the others."""
     _submit(place, "key a", 0)
     _submit(place, "key b", 0)
@@ -126,7 +137,7 @@ def test_who_asked_may_withdraw_and_the_last_one_ends_it(place: Place) -> None:
     assert place.client.cancel(job_id, "key c").state is JobState.CANCELED  # it stays as it is
 
 
-def test_who_withdrew_before_it_started_over_must_ask_again(place: Place) -> None:
+def test_a_caller_that_withdrew_must_ask_again(place: Place) -> None:
     """A job that starts over is wanted by who has asked since."""
     _submit(place, "key a", 0)
     job_id = make_work(0, place.kind).id()

@@ -100,10 +100,10 @@ def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
     yield Proposal(name="gpu", title="Smallest GPU", work=everywhere)
 
 
-def ask_all(queue: QueueClient, record: JobRecord) -> None:
+def ask_all(queue: QueueClient, record: JobRecord, caller: str) -> None:
     """Ask the workers about every proposal, behind everybody else's questions."""
     for proposal in propose(record):
-        queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD)
+        queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD, caller)
 
 
 def read_advice(queue: QueueClient, record: JobRecord) -> list[ProposalAdvice]:

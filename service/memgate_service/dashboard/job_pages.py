@@ -132,7 +132,7 @@ def read_proposals(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
 def ask_proposals(job_id: JobId, deps: Deps, viewer: Submitter) -> Response:
     """Have workers find out what would make a job fit; known answers are not asked for again."""
     record, said = _answered(deps, job_id)
-    ask_all(deps.queue, record)
+    ask_all(deps.queue, record, viewer.caller)
     return _advice(deps, record, said, viewer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, get_args
 
 import anyio.to_thread
@@ -104,7 +105,8 @@ def ask_spec(
     work, mistakes = read_question(spec, gpu, engine)
     if work is None:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
-    return JSONResponse({"location": f"/ui/jobs/{deps.queue.submit(work).id}"})
+    record = deps.queue.submit(work, caller=viewer.caller)
+    return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 
 
 @try_it.get("/models")
@@ -157,7 +159,8 @@ async def ask_trace(
     async with _uploads:
         data = await trace.read()
         name = await anyio.to_thread.run_sync(deps.queue.save_trace, data)
-    record = await anyio.to_thread.run_sync(deps.queue.submit, asked.work(name))
+    submit = partial(deps.queue.submit, asked.work(name), caller=viewer.caller)
+    record = await anyio.to_thread.run_sync(submit)
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 
 

@@ -26,7 +26,7 @@ from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.keys import ApiKey, Role
+from memgate_worker.queue.keys import ApiKey, Role, name_caller
 
 COOKIE = "memgate_session"
 
@@ -46,6 +46,11 @@ class Viewer(NamedTuple):
     role: Role
     #: None where no keys are needed
     key: ApiKey | None = None
+
+    @property
+    def caller(self) -> str:
+        """Whose share of the queue they take; empty where no keys are needed."""
+        return name_caller(self.key.key_id) if self.key else ""
 
     @property
     def may_submit(self) -> bool:

@@ -92,12 +92,12 @@ def ask(
     if work is None:
         html = render_part("parts/mistakes.html", mistakes=mistakes)
         return HTMLResponse(html, 422)
-    return _submit(deps, work, record)
+    return _submit(deps, work, record, viewer.caller)
 
 
-def _submit(deps: Dependencies, work: Work, base: JobRecord) -> Response:
+def _submit(deps: Dependencies, work: Work, base: JobRecord, caller: str) -> Response:
     needs_run = work.job is not None and deps.queue.needs_run(work)
-    asked = deps.queue.submit(work, Priority.NORMAL, Asker.DASHBOARD)
+    asked = deps.queue.submit(work, Priority.NORMAL, Asker.DASHBOARD, caller)
     html = render_part("parts/compared.html", row=_compared(asked, base, needs_run=needs_run))
     return JSONResponse({"job": asked.id, "is_open": asked.state.is_open, "html": html})
 

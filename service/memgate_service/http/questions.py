@@ -18,6 +18,7 @@ from memgate.schemas import ADVICE_HEADER, PENDING
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.response_cache import CachedResponse
+from memgate_worker.queue.keys import name_caller
 
 #: whole seconds (RFC 7240), and fractions: a gate inside a scheduler counts in tenths
 _WAIT = re.compile(
@@ -94,7 +95,7 @@ async def wait_for(
 def caller_of(request: Request) -> str:
     """Return whose share a request takes: its key's; empty where no keys are needed."""
     key: str = getattr(request.state, "key", "")
-    return key and f"key {key}"
+    return key and name_caller(key)
 
 
 def is_advice_pending(record: JobRecord) -> bool:

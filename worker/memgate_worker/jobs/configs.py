@@ -101,7 +101,7 @@ def _choose_head(spec: ModelSpec, public: PublicModel) -> str:
     field = "model.class" if spec.class_name else f"{_FIELD}.architectures"
     if find_class(chosen, field).config_class is kind:
         return chosen
-    rule = f"it is no class for {public.name}, which is published as {public.class_name}"
+    rule = f"it is not a class for {public.name}, which is published as {public.class_name}"
     known = list_heads(public.class_name)
     raise InputError.from_mistakes(unknown_name(field, chosen, known, rule=rule))
 

@@ -224,8 +224,9 @@ class QueueClient:
             NotYoursError: if the caller never asked for it.
             UnknownJobError: if there is no such job.
         """
-        if not self.store.read(job_id).state.is_open:
-            return self.store.read(job_id)
+        record = self.store.read(job_id)
+        if not record.state.is_open:
+            return record
         if caller is None or self.store.withdraw(job_id, caller):
             self.store.cancel(job_id)
         return self.store.read(job_id)

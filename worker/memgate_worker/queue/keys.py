@@ -34,6 +34,11 @@ class ApiKey(NamedTuple):
     created_at: str
 
 
+def name_caller(key_id: str) -> str:
+    """Return what a key's share of the queue goes by."""
+    return f"key {key_id}"
+
+
 class KeyRing:
     """The valid keys."""
 

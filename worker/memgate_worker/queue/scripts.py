@@ -39,8 +39,13 @@ end
 if counts then return 0 end
 if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
 if ARGV[13] ~= '' then
-    redis.call('ZREMRANGEBYSCORE', KEYS[5], '-inf', ARGV[7] - ARGV[6])
-    if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then return -2 end
+    if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then
+        -- some may have ended unnoticed: expired, or by a worker of an older version
+        for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
+            if not redis.call('ZSCORE', KEYS[3], id) then redis.call('ZREM', KEYS[5], id) end
+        end
+        if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then return -2 end
+    end
     redis.call('ZADD', KEYS[5], ARGV[7], ARGV[1])
     redis.call('EXPIRE', KEYS[5], ARGV[6])
 end

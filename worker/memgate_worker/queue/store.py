@@ -220,8 +220,8 @@ class JobStore(BlobStore):
         left = self._withdraw(keys=[redis_key("wanted", job_id)], args=[caller])
         if left == -1:
             raise NotYoursError(
-                f"{caller} has not asked for job {job_id}; who has may cancel it, and a key with"
-                " the role admin"
+                f"{caller} has not asked for job {job_id}; a key that has may cancel it, or one"
+                " with the role admin"
             )
         return bool(left)
 

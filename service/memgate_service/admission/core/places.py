@@ -70,7 +70,7 @@ class Place:
         missing = self.gpu.memory_bytes - self.capacity_bytes
         verdict = decide(segments, self.gpu, already_used_bytes=missing, communication=nccl)
         decision = verdict.decision
-        if _is_doubted(estimate):
+        if _is_doubted(estimate) or (self.gpu.is_part and estimate.communication is not None):
             decision = min(decision, Decision.UNCERTAIN)
         declared = self.declared if self.is_part else None
         return Room(

@@ -33,11 +33,12 @@ def diffusion_task(spec: JobSpec, model: nn.Module) -> Task:
         UnsupportedJobError: if it takes something that we cannot make.
     """
     if isinstance(model, Steering):
-        if spec.lora is not None:
+        given = {"lora": spec.lora, "quantization": spec.quantization, "ema": spec.ema}
+        if unknown := [name for name, value in given.items() if value]:
             raise UnsupportedJobError(
-                "lora: memgate does not know which layers of a ControlNet and of the model that it"
-                " steers would get an adapter; ask about the command that trains it (memgate run"
-                " --gpu GPU -- COMMAND)"
+                f"{' and '.join(unknown)}: memgate does not know which part of it concerns a"
+                " ControlNet, and which the model that it steers; ask about the command that trains"
+                " it (memgate run --gpu GPU -- COMMAND)"
             )
         return _steer(LatentFeed(spec, model.controlnet))
     feed = LatentFeed(spec, model)
