@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from memgate.decision import Decision
 from memgate.errors import Fault, InputError, MemgateError, UnsupportedGpuError
 from memgate.gpus import CATALOGUE
 from memgate.units import GIB, MIB
+from memgate_service.admission.core.places import Place
 from memgate_service.admission.kubernetes.objects import SHAPES, Pod, find_pods
 from memgate_service.admission.kubernetes.places import (
     UnknownLabelError,
@@ -17,6 +19,7 @@ from memgate_service.admission.kubernetes.places import (
     names_gpu,
 )
 from tests.admission import make_pod
+from tests.builders import build_estimate
 
 _LABEL = "nvidia.com/gpu.product"
 _MACHINE = "node.kubernetes.io/instance-type"
@@ -363,3 +366,23 @@ def test_it_is_known_whether_a_gpu_is_wanted_and_which(
     """What is missing may be filled in."""
     pod = _pod(**fields)
     assert (asks_for_gpu(pod), names_gpu(pod)) == (want_asks, want_names)
+
+
+@pytest.mark.parametrize(
+    ("communication", "want"),
+    [
+        (None, Decision.ADMIT),
+        ({"low_bytes": 0, "expected_bytes": 0, "high_bytes": 0}, Decision.UNCERTAIN),
+    ],
+    ids=["one rank", "several"],
+)
+def test_ranks_that_use_nccl_are_not_plainly_admitted_on_a_part(
+    communication: dict[str, int] | None, want: Decision
+) -> None:
+    """Its size says that it fits, and NCCL that it may not start."""
+    estimate = build_estimate(
+        required_bytes=GIB, needs_bytes=GIB, context_bytes=0, communication=communication
+    )
+    place = Place(gpu=CATALOGUE["a100-80-2g.20gb"])
+
+    assert place.compare(estimate).decision is want
