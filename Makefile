@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -96,7 +96,10 @@ test-slow: install runtime parts ## run the exhaustive tests as well
 	$(BIN)/python -m pytest -m '' --hypothesis-profile=thorough
 
 test-kubernetes: install kube-apiserver ## run the tests that need a real Kubernetes API server
-	$(BIN)/python -m pytest -m kubernetes tests/integration
+	$(BIN)/python -m pytest -m 'kubernetes and not slow' tests/integration
+
+acceptance-kubernetes: install kube-apiserver runtime ## submit 20 new jobs that do not fit to a real API server, with the chart's timeouts, on a quiet machine (1 min)
+	$(BIN)/python -m pytest -m 'kubernetes and slow' -s tests/integration
 
 test-environments: install runtime ## run jobs in plain environments: torch 2.4 to 2.14 from PyPI with NVIDIA's packages (25 GB)
 	$(BIN)/python -m tests.make_environments

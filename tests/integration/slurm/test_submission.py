@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from memgate import Client
+from memgate.errors import MemgateError
 from memgate_service.admission.slurm.outcomes import Ledger, Reporter
 from tests.conftest import DATA
 from tests.integration.slurm.jobs import LARGE, NEEDS, SMALL, never_seen, release
@@ -83,13 +84,35 @@ def test_the_smallest_gpu_is_filled_in(
     lab.wait_for(ran.job, "COMPLETED")
 
 
-def test_a_wrong_description_is_refused_with_memgates_words(submit: Callable[..., Ran]) -> None:
-    """Its owner learns which field is wrong."""
-    ran = submit(SMALL | {"batch_size": 0})
+@pytest.mark.parametrize(
+    ("change", "want"),
+    [
+        ({"batch_size": 0}, "job.batch_size is 0: it must be at least 1"),
+        ({"batchsize": 8}, "job.batchsize"),
+    ],
+)
+def test_a_wrong_description_is_refused_with_memgates_words(
+    memgate: Client, submit: Callable[..., Ran], change: dict[str, int], want: str
+) -> None:
+    """Its owner learns which field is wrong, as everybody does who asks memgate."""
+    ran = submit(SMALL | change)
 
     assert ran.status == 1
-    want = "the description of the job is wrong: job.batch_size is 0: it must be at least 1"
-    assert want in ran.err
+    assert f"the description of the job is wrong: {want}" in ran.err
+    with pytest.raises(MemgateError) as refused:
+        memgate.estimate(SMALL | change, gpu="t4")
+    assert want in str(refused.value)
+
+
+@pytest.mark.usefixtures("known")
+def test_slurm_and_kubernetes_say_the_same_figure(
+    memgate: Client, submit: Callable[..., Ran]
+) -> None:
+    """GIVEN one answer, THEN Slurm's users read the sentence with which webhooks refuse it."""
+    said = memgate.estimate(LARGE, gpu="t4")
+
+    assert said.explanation.headline.startswith("does not fit on t4: needs ")
+    assert f"memgate: this job {said.explanation.headline}" in submit(LARGE).err
 
 
 def test_a_wrong_gpu_in_the_operators_table_is_not_its_owners_mistake(
