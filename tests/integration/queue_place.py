@@ -34,8 +34,8 @@ class Stub:
         self.asked: list[Work] = []
         self.num_closed = 0
 
-    def stop_engines(self) -> None:
-        """Count that the test's engines were to be stopped."""
+    def drop_work(self) -> None:
+        """Count how often work was dropped."""
         self.num_closed += 1
 
     def answer(self, work: Work) -> WorkAnswer:

@@ -81,6 +81,12 @@ class EngineAnswerer:
         self._engines.clear()
         self._started.close()
 
+    def drop_work(self) -> None:
+        """Stop what still runs for a question that was interrupted; engines stay warm."""
+        self._uploads.stop()
+        for engine in self._engines.values():
+            engine.stop_job()
+
     def warm_up(self, job: JobSpec) -> None:
         """Run a small job, so that the next one finds everything imported."""
         runtime = find_runtime(job.runtime)

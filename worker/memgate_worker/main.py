@@ -34,6 +34,7 @@ from memgate_worker.health import WORKER_TTL_SECONDS
 from memgate_worker.logs import set_up_logs
 from memgate_worker.queue.announcements import Announcement, write_announcement
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
+from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.roster import ANNOUNCEMENT
 from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
@@ -144,12 +145,13 @@ def main() -> None:
     store = JobStore(worker.connection, settings)
     answerer = EngineAnswerer(store, settings)
     use_job_runner(JobRunner(store, settings, answerer))
-    watchdog = Watchdog(store, settings)
+    watchdog, referee = Watchdog(store, settings), Referee(store, settings)
     stopped = threading.Event()
     try:
         if Speed.SLOW in settings.queues:
             _warm_up(answerer)
         watchdog.start()
+        referee.start()
         threading.Thread(target=_report_in, args=(worker, stopped), daemon=True).start()
         worker.work(logging_level="WARNING")
     except RedisError as error:

@@ -10,6 +10,7 @@ batch that fits, takes several runs: it is looked for afterwards and added.
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -18,6 +19,7 @@ from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError
+from rq import get_current_job
 from rq.timeouts import JobTimeoutException
 
 from memgate.contract import INTERNAL, Failure, JobRecord, UnknownJobError, Work
@@ -27,18 +29,22 @@ from memgate_worker.answers import WorkAnswer
 from memgate_worker.engines.identity import identify_work
 from memgate_worker.queue.history import note_answer, note_failure
 from memgate_worker.queue.lease import Lease, LeaseLostError
-from memgate_worker.queue.queues import TASK_TIMEOUT_SECONDS, Speed, enqueue
+from memgate_worker.queue.queues import TASK_TIMEOUT_SECONDS, Speed, speed_of
+from memgate_worker.queue.referee import count_places, queue_again
 from memgate_worker.queue.store import JobStore
 from memgate_worker.settings import WorkerSettings
 
 _log = structlog.get_logger("memgate.worker")
 
+#: how long the number of workers is remembered
+_PLACES_SECONDS = 2.0
+
 
 class Answerer(Protocol):
     """What answers questions: in a worker, an ``EngineAnswerer``."""
 
-    def stop_engines(self) -> None:
-        """Stop the engines' processes; they are started again when they are needed."""
+    def drop_work(self) -> None:
+        """Stop what still runs for a question that was interrupted."""
 
     def answer(self, work: Work) -> WorkAnswer:
         """Answer a question."""
@@ -57,12 +63,15 @@ class JobRunner:
         self._store = store
         self._settings = settings
         self._answerer = answerer
+        #: how many workers run jobs, and when they were counted
+        self._known_places = (0, -math.inf)
         # Unique to this process: its lease must not be mistaken for that of a namesake.
         self.name = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"
 
-    def run(self, job_id: str) -> None:
-        """Work on a job, unless it has ended or another worker holds it."""
-        if not self._store.begin(job_id, self.name):
+    def run(self, job_id: str, speed: Speed = Speed.SLOW) -> None:
+        """Work on a job, unless it has ended, another worker holds it, or it must wait."""
+        num_places = self._count_places() if speed is Speed.SLOW else 0
+        if not self._store.begin(job_id, self.name, num_places=num_places):
             return
         start = time.perf_counter()
         try:
@@ -80,9 +89,18 @@ class JobRunner:
         seconds = time.perf_counter() - start
         _log.info("job", job=job_id, outcome=outcome, seconds=round(seconds, 3), worker=self.name)
 
+    def _count_places(self) -> int:
+        """Return how many workers run jobs, as of a moment ago."""
+        now = time.monotonic()
+        num_places, counted_at = self._known_places
+        if now - counted_at >= _PLACES_SECONDS:
+            num_places = max(1, count_places(self._store))
+            self._known_places = (num_places, now)
+        return num_places
+
     def _drop_work(self) -> None:
         """Clean up after work that was interrupted."""
-        self._answerer.stop_engines()  # what still runs in an engine is useless
+        self._answerer.drop_work()
         # We may have been stopped between a command and its answer.
         self._store.redis.connection_pool.disconnect(inuse_connections=False)
 
@@ -164,7 +182,7 @@ class JobRunner:
         if record.attempts >= self._settings.max_attempts:
             return self._fail(record, error)
         self._store.release(record.id, self.name)
-        enqueue(self._store.redis, record.id, Speed.SLOW, record.priority)
+        queue_again(self._store, record.id)
         return "again"
 
     def _fail(self, record: JobRecord, error: MemgateError) -> str:
@@ -201,4 +219,5 @@ def use_job_runner(runner: JobRunner) -> None:
 def run(job_id: str) -> None:
     """Run a job; called by rq."""
     assert _runner is not None, "a worker says what runs its jobs before it takes one"
-    _runner.run(job_id)
+    task = get_current_job()
+    _runner.run(job_id, Speed.SLOW if task is None else speed_of(task.origin))

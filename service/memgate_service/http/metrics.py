@@ -47,6 +47,11 @@ _COUNTERS = {
         ("what",),
         "Deaths during a job: of a worker, or of the process in which it ran the job.",
     ),
+    "stops": (
+        "memgate_runs_stopped",
+        ("why",),
+        "Runs that were stopped and queued again: room for a caller that had no run.",
+    ),
     "timelines": (
         "memgate_timeline_lookups",
         ("found",),

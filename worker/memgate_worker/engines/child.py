@@ -23,8 +23,17 @@ from memgate_worker.limits import RunLimits
 _LOOK_SECONDS = 0.1
 
 
+class UnwantedError(Exception):
+    """Nobody waits for the child any more; it was ended."""
+
+
 def run_in_child(
-    work: Callable[[], None], limits: RunLimits, *, told: int, on_told: Callable[[bytes], None]
+    work: Callable[[], None],
+    limits: RunLimits,
+    *,
+    told: int,
+    on_told: Callable[[bytes], None],
+    unwanted: int,
 ) -> int:
     """Fork, do the work there, and wait for it.
 
@@ -34,19 +43,21 @@ def run_in_child(
         limits: what the child, and what it starts, may take.
         told: end of a pipe; ``on_told`` is given what the child writes to it.
         on_told: called with it.
+        unwanted: number of a file; the child is ended once there is something to read in it.
 
     Returns:
         The exit status; negative if a signal ended the child.
 
     Raises:
         LimitExceededError: if a limit was exceeded; the child was ended.
+        UnwantedError: if nobody waits for it any more.
     """
     child = os.fork()
     if child == 0:
         _be_the_child(work)
     watched = os.pidfd_open(child)
     try:
-        return _wait(child, watched, limits, told, on_told)
+        return _wait(child, watched, limits, told, on_told, unwanted)
     finally:
         os.close(watched)
         _end_group(child)
@@ -68,19 +79,26 @@ def _be_the_child(work: Callable[[], None]) -> None:
 
 
 def _wait(
-    child: int, watched: int, limits: RunLimits, told: int, on_told: Callable[[bytes], None]
+    child: int,
+    watched: int,
+    limits: RunLimits,
+    told: int,
+    on_told: Callable[[bytes], None],
+    unwanted: int,
 ) -> int:
     deadline = time.monotonic() + limits.seconds
     while True:
-        ready, _, _ = select.select([watched, told], [], [], _LOOK_SECONDS)
+        ready, _, _ = select.select([watched, told, unwanted], [], [], _LOOK_SECONDS)
         if told in ready:
             on_told(os.read(told, 4096))
         if watched in ready:
             _, status = os.waitpid(child, 0)
             return os.waitstatus_to_exitcode(status)
         try:
+            if unwanted in ready:
+                raise UnwantedError
             _check(child, limits, deadline)
-        except LimitExceededError:
+        except (LimitExceededError, UnwantedError):
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             raise

@@ -2,8 +2,9 @@
 
 ``python -m memgate_worker.engines.host``, started by ``host_client`` inside a runtime: one request
 per line on standard input, one answer per line on standard output, with lines of progress before
-it. A job that crashes or hangs takes only its own process with it. The parent never touches CUDA
-and runs no operator: a process that has started threads cannot be forked safely.
+it. Another line, or the end of them, ends the job that runs. A job that crashes or hangs takes only
+its own process with it. The parent never touches CUDA and runs no operator: a process that has
+started threads cannot be forked safely.
 """
 
 from __future__ import annotations
@@ -14,9 +15,7 @@ import os
 import resource
 import sys
 import tempfile
-from collections.abc import Iterable
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -24,8 +23,10 @@ import msgspec
 
 from memgate.errors import HostMemoryError, LimitExceededError, MemgateError
 from memgate.jobspec import JobSpec, ModelSource, Trainer
-from memgate_worker.engines.child import run_in_child
+from memgate_worker.engines.child import UnwantedError, run_in_child
+from memgate_worker.engines.lines import Lines
 from memgate_worker.engines.messages import (
+    STOP,
     Failed,
     Profiled,
     ProfileRun,
@@ -33,6 +34,7 @@ from memgate_worker.engines.messages import (
     Progress,
     RecordedRun,
     Request,
+    Stopped,
 )
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
@@ -42,9 +44,7 @@ from memgate_worker.lifeline import die_with_parent
 _FIRST_REQUEST = "MEMGATE_HOST_REQUEST"
 
 
-def serve(
-    requests: Iterable[bytes], answers: BinaryIO, phantom: Phantom, *, preloads: bool
-) -> None:
+def serve(requests: Lines, answers: BinaryIO, phantom: Phantom, *, preloads: bool) -> None:
     """Answer requests until there are no more.
 
     Args:
@@ -54,6 +54,10 @@ def serve(
         preloads: import what jobs need before they are forked.
     """
     for line in requests:
+        if line == STOP:
+            answers.write(msgspec.json.encode(Stopped()) + b"\n")
+            answers.flush()
+            continue
         request = msgspec.json.decode(line, type=Request)
         if preloads:
             num_modules = len(sys.modules)
@@ -61,9 +65,9 @@ def serve(
             if len(sys.modules) > num_modules:
                 _set_apart_what_is_imported()
             if _has_touched_cuda():
-                _start_again(line, answers)
-        with _Job(request, answers, phantom) as job:
-            answers.write(job.run() + b"\n")
+                _start_again(line + requests.rest, answers)
+        with _Job(request, answers, phantom) as job, suppress(UnwantedError):
+            answers.write(job.run(requests) + b"\n")
         answers.flush()
 
 
@@ -95,11 +99,21 @@ class _Job:
         self._answer.close()
         self._compiled.cleanup()
 
-    def run(self) -> bytes:
-        """Return the answer, encoded."""
+    def run(self, requests: Lines) -> bytes:
+        """Return the answer, encoded.
+
+        Raises:
+            UnwantedError: if there is another line in ``requests``, or none will come.
+        """
+        if requests.rest:
+            raise UnwantedError
         try:
             code = run_in_child(
-                self._work, self._request.limits, told=self._told, on_told=self._pass_on
+                self._work,
+                self._request.limits,
+                told=self._told,
+                on_told=self._pass_on,
+                unwanted=requests.fileno(),
             )
         except LimitExceededError as error:
             return self._encode_failure(error)
@@ -249,13 +263,13 @@ def _start_again(line: bytes, answers: BinaryIO) -> None:
     os.execve(sys.executable, sys.orig_argv, os.environ | {_FIRST_REQUEST: str(waiting)})
 
 
-def _take_first_request() -> list[bytes]:
-    """Return the request that this host has started again with, if it has."""
+def _take_first_request() -> bytes:
+    """Return the request that this host has started again with, if it has, and what came after."""
     number = os.environ.pop(_FIRST_REQUEST, "")
     if not number:
-        return []
+        return b""
     with os.fdopen(int(number), "rb") as file:
-        return [file.read()]
+        return file.read()
 
 
 def _set_apart_what_is_imported() -> None:
@@ -280,7 +294,7 @@ def main() -> None:
     libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
     phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
     first = _take_first_request()
-    serve(chain(first, sys.stdin.buffer), answers, phantom, preloads=not first)
+    serve(Lines(0, first), answers, phantom, preloads=not first)
 
 
 if __name__ == "__main__":

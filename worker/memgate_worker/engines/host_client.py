@@ -16,7 +16,15 @@ import msgspec
 import memgate
 import memgate_worker
 from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
-from memgate_worker.engines.messages import Failed, Profiled, Progress, RecordedRun, Request
+from memgate_worker.engines.messages import (
+    STOP,
+    Failed,
+    Profiled,
+    Progress,
+    RecordedRun,
+    Request,
+    Stopped,
+)
 from memgate_worker.engines.starter import start_process
 from memgate_worker.jobs.libraries import describe_runtime
 from memgate_worker.runtimes.locks import Use
@@ -120,10 +128,28 @@ class Host:
             raise answer.error()
         return answer
 
+    def stop_job(self) -> None:
+        """End the job of an ``ask`` that was interrupted; a host that does not obey is ended."""
+        assert self._process.stdout is not None
+        guard = threading.Timer(_ENDING_SECONDS, self._process.kill)
+        guard.daemon = True
+        guard.start()
+        try:
+            self._send_line(STOP)
+            while line := self._process.stdout.readline():
+                if _says_stopped(line):
+                    return
+        finally:
+            guard.cancel()
+        self._process.wait()  # the next ``ask`` starts another
+
     def _send(self, request: Request) -> None:
+        self._send_line(msgspec.json.encode(request) + b"\n")
+
+    def _send_line(self, line: bytes) -> None:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it died: reported when there is no answer
-            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+            self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def _receive(self) -> Progress | RecordedRun | Profiled | Failed:
@@ -157,6 +183,13 @@ class Host:
         return RuntimeBrokenError(
             f"runtime {name} does not start: {why}; install it again with: {install_command(name)}"
         )
+
+
+def _says_stopped(line: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(line, type=Progress | Stopped), Stopped)
+    except msgspec.DecodeError:  # an answer, or half of one
+        return False
 
 
 def host_environment(runtime: Runtime) -> dict[str, str]:

@@ -56,6 +56,15 @@ class Request(Struct, frozen=True, kw_only=True):
     limits: RunLimits
 
 
+#: sent instead of a request: nobody waits for the job that runs, if one does. The host ends it and
+#: says ``Stopped``; nothing it said before that counts
+STOP = b"stop\n"
+
+
+class Stopped(Struct, frozen=True, kw_only=True, tag="stopped"):
+    """No job runs now."""
+
+
 class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
     """A script has made this many optimizer steps; an answer will follow."""
 

@@ -38,6 +38,9 @@ class Engine(Protocol):
     ) -> TracedJob:
         """Run a job and return its timeline on a GPU."""
 
+    def stop_job(self) -> None:
+        """End the job of a ``trace`` that was interrupted; the next one finds the engine warm."""
+
 
 class AutoEngine:
     """The phantom engine, and the profile engine for jobs that it refuses. A context manager.
@@ -62,6 +65,12 @@ class AutoEngine:
     def __exit__(self, *_: object) -> None:
         """End what was started."""
         self._engines.close()
+
+    def stop_job(self) -> None:
+        """End the job that runs, if one does."""
+        self._phantom.stop_job()
+        if self._profile is not None:
+            self._profile.stop_job()
 
     def trace(
         self,

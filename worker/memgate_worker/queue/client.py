@@ -46,6 +46,7 @@ from memgate_worker.queue.keys import KeyRing
 from memgate_worker.queue.memory import ServerMemory
 from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
+from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.queue.store import FINISHED_CHANNEL, MINUTES_KEPT, JobStore
@@ -120,6 +121,10 @@ class QueueClient:
     def make_watchdog(self) -> Watchdog:
         """Make a thread that looks for orphaned jobs once it is started."""
         return Watchdog(self.store, self._settings)
+
+    def make_referee(self) -> Referee:
+        """Make a thread that sees to it, once it is started, that no caller has all places."""
+        return Referee(self.store, self._settings)
 
     def close(self) -> None:
         """Close the connections."""
@@ -251,8 +256,8 @@ class QueueClient:
             yield from self.store.read_many(job_ids[start : start + _READ_AT_ONCE])
 
     def depths(self) -> dict[str, int]:
-        """Return how many jobs wait in each queue."""
-        return queue_depths(self._redis)
+        """Return how many jobs wait in each queue, and how many are parked."""
+        return queue_depths(self._redis) | {"memgate-slow-parked": self.store.num_parked()}
 
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
         """Return how many workers for this kind of work have reported in lately."""

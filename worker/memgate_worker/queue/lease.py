@@ -1,21 +1,26 @@
 """A worker's lease on its job: a thread renews it, and the work is stopped if it is lost.
 
-A lease that is not renewed expires; ``watchdog`` then gives the job to another worker. Who may hold
-a job, and for how long, is decided in ``scripts``.
+A lease that is not renewed expires; ``watchdog`` then gives the job to another worker. One that is
+taken away, since the job was canceled or must make room (``referee``), is noticed in a moment. Who
+may hold a job, and for how long, is decided in ``scripts``.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 
 from redis.exceptions import RedisError
 
 from memgate_worker.queue.store import JobStore
 
+#: how soon a worker notices that its lease was taken away
+_LOOK_SECONDS = 0.2
+
 
 class LeaseLostError(BaseException):
-    """The job was canceled, or another worker has it: nobody wants this worker's answer.
+    """The job was canceled, stopped, or another worker has it: this worker shall not go on.
 
     Not an ``Exception``: no handler in the work may catch it.
     """
@@ -45,14 +50,19 @@ class Lease:
         self._thread.join()
 
     def _renew(self) -> None:
-        while not self._ended.wait(self._seconds / 4):
+        renew_at = time.monotonic() + self._seconds / 4
+        while not self._ended.wait(min(_LOOK_SECONDS, self._seconds / 4)):
             try:
+                is_there = self._store.is_held_by(self._job_id, self._worker)
+                if is_there and time.monotonic() < renew_at:
+                    continue
                 is_ours = self._store.hold(self._job_id, self._worker)
             except RedisError:  # the server is away: it will say later whether the job is ours
                 continue
             if not is_ours:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 return
+            renew_at = time.monotonic() + self._seconds / 4
 
     def _interrupt(self, *_: object) -> None:
         if not self._ended.is_set():

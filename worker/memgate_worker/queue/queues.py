@@ -46,6 +46,11 @@ def _name(speed: Speed, priority: Priority) -> str:
     return f"memgate-{speed}-{priority}"
 
 
+def speed_of(queue_name: str) -> Speed:
+    """Return what kind of work a queue is for."""
+    return Speed(queue_name.split("-")[1])
+
+
 class _TurnQueue(Queue):
     """A queue in which callers take turns."""
 

@@ -8,8 +8,6 @@ or bytes that nothing ever unpickles. What must not be seen half done is in ``sc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from redis import Redis
 
@@ -28,7 +26,8 @@ from memgate.contract import (
 from memgate.errors import Fault
 from memgate_worker.queue import scripts
 from memgate_worker.queue.announcements import Served
-from memgate_worker.queue.blobs import BlobStore, redis_key
+from memgate_worker.queue.blobs import redis_key
+from memgate_worker.queue.leases import OPEN, LeaseStore, now
 from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.records import read_numbers, read_outcome, read_record, read_state
 from memgate_worker.queue.settings import QueueSettings
@@ -36,11 +35,8 @@ from memgate_worker.queue.settings import QueueSettings
 #: where the id of a job is published when it is finished, and again when its advice is there
 FINISHED_CHANNEL = "memgate:finished"
 
-#: all jobs by the time they were created, and those that are open
+#: all jobs by the time they were created
 _JOBS = "memgate:jobs"
-_OPEN = "memgate:open"
-#: which of the watchdogs is active
-_WATCHDOG = "memgate:watchdog"
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
@@ -55,11 +51,7 @@ MAX_DECISIONS = 20_000
 NOBODY = Served()
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class JobStore(BlobStore):
+class JobStore(LeaseStore):
     """Everything that is stored."""
 
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
@@ -68,12 +60,7 @@ class JobStore(BlobStore):
         self._withdraw = redis.register_script(scripts.WITHDRAW)
         self._end = redis.register_script(scripts.END)
         self._add_advice = redis.register_script(scripts.ADD_ADVICE)
-        self._begin = redis.register_script(scripts.BEGIN)
-        self._hold = redis.register_script(scripts.HOLD)
-        self._release = redis.register_script(scripts.RELEASE)
         self._forget = redis.register_script(scripts.FORGET)
-        self._orphaned = redis.register_script(scripts.ORPHANED)
-        self._lead = redis.register_script(scripts.LEAD)
 
     # --- jobs
 
@@ -94,16 +81,21 @@ class JobStore(BlobStore):
         Raises:
             QueueFullError: if too many are open, or too many of the caller's.
         """
-        now = _now()
+        created_at = now()
         settings = self._settings
         created = self._create(
             keys=[
-                *(redis_key("job", job_id), _JOBS, _OPEN, redis_key("lease", job_id)),
+                *(redis_key("job", job_id), _JOBS, OPEN, redis_key("lease", job_id)),
                 *(redis_key("open", caller), redis_key("wanted", job_id)),
             ],
             args=[
-                *(job_id, work.kind, work.model_dump_json(by_alias=True), now.isoformat()),
-                *(priority, settings.result_ttl_seconds, now.timestamp(), settings.max_queued),
+                *(job_id, work.kind, work.model_dump_json(by_alias=True), created_at.isoformat()),
+                *(
+                    priority,
+                    settings.result_ttl_seconds,
+                    created_at.timestamp(),
+                    settings.max_queued,
+                ),
                 *(asked_by, ",".join(served.identities)),
                 *(served.limits.memory_bytes, served.limits.seconds),
                 *(caller, settings.max_queued_each),
@@ -117,14 +109,14 @@ class JobStore(BlobStore):
                 " caller may have; try again later"
             )
         if created:
-            self._forget(keys=[_JOBS, _OPEN], args=[settings.max_jobs, redis_key("job", "")])
+            self._forget(keys=[_JOBS, OPEN], args=[settings.max_jobs, redis_key("job", "")])
         return bool(created)
 
     def discard(self, job_id: str) -> None:
         """Drop a job in any state: its record cannot be read."""
         with self.redis.pipeline() as pipeline:
             pipeline.delete(redis_key("job", job_id), redis_key("lease", job_id))
-            pipeline.zrem(_OPEN, job_id)
+            pipeline.zrem(OPEN, job_id)
             pipeline.zrem(_JOBS, job_id)
             pipeline.execute()
 
@@ -135,36 +127,6 @@ class JobStore(BlobStore):
 
     def _full(self) -> QueueFullError:
         return QueueFullError(f"{self._settings.max_queued} jobs are waiting; try again later")
-
-    def begin(self, job_id: str, worker: str) -> bool:
-        """Take a job; False if it has ended or another worker holds it."""
-        keys = [redis_key("job", job_id), redis_key("lease", job_id)]
-        return bool(self._begin(keys=keys, args=[worker, self._lease_ms(), _now().isoformat()]))
-
-    def hold(self, job_id: str, worker: str) -> bool:
-        """Renew a worker's lease on a job; False if the worker should stop."""
-        keys = [redis_key("job", job_id), redis_key("lease", job_id)]
-        args: list[Any] = [worker, self._lease_ms(), self._lease_end()]
-        return bool(self._hold(keys=keys, args=args))
-
-    def release(self, job_id: str, worker: str) -> None:
-        """Give a job back before the lease expires, unless another worker holds it by now."""
-        self._release(keys=[redis_key("job", job_id), redis_key("lease", job_id)], args=[worker])
-
-    def orphaned(self, queue_keys: Sequence[str]) -> list[str]:
-        """Return the orphaned jobs: open, in none of rq's queues, and held by no worker."""
-        found = self._orphaned(keys=[_OPEN, *queue_keys], args=[redis_key("lease", "")])
-        return [job_id.decode() for job_id in found]
-
-    def lead(self, name: str) -> bool:
-        """Return whether this watchdog is the active one; for one lease at a time."""
-        return bool(self._lead(keys=[_WATCHDOG], args=[name, self._lease_ms()]))
-
-    def _lease_ms(self) -> int:
-        return int(self._settings.lease_seconds * 1000)
-
-    def _lease_end(self) -> str:
-        return (_now() + timedelta(seconds=self._settings.lease_seconds)).isoformat()
 
     def finish(
         self, job_id: str, result: str, *, identity: str = "", with_advice_to_come: bool = False
@@ -180,7 +142,7 @@ class JobStore(BlobStore):
         """
         fields = {"result": result, "identity": identity}
         if with_advice_to_come:
-            fields["advice_until"] = self._lease_end()
+            fields["advice_until"] = self.lease_end()
         return self._end_job(job_id, JobState.DONE, fields)
 
     def add_advice(self, job_id: str, worker: str, result: str | None) -> bool:
@@ -228,15 +190,23 @@ class JobStore(BlobStore):
     def cancel(self, job_id: str) -> bool:
         """End a job that nobody wants any more; False if it had already ended."""
         error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
-        return self._end_job(job_id, JobState.CANCELED, {"error": error.model_dump_json()})
+        is_ended = self._end_job(job_id, JobState.CANCELED, {"error": error.model_dump_json()})
+        if is_ended:
+            self.redis.delete(redis_key("lease", job_id))  # its worker notices in a moment
+        return is_ended
+
+    def caller_of(self, job_id: str) -> str:
+        """Return whose share a job takes; empty if that is not known."""
+        caller = self.redis.hget(redis_key("job", job_id), "caller")
+        return "" if caller is None else caller.decode()
 
     def _end_job(self, job_id: str, state: JobState, fields: Mapping[str, str]) -> bool:
         ttl = self._settings.result_ttl_seconds
         written = [part for field in fields.items() for part in field]
         return bool(
             self._end(
-                keys=[redis_key("job", job_id), _OPEN, FINISHED_CHANNEL],
-                args=[job_id, state, _now().isoformat(), ttl, redis_key("open", ""), *written],
+                keys=[redis_key("job", job_id), OPEN, FINISHED_CHANNEL],
+                args=[job_id, state, now().isoformat(), ttl, redis_key("open", ""), *written],
             )
         )
 
@@ -304,25 +274,21 @@ class JobStore(BlobStore):
 
     def open_jobs(self) -> dict[str, float]:
         """Return the open jobs, and when they were created."""
-        found = self.redis.zrange(_OPEN, 0, -1, withscores=True)
+        found = self.redis.zrange(OPEN, 0, -1, withscores=True)
         return {job_id.decode(): created for job_id, created in found}
 
     def oldest_open(self) -> float | None:
         """Return when the oldest open job was created."""
-        found = self.redis.zrange(_OPEN, 0, 0, withscores=True)
+        found = self.redis.zrange(OPEN, 0, 0, withscores=True)
         return found[0][1] if found else None
 
     def num_open(self) -> int:
         """Return how many jobs are open."""
-        return int(self.redis.zcard(_OPEN))
+        return int(self.redis.zcard(OPEN))
 
     def forget_open(self, job_id: str) -> None:
         """Drop what expired from the list of open jobs."""
-        self.redis.zrem(_OPEN, job_id)
-
-    def claim_rescue(self, job_id: str) -> bool:
-        """Return whether this watchdog is the first to see that a job was orphaned."""
-        return bool(self.redis.set(redis_key("rescue", job_id), "1", nx=True, px=self._lease_ms()))
+        self.redis.zrem(OPEN, job_id)
 
     # --- outcomes: kept forever, the newest million
 
@@ -351,7 +317,7 @@ class JobStore(BlobStore):
 
     def note(self, counts: Mapping[str, int], decision: bytes | None = None) -> None:
         """Add to the counts of this minute, and a decision to the newest ones."""
-        key = redis_key("minute", str(int(_now().timestamp()) // 60))
+        key = redis_key("minute", str(int(now().timestamp()) // 60))
         with self.redis.pipeline(transaction=False) as pipeline:
             for name, by in counts.items():
                 pipeline.hincrby(key, name, by)

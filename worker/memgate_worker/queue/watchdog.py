@@ -85,6 +85,7 @@ class Watchdog:
             error = Failure(code="WORKERS_LOST", message=message, fault=Fault.PASSING)
             note_failure(self._store, record, error)
             return self._store.fail(job_id, error)
-        enqueue(self._store.redis, job_id, Speed.SLOW, record.priority)
+        caller = self._store.caller_of(job_id)
+        enqueue(self._store.redis, job_id, Speed.SLOW, record.priority, caller)
         _log.info("rescued", job=job_id, attempts=record.attempts)
         return True

@@ -69,6 +69,12 @@ class PhantomEngine:
         if self._flash_host is not None:
             self._flash_host.close()
 
+    def stop_job(self) -> None:
+        """End the job that runs, if one does."""
+        self._host.stop_job()
+        if self._flash_host is not None:
+            self._flash_host.stop_job()
+
     def trace(
         self,
         spec: JobSpec,

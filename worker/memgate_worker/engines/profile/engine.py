@@ -114,6 +114,10 @@ class ProfileEngine:
         """End the host."""
         self._host.close()
 
+    def stop_job(self) -> None:
+        """End the job that runs, if one does."""
+        self._host.stop_job()
+
     def trace(
         self,
         spec: JobSpec,
