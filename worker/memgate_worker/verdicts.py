@@ -18,7 +18,7 @@ from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
-from memgate.max_batch import MaxBatch, find_max_batch
+from memgate.max_batch import MaxBatch
 from memgate.measured import doubt_reserved, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.ranks import RankAnswer, find_worst, join_ranks
@@ -27,6 +27,7 @@ from memgate.run_key import GpuTraits
 from memgate.timeline import Timeline
 from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.varied import note_lengths
+from memgate_worker.batch_search import BatchSearch
 from memgate_worker.engines.traced import TracedJob
 
 if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts sooner without
@@ -119,24 +120,19 @@ def largest_batch(
     job: JobSpec,
     target: GpuTarget,
     *,
-    known: Estimate | None = None,
     goes_on: Callable[[], bool] = lambda: True,
     on_said: Callable[[int, Estimate], None] = lambda *_: None,
 ) -> MaxBatch | None:
     """Find the largest batch of a job that is admitted; None if ``goes_on`` ended the search.
 
-    ``known`` is the answer for the job as it is; ``on_said`` is told of each size tried.
+    ``on_said`` is told of each size that was run.
     """
 
-    def ask(batch_size: int) -> Estimate:
-        if batch_size == job.batch_size and known is not None:
-            return known
-        other = job.model_copy(update={"batch_size": batch_size})
-        said = estimate_run(trace(other, target.gpu), target)
-        on_said(batch_size, said)
-        return said
+    def run(batch_size: int) -> TracedJob:
+        return trace(job.model_copy(update={"batch_size": batch_size}), target.gpu)
 
-    return find_max_batch(ask, job.batch_size, goes_on)
+    search = BatchSearch(run, lambda traced: estimate_run(traced, target))
+    return search.find(job.batch_size, goes_on, on_said)
 
 
 def fit_everywhere(

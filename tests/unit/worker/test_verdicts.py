@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -85,6 +86,67 @@ def test_the_largest_batch_is_admitted_and_the_next_is_not(start: int) -> None:
     assert heard[found.batch_size + 1] != "admit"
     assert heard == {tried.batch_size: tried.decision for tried in found.tried}
     assert len(heard) <= 6
+
+
+def _run_on_a_line(job: JobSpec, _: GpuSpec, *, bend: int = 1 << 30) -> TracedJob:
+    """Take 1000 MiB, and 100 MiB a sample; from a bend on, twice that for each more."""
+    samples = job.batch_size + max(0, job.batch_size - bend)
+    events = (Alloc(0, mib(1000)), Alloc(1, mib(100) * samples))
+    timeline = Timeline(events=events, labels=(Label(Category.BATCH, ""),) * 2)
+    return replace(_run(JOB, find_gpu("t4")), timeline=timeline)
+
+
+@pytest.mark.parametrize("start", [1, 8, 20, 64, 5000])
+def test_two_runs_tell_all_batches_and_a_third_proves_it(start: int) -> None:
+    """From wherever one starts; the next larger batch is read off the line, and that is said."""
+    target = GpuTarget(gpu=find_gpu("rtx-3060"))
+    job = JOB.model_copy(update={"batch_size": start})
+
+    found = largest_batch(_run_on_a_line, job, target)
+
+    assert found is not None
+    assert found.batch_size is not None
+    assert len(found.tried) <= 3
+    decisions = [
+        estimate_run(
+            _run_on_a_line(JOB.model_copy(update={"batch_size": size}), target.gpu), target
+        )
+        for size in (found.batch_size, found.batch_size + 1)
+    ]
+    assert [said.decision == "admit" for said in decisions] == [True, False]
+    if len(found.tried) == 3:
+        assert f"a run at {found.batch_size:,} took exactly that" in found.proof
+        assert f"{found.batch_size + 1:,} needs" in found.proof
+
+
+@pytest.mark.parametrize("bend", range(70, 115, 4))
+def test_a_line_that_bends_is_left(bend: int) -> None:
+    """What the third run does not confirm is not believed: more sizes are run."""
+    target = GpuTarget(gpu=find_gpu("rtx-3060"))
+    run = partial(_run_on_a_line, bend=bend)
+
+    found = largest_batch(run, JOB, target)
+
+    assert found is not None
+    assert found.batch_size is not None
+    sizes = (found.batch_size, found.batch_size + 1)
+    jobs = [JOB.model_copy(update={"batch_size": size}) for size in sizes]
+    said = [estimate_run(run(job, target.gpu), target) for job in jobs]
+    assert [one.decision == "admit" for one in said] == [True, False]
+    assert len(found.tried) <= 6
+
+
+def test_a_job_that_never_fits_takes_three_runs() -> None:
+    """The smallest batch is run, too."""
+    job = JOB.model_copy(update={"batch_size": 5000})
+    gpu = replace(find_gpu("t4"), memory_bytes=mib(900))
+
+    found = largest_batch(_run_on_a_line, job, GpuTarget(gpu=gpu))
+
+    assert found is not None
+    assert found.batch_size is None
+    assert found.tried[0].batch_size == 1
+    assert len(found.tried) <= 3
 
 
 def test_what_is_in_doubt_fits_nowhere() -> None:
