@@ -44,7 +44,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     # how a job is run on the GPUs that it gets, if it does not say it
     "dividing": {"engines"},
     "batch_search": {"engines"},
-    "verdicts": {"batch_search", "engines"},
+    "verdicts": {"batch_search", "engines", "runtimes"},
     "devices": {"engines", "timings", "verdicts"},
     "snapshots": {"devices", "engines", "timings"},
     "timings": {"engines", "verdicts"},

@@ -7,8 +7,9 @@ torch: running the job is up to the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay
@@ -24,11 +25,11 @@ from memgate.pipeline import estimate_timeline
 from memgate.ranks import RankAnswer, find_worst, join_ranks
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
-from memgate.timeline import Timeline
 from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.varied import note_lengths
 from memgate_worker.batch_search import BatchSearch
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import named_runtime, why_no_kernels
 
 if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts sooner without
     from memgate.jobspec import JobSpec
@@ -148,7 +149,7 @@ def fit_everywhere(
     are the same for the engine, or as ``fit_groups`` says. Raises what ``fit_groups`` raises.
     """
     groups = group_by_run(CATALOGUE.values(), job, engine)
-    return fit_groups(partial(trace, job), groups, on_gpus)
+    return fit_groups(_WithKernels(trace, job), groups, on_gpus)
 
 
 def fit_groups(
@@ -258,23 +259,33 @@ class _FailingOnce:
             raise
 
 
+class _WithKernels:
+    """Runs a job only on GPUs that its PyTorch was built for, once it has said which they are."""
+
+    def __init__(self, trace: Tracer, job: JobSpec) -> None:
+        self._trace = trace
+        self._job = job
+        self._traced: TracedJob | None = None
+
+    def __call__(self, gpu: GpuSpec) -> TracedJob:
+        if self._traced and not gpu.has_kernels(self._traced.architectures):
+            raise NoKernelsError(why_no_kernels(named_runtime(self._traced.runtime), gpu))
+        self._traced = self._trace(self._job, gpu)
+        return self._traced
+
+
 class _NeedsByTimeline:
     """Runs for different GPUs often have the same events: their needs are computed once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[TracedJob, RunNeeds]] = []
+        self._known: dict[bytes, RunNeeds] = {}
 
     def __call__(self, traced: TracedJob) -> RunNeeds:
-        for other, needs in self._known:
-            if _timelines(other) == _timelines(traced):
-                return needs
-        needs = find_needs(traced)
-        self._known.append((traced, needs))
-        return needs
-
-
-def _timelines(traced: TracedJob) -> list[tuple[Timeline, str]]:
-    return [(one.timeline, one.alloc_conf) for one in traced.ranks]
+        # much faster to compare than the timelines are
+        encoded = msgspec.msgpack.encode([(one.timeline, one.alloc_conf) for one in traced.ranks])
+        if encoded not in self._known:
+            self._known[encoded] = find_needs(traced)
+        return self._known[encoded]
 
 
 def group_by_run(gpus: Iterable[GpuSpec], job: JobSpec, engine: str) -> Iterator[list[GpuSpec]]:

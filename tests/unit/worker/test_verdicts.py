@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memgate import capacity
+from memgate import breakdown, capacity
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import Replay, Replayer
 from memgate.errors import (
@@ -274,9 +274,10 @@ def test_a_pytorch_without_kernels_for_a_gpu_is_not_judged_by_another() -> None:
         lambda job, gpu: replace(_run(job, gpu), architectures=("sm_80", "sm_100a"))
     )
 
-    fit_everywhere(trace, JOB)
+    found = {entry.gpu: entry for entry in fit_everywhere(trace, JOB).gpus}
 
-    assert {"gb200", "gb300"} <= set(asked)
+    assert "gb200" in asked
+    assert (found["gb300"].decision, found["gb300"].run_for) == ("unknown", None)
 
 
 def test_a_job_that_fails_is_run_once_a_generation() -> None:
@@ -314,3 +315,35 @@ def test_fit_says_what_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None
         gpu = find_gpu(entry.gpu)
         own = FitEntry.of(gpu, estimate_run(run(JOB, gpu), GpuTarget(gpu=gpu)))
         assert (entry == own) if entry.run_for is None else (entry.decision == own.decision)
+
+
+def test_what_a_pytorch_was_not_built_for_is_not_run() -> None:
+    """The first run tells what it was built for; the answer is that of a run that fails there."""
+
+    def run(job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        assert gpu.has_kernels(["sm_90", "compute_90"]), f"it fails on {gpu.name} anyway"
+        return replace(_run(job, gpu), architectures=("sm_90", "compute_90"))
+
+    found = fit_everywhere(run, JOB)
+
+    unknown = {entry.gpu: entry.reason for entry in found.gpus if entry.decision == "unknown"}
+    assert set(unknown) == {
+        gpu.name for gpu in list_gpus() if not gpu.has_kernels(["sm_90", "compute_90"])
+    }
+    assert {reason.code for reason in unknown.values()} == {NoKernelsError.code}
+    assert "compute capability 7.0" in unknown["v100-16"].message
+
+
+def test_the_breakdown_of_a_job_is_made_once_for_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the run with ample memory, whatever GPU is asked about."""
+    made: list[Timeline] = []
+
+    def break_down(timeline: Timeline, ample: Replay) -> dict[str, int]:
+        made.append(timeline)
+        return breakdown.break_down(timeline, ample)
+
+    monkeypatch.setattr(capacity, "break_down", break_down)
+
+    fit_everywhere(_run, JOB)
+
+    assert len(made) == 1
