@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench bench-all trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -135,6 +135,9 @@ format: install ## rewrite the code in the house format
 
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
+
+bench-all: install runtime parts ## measure ratios (native / Python, known / new, cached / constant...) into build/bench.json; fails if one is a quarter larger than in tests/data/bench_ratios.json (5 min; RENEW=1 makes them the new ones)
+	$(BIN)/python -m tests.bench.ratios $(if $(RENEW),--renew)
 
 trace-styles: install runtime ## hold traces in ten styles against the phantom (10 min; RUNTIME=torch-2.14)
 	$(BIN)/python -m tests.bench.trace_styles --runtime $(RUNTIME)
