@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench bench-all trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench bench-all bench-throughput trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -156,6 +156,9 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+bench-throughput: install runtime ## measure cached, replayed and new answers a second, and the processor time of each: 1, 2 and 4 workers, 2 services (5 min)
+	$(BIN)/python -m tests.bench.throughput
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
