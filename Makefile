@@ -36,7 +36,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load flood sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -153,6 +153,9 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+flood: install runtime ## measure what others notice of a key that asks on 64 connections as fast as it can; fails if it is too much (3 min)
+	$(BIN)/python -m tests.bench.flood
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
