@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,12 +27,12 @@ from memgate.accuracy import (
     read_measured_runs,
     summarize,
 )
-from memgate.allocator.alloc_conf import parse_alloc_conf
-from memgate.capacity import MemoryNeeds
 from memgate.errors import InputError, MemgateError
+from memgate.evaluation.verdicts import VerdictCounts, decide_under_cap
+from memgate.gpus import GpuTarget
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
 from memgate_service.cli.commands.options import AsJson, RuntimeName
-from memgate_worker.local import check_engine, trace_spec
+from memgate_worker.local import answer_run, check_engine, trace_spec
 from memgate_worker.runtimes.runtime import find_runtime
 
 #: estimators as their authors write them
@@ -199,10 +199,18 @@ def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     except MemgateError as error:
         return error.message
     said = predict(row, traced.timeline, gpu, traced.seconds)
-    if not row.capped:
-        return said
-    needs = MemoryNeeds(traced.timeline, parse_alloc_conf(""))
-    return replace(said, required_bytes=needs.least_bytes())
+    # what the product says of a card of the size that it was measured to have
+    answer = answer_run(traced, GpuTarget(gpu=replace(gpu, memory_bytes=row.total_bytes)))
+    decision, needs = answer.estimate.decision, answer.needs
+    has_doubts = bool(traced.doubts)
+    return replace(
+        said,
+        required_bytes=needs.least_bytes() if row.capped else None,
+        decision=decision,
+        capped_decisions=tuple(
+            decide_under_cap(needs, cap.cap_bytes, has_doubts=has_doubts) for cap in row.capped
+        ),
+    )
 
 
 def _print(
@@ -231,6 +239,7 @@ def _print(
     console = Console(width=120)
     console.print(table)
     ours = summaries[engine]
+    console.print(_verdict_table(ours.figures))
     for name, groups in (
         ("by kind", ours.by_kind),
         ("by gpu", ours.by_gpu),
@@ -239,6 +248,22 @@ def _print(
         console.print(_group_table(name, groups))
     for run, reason in failed.items():
         console.print(f"{run} could not be run: {reason}", markup=False)
+
+
+def _verdict_table(figures: AccuracyFigures) -> Table:
+    table = Table("verdicts", *("admit, lived", "admit, died", "uncertain, lived"))
+    for column in ("uncertain, died", "reject, lived", "reject, died"):
+        table.add_column(column)
+    for name, counts in (
+        ("at the cards' own sizes", figures.verdicts),
+        ("under caps", figures.capped_verdicts),
+    ):
+        table.add_row(name, *(str(count) for count in _counts(counts)))
+    return table
+
+
+def _counts(counts: VerdictCounts) -> tuple[int, ...]:
+    return tuple(asdict(counts).values())
 
 
 def _group_table(name: str, groups: dict[str, AccuracyFigures]) -> Table:
