@@ -39,6 +39,8 @@ class CappedRun:
 
     cap_bytes: int
     died: bool
+    #: what was measured, if it lived
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,8 @@ class Prediction:
     decision: Decision | None = None
     #: and for each capped run
     capped_decisions: tuple[Decision, ...] = ()
+    #: whether the job died in its own estimate, where that was tried
+    second_died: bool | None = None
 
 
 def read_measured_runs(
@@ -88,8 +92,11 @@ def read_measured_runs(
     by_run: dict[str, list[CappedRun]] = {}
     try:
         for row in capped:
+            peak = _number(row.get("peak2_preferred"))
             cap = CappedRun(
-                cap_bytes=int(float(row["allocator_cap_bytes"])), died=row["oom_2nd"] == "true"
+                cap_bytes=int(float(row["allocator_cap_bytes"])),
+                died=row["oom_2nd"] == "true",
+                peak_bytes=None if peak is None else int(peak),
             )
             by_run.setdefault(row["run"], []).append(cap)
         return [_measured_run(row, by_run.get(row["run"], []), models) for row in peaks]
@@ -236,6 +243,7 @@ def published_prediction(run: MeasuredRun, estimator: str) -> Prediction:
         capped=(second == "true",) if supported and second else (),
         decision=None if runs_out is None else _DECISIONS[runs_out],
         capped_decisions=(Decision.ADMIT,) if supported and second else (),
+        second_died=second == "true" if supported and second else None,
     )
 
 
