@@ -131,7 +131,7 @@ faults: install runtime ## kill processes while 2,000 jobs run: nothing may be l
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
 
-lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers
+lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers, the docs' links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -139,6 +139,10 @@ lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's 
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(MAKE) --no-print-directory docs
+
+docs: install ## build the site of the docs into build/docs, and check its links; it is read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/docs/mkdocs.yml
 
 format: install ## rewrite the code in the house format
 	$(BIN)/ruff format .
