@@ -84,7 +84,7 @@ def test_ids_tell_nothing_of_what_was_asked(client: TestClient, redis_url: str) 
 def test_only_a_key_that_may_asks_for_others(client: TestClient, redis_url: str) -> None:
     """The record has whom it named, and the share is theirs; also of answers from memory."""
     gate, plain = _bearer(redis_url, Role.GATE), _bearer(redis_url)
-    named = FOR_ALICE | {"X-Memgate-Job-Name": quote("größer, als\tman denkt")}
+    named = FOR_ALICE | {"X-Memgate-Job-Name": quote("größer, wie\tman denkt")}
     question = _ask(client, gate | named)
     record = client.get(f"/jobs/{question}", headers=gate).json()
     refusals = [client.post("/estimate", json=ASKED, headers=plain | FOR_ALICE)]
@@ -96,7 +96,7 @@ def test_only_a_key_that_may_asks_for_others(client: TestClient, redis_url: str)
     own_name = client.post("/estimate", json=ASKED, headers=plain | {"X-Memgate-Job-Name": "x"})
 
     key = gate["Authorization"].split("_")[1]
-    want = Owner(key=key, user="alice", job_name="größer, als?man denkt")
+    want = Owner(key=key, user="alice", job_name="größer, wie?man denkt")
     assert record["owner"] == want.model_dump()
     assert 'memgate_caller_open_jobs{caller="user alice"} 1.0' in open_jobs
     assert client.get(f"/jobs/{again}", headers=gate).json()["owner"]["user"] == "alice"
