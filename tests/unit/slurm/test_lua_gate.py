@@ -227,6 +227,25 @@ def test_a_policy_that_was_never_right_enforces_nothing(plugin: Plugin) -> None:
     assert plugin.audited()[0]["mode"] == "audit"
 
 
+def test_a_policy_that_may_not_be_read_enforces_nothing(plugin: Plugin) -> None:
+    """A file without the rights, or a directory, is not a file that was never there."""
+    (plugin.home / "memgate.policy.json").mkdir()
+    (said,) = plugin.submit(JOB, answers=[estimate(20 * GIB)])
+
+    assert (said["status"], said["printed"]) == (0, [])
+    assert "it cannot be read" in said["logged"][0]
+
+
+@pytest.mark.parametrize("partition", ["lax,strict", "strict,lax"])
+def test_the_order_of_partitions_changes_nothing(plugin: Plugin, partition: str) -> None:
+    """Of several that are enforced the strictest action counts, whichever is named first."""
+    policy = '{"rules": [{"partition": "lax", "on": {"reject": "admit"}}]}'
+    job = JOB | {"partition": partition}
+    (said,) = plugin.submit(job, answers=[estimate(20 * GIB)], policies=[policy])
+
+    assert said["status"] == -1
+
+
 def test_who_is_exempt_is_not_asked_about(plugin: Plugin) -> None:
     """Nothing is said, nothing is asked; the audit has it."""
     policy = '{"exempt": [{"name": "ops", "account": "lab"}]}'
