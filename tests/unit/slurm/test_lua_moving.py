@@ -1,4 +1,4 @@
-"""Changes of a job that waits: whether they would get past the policy. In Slurm: `test_accounts`."""
+"""Changes of a job that waits: do they get past the policy? With a real Slurm: `test_accounts`."""
 
 from __future__ import annotations
 
