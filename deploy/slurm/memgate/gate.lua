@@ -149,12 +149,22 @@ end
 local OPEN = "memgate: failed, and this job was not checked"
 local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
 
+-- Record what happens to a job although something went wrong; that may fail as well.
+local function note_error(state, job, action, problem)
+  local about = { record = { decision = "unanswered" }, action = action, why = "memgate failed: " .. tostring(problem) }
+  local subject = state.subject or judging.subject(job)
+  audit.write(state.settings, judging.audit_record(subject, state.chosen, about, action, {
+    id = audit.new_id(http.now()), name = job.name,
+  }))
+end
+
 -- If anything went wrong in Lua: what the settings say, where jobs are refused at all.
-local function on_error(state, problem)
+local function on_error(state, job, problem)
   slurm.log_error("memgate: %s", tostring(problem))
   if not state.is_ours then return slurm.SUCCESS end
   local settings, chosen = state.settings, state.chosen
   local is_shut = settings and settings.on_error == "reject" and chosen and chosen.mode == "enforce"
+  if settings and chosen then pcall(note_error, state, job, is_shut and "reject" or "admit", problem) end
   if not chosen or chosen.mode ~= "audit" then slurm.log_user("%s", is_shut and SHUT or OPEN) end
   return is_shut and slurm.ERROR or slurm.SUCCESS
 end
@@ -186,7 +196,7 @@ local function submit(path, job, partitions, state)
   if not spec and gpu == nil and not near then return slurm.SUCCESS end
   local subject = judging.subject(whole)
   local chosen = policy.resolve(document, subject)
-  state.chosen = chosen
+  state.chosen, state.subject = chosen, subject
   if gpu ~= nil then return judge(settings, chosen, subject, job, spec, gpu, unknown, near) end
   -- nothing is asked; but a GPU that its owner adds later would not be judged
   if near and chosen.mode ~= "audit" then slurm.log_user("%s", "memgate: " .. near) end
@@ -201,7 +211,7 @@ function gate.submit(path, job, partitions)
   local state = {}
   local is_done, result = pcall(submit, path, job, partitions, state)
   if is_done and type(result) == "number" then return result end
-  return on_error(state, result)
+  return on_error(state, job, result)
 end
 
 local function may_change(job, record, partitions, settings)

@@ -69,7 +69,7 @@ local function near_miss(script)
   local head = script:sub(1, MAX_HEAD_BYTES)
   for line, word in ("\n" .. head):gmatch("\n([ \t]*#[ \t]*([%w_:%-]+)[ \t]*{)") do
     local is_ours = line:find("^" .. DIRECTIVE .. "[ \t{]") ~= nil
-    if not is_ours and is_near(word) then return (line:gsub("%c", " "):sub(1, MAX_SHOWN)) end
+    if not is_ours and is_near(word) then return (line:gsub("[%c ]+", " "):sub(1, MAX_SHOWN)) end
   end
 end
 
