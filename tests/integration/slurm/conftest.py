@@ -84,7 +84,7 @@ def known(memgate: Client) -> None:
 
 @pytest.fixture(scope="module")
 def cache(home: Path) -> Path:
-    """Make a cache with a directory for each user, as the page says; nobody's has what is built."""
+    """Make a cache in which each user has a directory; nobody's has what is already built."""
     path = home / "cache"
     path.mkdir()
     path.chmod(0o1777)
