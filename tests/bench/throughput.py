@@ -68,7 +68,7 @@ class Questions:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._settings = itertools.count(21)
+        self._settings = itertools.count(1_000)
         self._batches = itertools.count(33)
 
     def make(self, kind: str) -> bytes:
@@ -76,7 +76,8 @@ class Questions:
         question = json.loads(QUESTION)
         with self._lock:
             if kind == "replay":
-                question["job"]["allocator"] = f"max_split_size_mb:{next(self._settings)}"
+                threshold = next(self._settings) / 10_000
+                question["job"]["allocator"] = f"garbage_collection_threshold:{threshold:.4f}"
             elif kind == "new":
                 question["job"]["batch_size"] = next(self._batches)
         return json.dumps(question).encode()
