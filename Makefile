@@ -19,7 +19,9 @@ RUNTIME ?= torch-2.14
 CUDNN   ?=
 # figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
 TIMM    ?= timm_a100.csv
-# measured runs for `make rules`, with models.json next to them
+# of `make evaluation`: what predicts, formulas first
+ENGINES ?= phantom
+# measured runs for `make rules` and `make evaluation`, with models.json next to them
 PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
 # models for `make extrapolation`: names, and what each means
@@ -43,7 +45,8 @@ SECONDS ?= 60
 KEEP    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults fuzz lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+# what has a line of help is a name, not a file
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -170,6 +173,9 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
 
+flood: install runtime ## measure what others notice of a key that asks on 64 connections as fast as it can; fails if it is too much (3 min)
+	$(BIN)/python -m tests.bench.flood
+
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
 
@@ -196,6 +202,9 @@ public-rows: install ## hold answers against fine-tuning jobs that others measur
 
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
 	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')
+
+evaluation: install runtime ## renew the paper's evaluation in docs/accuracy.md (PEAKS=, CAPPED=, RUNTIME=; 10 min)
+	$(BIN)/python -m tests.bench.evaluation -- '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)') --runtime $(RUNTIME) $(ENGINES:%=--engine %)
 
 manifests: install parts ## render the plain Kubernetes manifests from the Helm chart
 	@$(BIN)/python -m tests.chart

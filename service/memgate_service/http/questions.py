@@ -18,6 +18,7 @@ from memgate.schemas import ADVICE_HEADER, PENDING
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.response_cache import CachedResponse
+from memgate_service.http.turns import end_turn
 from memgate_worker.queue.keys import name_caller
 
 #: whole seconds (RFC 7240), and fractions: a gate inside a scheduler counts in tenths
@@ -82,6 +83,7 @@ async def wait_for(
     if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
+    end_turn()
     with deps.waiters.waiting(record.id, caller) as bell, deps.metrics.waiting.track_inprogress():
         while True:
             # Read after the bell is in place: it may have finished before.
