@@ -80,9 +80,27 @@ local function nothing(why)
   return { fault = "passing", why = words.plain(why) }
 end
 
--- Ask, within so many seconds; key_file names the file with the key, "" if none is needed.
-return function(settings, body, key_file, seconds)
+local OWNER_HEADERS = {
+  cluster = "X-Memgate-Cluster", user = "X-Memgate-User", job_name = "X-Memgate-Job-Name",
+}
+local MAX_OWNER_BYTES = 256
+
+-- Return the headers that say for whom is asked. All of it comes from users: encoded, and cut off.
+local function owner_headers(owner)
   local headers = {}
+  for field, header in pairs(OWNER_HEADERS) do
+    local text = owner and owner[field]
+    if type(text) == "string" and text ~= "" and #text <= MAX_OWNER_BYTES and not text:find("%c") then
+      headers[header] = text:gsub("[^%w%-%._~]", function(byte) return ("%%%02X"):format(byte:byte()) end)
+    end
+  end
+  return headers
+end
+
+-- Ask, within so many seconds; key_file names the file with the key, "" if none is needed; owner says
+-- for whom: {cluster =, user =, job_name =}, nil for the one who asks.
+return function(settings, body, key_file, seconds, owner)
+  local headers = owner_headers(owner)
   local key, wrong = read_key(key_file)
   if wrong then return { fault = "operator", why = words.plain(wrong) } end
   if key then headers["Authorization"] = "Bearer " .. key end

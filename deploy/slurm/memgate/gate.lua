@@ -29,13 +29,13 @@ local function seconds_allowed(settings, now)
   return settings.bound_seconds - spent.seconds
 end
 
-local function ask_in_time(settings, body)
+local function ask_in_time(settings, body, owner)
   local began = http.now()
   local seconds = seconds_allowed(settings, began)
   if seconds < MIN_SECONDS then
     return { fault = "passing", why = "memgate was too slow lately to be asked again so soon" }
   end
-  local answer = ask(settings, body, settings.key_file, seconds)
+  local answer = ask(settings, body, settings.key_file, seconds, owner)
   spent.at = http.now()
   spent.seconds = spent.seconds + math.max(0, spent.at - began)
   return answer
@@ -61,22 +61,22 @@ end
 
 -- Return what memgate answers about a job, for each card that it may get, and the question about the
 -- first; or what is wrong before it is asked.
-local function find_answer(settings, spec, gpu)
+local function find_answer(settings, spec, gpu, owner)
   local problem = question.find_problem(spec, settings.max_spec_bytes)
   if problem then return { fault = "caller", why = words.plain(problem) } end
   local answers = {}
   for index, name in ipairs(gpu.names or { gpu.name }) do
-    answers[index] = ask_in_time(settings, question.body(spec, gpu, name))
+    answers[index] = ask_in_time(settings, question.body(spec, gpu, name), owner)
   end
   return judging.combine(answers), question.body(spec, gpu)
 end
 
 -- Fill in the smallest GPU of this cluster on which a job fits that asks for any; nil if nothing is
 -- filled in: the smallest is not known, or memgate does not say in time that the job fits there.
-local function right_size(settings, job, spec, gpu, answer)
+local function right_size(settings, job, spec, gpu, answer, owner)
   local kind, name = words.smallest_kind(settings, answer.estimate and answer.estimate.fits_on or {})
   if not kind then return nil end
-  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name))
+  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name), owner)
   if not sure.estimate or sure.estimate.decision ~= "admit" or not question.fill_in(job, kind) then return nil end
   local chosen = setmetatable({ name = name }, { __index = gpu })
   local line = ("it asks for any GPU, and gets the smallest here on which it fits: --gres=gpu:%s"):format(kind)
@@ -92,8 +92,9 @@ local function find(settings, chosen, job, spec, gpu, unknown)
   if not gpu and not question.find_problem(spec, settings.max_spec_bytes) then
     return judging.unknown_gpu(settings, chosen, unknown)
   end
-  local answer, body = find_answer(settings, spec, gpu)
-  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer)
+  local owner = { cluster = settings.cluster, user = judging.subject(job).user, job_name = job.name }
+  local answer, body = find_answer(settings, spec, gpu, owner)
+  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer, owner)
   if smaller then gpu, answer = smaller.gpu, smaller.answer end
   local found = judging.about(settings, chosen, gpu, answer)
   if smaller then found.lines[#found.lines + 1] = smaller.line end
@@ -101,7 +102,10 @@ local function find(settings, chosen, job, spec, gpu, unknown)
     found.lines[#found.lines + 1] = question.remark(spec, gpu)
     found.lines[#found.lines + 1] = question.find_doubt(job)
   end
-  if found.record.decision == "pending" then found.record.question = body end
+  if found.record.decision == "pending" then
+    found.record.question = body
+    found.record.cluster = settings.cluster ~= "" and settings.cluster or nil
+  end
   return found
 end
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -16,6 +17,7 @@ from memgate.audit import Done
 from memgate.client.clients import Client
 from memgate.decision import Decision
 from memgate.errors import InputError, OperatorError
+from memgate.owner import Owner
 from memgate_service.admission.core.judgement import find_without_case
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.policy_file import PolicyFile
@@ -144,7 +146,10 @@ class Releaser:
         )
         try:
             case = read_question(job.record.question)
-            return settle(run(judge_cases([case], rules), self._asker.do), gpu)
+            owner = Owner(cluster=job.record.cluster, user=job.subject.user, job_name=job.job_name)
+            return settle(
+                run(judge_cases([case], rules), partial(self._asker.do, owner=owner)), gpu
+            )
         except InputError as mistake:
             why = mistake.message[:MAX_WHY]
             record = Record(gpu=gpu, decision="bad_spec", why=why)
