@@ -40,6 +40,10 @@ PUBLIC  ?=
 # 1: the newest versions, for `make constraints`
 UPGRADE ?=
 
+# for each target of `make fuzz`
+SECONDS ?= 60
+KEEP    ?=
+
 .DEFAULT_GOAL := help
 # what has a line of help is a name, not a file
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
@@ -131,6 +135,10 @@ faults: install runtime ## kill processes while 2,000 jobs run: nothing may be l
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
 
+fuzz: install ## look for input that breaks a reader, SECONDS=60 of processor time for each (KEEP=1: keep what is worth it)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) --group fuzz
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(if $(KEEP),--keep)
+
 lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers, the docs' links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -215,7 +223,7 @@ constraints: ## lock what pyproject.toml asks for, with hashes, for every platfo
 	$(PYTHON) -m venv build/constraints
 	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > build/constraints/uv.txt
 	build/constraints/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement build/constraints/uv.txt
-	build/constraints/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	build/constraints/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev --group fuzz --group audit --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --output-file constraints.txt > /dev/null
 
 clean: ## remove what make made
