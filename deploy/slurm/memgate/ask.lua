@@ -16,13 +16,14 @@ local DECISIONS = { admit = true, reject = true, uncertain = true }
 -- for the way there and back, on top of the time that memgate may wait for a worker
 local WAY_SECONDS = 0.1
 
+-- Return the key in a file; or nil, and what is wrong with the file, which is the operator's to mend.
 local function read_key(path)
   if path == "" then return nil end
-  local file = assert(io.open(path))
-  local key = file:read("*l") or ""
+  local file, problem = io.open(path)
+  if not file then return nil, "the key cannot be read: " .. problem end
+  local key = (file:read("*l") or ""):match("^%s*(.-)%s*$")
   file:close()
-  key = key:match("^%s*(.-)%s*$")
-  if not key:find("^[%w_%-%.]+$") then error(path .. ": there is no key in it", 0) end
+  if not key:find("^[%w_%-%.]+$") then return nil, path .. ": there is no key in it" end
   return key
 end
 
@@ -100,7 +101,8 @@ end
 -- for whom: {cluster =, user =, job_name =}, nil for the one who asks.
 return function(settings, body, key_file, seconds, owner)
   local headers = owner_headers(owner)
-  local key = read_key(key_file)
+  local key, wrong = read_key(key_file)
+  if wrong then return { fault = "operator", why = words.plain(wrong) } end
   if key then headers["Authorization"] = "Bearer " .. key end
   headers["Prefer"] = ("wait=%.1f"):format(seconds)
   local answer, problem = http.post(settings, "/estimate", body, headers, seconds + WAY_SECONDS)

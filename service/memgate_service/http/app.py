@@ -40,6 +40,7 @@ from memgate_service.http.routes.jobs import jobs
 from memgate_service.http.routes.outcomes import outcomes
 from memgate_service.http.routes.probes import probes
 from memgate_service.http.routes.webhooks import webhooks
+from memgate_service.http.turns import CallerTurns
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
 from memgate_worker.logs import write_line
@@ -107,6 +108,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         gatekeeper=deps.gatekeeper,
         metrics=deps.metrics,
     )
+    app.add_middleware(CallerTurns)
     app.add_middleware(Envelope, settings=settings, metrics=deps.metrics)
     return app
 

@@ -21,6 +21,7 @@ from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
 from memgate_service.http.ownership import owner_of
 from memgate_service.http.response_cache import CachedResponse
+from memgate_service.http.turns import end_turn
 from memgate_worker.queue.keys import ApiKey, Right
 
 #: whole seconds (RFC 7240), and fractions: a gate inside a scheduler counts in tenths
@@ -87,6 +88,7 @@ async def wait_for(
     if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
+    end_turn()
     waiting = deps.waiters.waiting(record.run_id, caller, question_id=record.id)
     with waiting as bell, deps.metrics.waiting.track_inprogress():
         while True:
