@@ -40,6 +40,10 @@ PUBLIC  ?=
 # 1: the newest versions, for `make constraints`
 UPGRADE ?=
 
+# for each target of `make fuzz`
+SECONDS ?= 60
+KEEP    ?=
+
 .DEFAULT_GOAL := help
 # what has a line of help is a name, not a file
 .PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
@@ -131,6 +135,10 @@ faults: install runtime ## kill processes while 2,000 jobs run: nothing may be l
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
 
+fuzz: install ## look for input that breaks a reader, SECONDS=60 of processor time for each (KEEP=1: keep what is worth it)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) --group fuzz
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(if $(KEEP),--keep)
+
 lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers, the docs' links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -151,6 +159,9 @@ format: install ## rewrite the code in the house format
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
 
+bench-all: install runtime parts ## measure ratios (native / Python, known / new, cached / constant...) into build/bench.json; fails if one is a quarter larger than in tests/data/bench_ratios.json (5 min; RENEW=1 makes them the new ones)
+	$(BIN)/python -m tests.bench.ratios $(if $(RENEW),--renew)
+
 trace-styles: install runtime ## hold traces in ten styles against the phantom (10 min; RUNTIME=torch-2.14)
 	$(BIN)/python -m tests.bench.trace_styles --runtime $(RUNTIME)
 
@@ -168,6 +179,9 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+bench-throughput: install runtime ## measure cached, replayed and new answers a second, and the processor time of each: 1, 2 and 4 workers, 2 services (5 min)
+	$(BIN)/python -m tests.bench.throughput
 
 flood: install runtime ## measure what others notice of a key that asks on 64 connections as fast as it can; fails if it is too much (3 min)
 	$(BIN)/python -m tests.bench.flood
@@ -209,7 +223,7 @@ constraints: ## lock what pyproject.toml asks for, with hashes, for every platfo
 	$(PYTHON) -m venv build/constraints
 	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > build/constraints/uv.txt
 	build/constraints/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement build/constraints/uv.txt
-	build/constraints/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev --universal --python-version 3.11 \
+	build/constraints/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev --group fuzz --group audit --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --no-header --output-file constraints.txt > /dev/null
 
 clean: ## remove what make made
