@@ -223,7 +223,9 @@ class EngineAnswerer:
         if started - {made_by}:  # libraries, or cuDNN, were installed since it was started
             self.stop_engines()
         if (name, made_by) not in self._engines:
-            engine = self._started.enter_context(start_engine(name, runtime))
+            engine = self._started.enter_context(
+                start_engine(name, runtime, self._settings.sandbox_policy)
+            )
             self._engines[name, made_by] = engine
         return self._engines[name, made_by]
 
