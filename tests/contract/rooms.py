@@ -50,8 +50,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "timelines": {"engines"},
     "recordings": {"engines", "timings"},
     "uploads": {
-        *("devices", "engines", "lifeline", "own_gpus", "recordings", "snapshots", "timelines"),
-        "timings",
+        *("devices", "engines", "lifeline", "own_gpus", "recordings", "sandbox", "snapshots"),
+        *("timelines", "timings"),
     },
     "recorder": {
         *("engines", "family", "guard", "hook", "jobs", "limits", "runtimes", "standins"),

@@ -65,7 +65,7 @@ class EngineAnswerer:
         #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
-        self._uploads = UploadHost()
+        self._uploads = UploadHost(settings.sandbox_policy)
         #: when the time for the question is over, as ``time.monotonic`` has it
         self._ends_at = math.inf
 
