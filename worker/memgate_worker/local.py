@@ -45,7 +45,7 @@ from memgate_worker.sandbox.policy import STRICTEST, Chosen, choose
 from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
-from memgate_worker.verdicts import fit_everywhere, largest_batch
+from memgate_worker.verdicts import answer_run, fit_everywhere, largest_batch
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -56,6 +56,7 @@ __all__ = [
     "RunLimits",
     "Script",
     "Watch",
+    "answer_run",
     "check_engine",
     "close_engines",
     "estimate_command",
