@@ -139,7 +139,7 @@ fuzz: install ## look for input that breaks a reader, SECONDS=60 of processor ti
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) --group fuzz
 	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(if $(KEEP),--keep)
 
-lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers
+lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers, the docs' links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -148,6 +148,10 @@ lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's 
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(MAKE) --no-print-directory docs
+
+docs: install ## build the site of the docs into build/docs, and check its links; it is read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/docs/mkdocs.yml
 
 wheel: install ## build the wheel and install it in a clean environment, where its tests run
 	$(BIN)/python -m pytest tests/packaging/test_wheel.py
@@ -175,6 +179,9 @@ format: install ## rewrite the code in the house format
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
 
+bench-all: install runtime parts ## measure ratios (native / Python, known / new, cached / constant...) into build/bench.json; fails if one is a quarter larger than in tests/data/bench_ratios.json (5 min; RENEW=1 makes them the new ones)
+	$(BIN)/python -m tests.bench.ratios $(if $(RENEW),--renew)
+
 trace-styles: install runtime ## hold traces in ten styles against the phantom (10 min; RUNTIME=torch-2.14)
 	$(BIN)/python -m tests.bench.trace_styles --runtime $(RUNTIME)
 
@@ -192,6 +199,9 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+bench-throughput: install runtime ## measure cached, replayed and new answers a second, and the processor time of each: 1, 2 and 4 workers, 2 services (5 min)
+	$(BIN)/python -m tests.bench.throughput
 
 flood: install runtime ## measure what others notice of a key that asks on 64 connections as fast as it can; fails if it is too much (3 min)
 	$(BIN)/python -m tests.bench.flood
