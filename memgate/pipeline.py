@@ -7,31 +7,42 @@ A profiler trace is read (stage 1, ``trace``) and becomes a timeline (stages 2 t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.blocks import pair_blocks
 from memgate.breakdown import break_down
+from memgate.calibration import Bounds, find_bounds
 from memgate.capacity import MemoryNeeds, RequiredMemory
 from memgate.collector import pause_collector
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
-from memgate.gpus import GpuTarget, list_gpus
+from memgate.gpus import GpuSpec, GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
+from memgate.margins import Family
 from memgate.nccl import NO_COMMUNICATION, MemoryRange, NcclUse, estimate_nccl
 from memgate.nccl.words import doubt_mig, tell_communication
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
-from memgate.report import SEARCH_STOPPED, CommunicationMemory, Estimate, Oom, Reason
+from memgate.report import (
+    SEARCH_STOPPED,
+    CommunicationMemory,
+    Estimate,
+    Oom,
+    Reason,
+    describe_bounds,
+)
 from memgate.residents import find_residents
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
 from memgate.units import format_size
-from memgate.verdict import USUAL_CONTEXT_BYTES, Verdict, decide, left_for_segments
+from memgate.verdict import Verdict, decide, left_for_segments
+from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +91,8 @@ def estimate_timeline(
     architectures: Collection[str] = (),
     needs: MemoryNeeds | None = None,
     used: NcclUse = NO_COMMUNICATION,
+    family: Family = Family.UNKNOWN,
+    workspaces: WorkspaceRange = NO_WORKSPACES,
 ) -> Estimate:
     """Answer for one job and one GPU.
 
@@ -87,14 +100,17 @@ def estimate_timeline(
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
     ``needs`` are those of the timeline, if the caller needs them too. ``used`` is what the job uses
-    NCCL for.
+    NCCL for. ``family`` and ``workspaces`` say how far the estimate may be off.
     """
     gpu = target.gpu
+    find = partial(find_bounds, runtime=runtime, family=family, workspaces=workspaces)
+    bounds = find(gpu)
+    context_bytes = bounds.context.usual_bytes
     doubts = [*doubts, *find_doubts(timeline), *doubt_mig(used, gpu)]
     config = parse_alloc_conf(alloc_conf)
     nccl = estimate_nccl(used, gpu)
-    beside = USUAL_CONTEXT_BYTES + nccl.expected_bytes
-    left = left_for_segments(target, nccl.expected_bytes)
+    beside = context_bytes + nccl.expected_bytes
+    left = left_for_segments(target, nccl.expected_bytes, context_bytes)
     if needs is None:
         # 5. What the job takes,
         needs = MemoryNeeds(timeline, config)
@@ -103,10 +119,13 @@ def estimate_timeline(
     # what it would take with unlimited memory, and the least in which it runs,
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # 5. and what would hold the memory at the peak.
-    breakdown = break_down(timeline, ample) | _beside(nccl)
+    breakdown = break_down(timeline, ample) | _beside(nccl, context_bytes)
     # 6. The verdict, here and elsewhere.
     verdict = decide(
-        required, gpu, already_used_bytes=target.already_used_bytes, communication=nccl
+        *(required, gpu),
+        already_used_bytes=target.already_used_bytes,
+        communication=nccl,
+        bounds=bounds,
     )
     decision, reasons = _settle(verdict, doubts)
     return Estimate(
@@ -123,14 +142,15 @@ def estimate_timeline(
         peak_allocated_bytes=ample.peak_allocated_bytes,
         peak_on_gpu_bytes=run.peak_reserved_bytes + beside,
         peak_reserved_on_gpu_bytes=run.peak_reserved_bytes,
-        context_bytes=USUAL_CONTEXT_BYTES,
+        context_bytes=context_bytes,
+        bound=describe_bounds(bounds),
         communication=CommunicationMemory(**nccl._asdict()) if nccl.is_any else None,
         required_bytes=required + beside,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
         reasons=[*reasons, *_tell_search(needs.required), *tell_communication(used, nccl), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=_find_others(required, architectures, used),
+        fits_on=_find_others(required, architectures, used, find),
         timings_ms={},
         runtime=runtime,
         versions=versions,
@@ -156,19 +176,26 @@ def _tell_search(required: RequiredMemory) -> list[Reason]:
     return [Reason(code=SEARCH_STOPPED, message=message)]
 
 
-def _beside(nccl: MemoryRange) -> dict[str, int]:
+def _beside(nccl: MemoryRange, context_bytes: int) -> dict[str, int]:
     """Return what a process takes besides its segments; NCCL only if it is used."""
-    context = {"context": USUAL_CONTEXT_BYTES}
+    context = {"context": context_bytes}
     return context | ({"communication": nccl.expected_bytes} if nccl.is_any else {})
 
 
-def _find_others(required_bytes: int, architectures: Collection[str], used: NcclUse) -> list[str]:
+def _find_others(
+    required_bytes: int,
+    architectures: Collection[str],
+    used: NcclUse,
+    find: Callable[[GpuSpec], Bounds],
+) -> list[str]:
     """Return the GPUs that admit a job, smallest first."""
     return [
         gpu.name
         for gpu in list_gpus()
         if gpu.has_kernels(architectures)
         and not doubt_mig(used, gpu)
-        and decide(required_bytes, gpu, communication=estimate_nccl(used, gpu)).decision
+        and decide(
+            *(required_bytes, gpu), communication=estimate_nccl(used, gpu), bounds=find(gpu)
+        ).decision
         is Decision.ADMIT
     ]

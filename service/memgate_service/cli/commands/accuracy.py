@@ -21,6 +21,7 @@ from memgate.accuracy import (
     AccuracySummary,
     MeasuredRun,
     Prediction,
+    bound_run,
     gpu_of,
     predict,
     published_prediction,
@@ -28,6 +29,8 @@ from memgate.accuracy import (
     summarize,
 )
 from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.bound_figures import BoundedRun, describe_bound, measure_bound
+from memgate.calibration import current_calibration
 from memgate.capacity import MemoryNeeds
 from memgate.errors import InputError, MemgateError
 from memgate_service.cli.accuracy_plots import plot_accuracy, prepare_pictures
@@ -85,9 +88,12 @@ def accuracy_command(
         summaries = {
             estimator: summary.to_document() for estimator, summary in outcomes.summaries().items()
         }
-        typer.echo(json.dumps(summaries | {"runtime": name, "failed": failed}))
+        bound = measure_bound(outcomes.bounded, current_calibration().coverage)
+        typer.echo(json.dumps(summaries | {"runtime": name, "failed": failed, "bound": bound}))
         return
     _print(outcomes.summaries(), engine, name, outcomes.failed)
+    if outcomes.bounded:
+        typer.echo(describe_bound(measure_bound(outcomes.bounded, current_calibration().coverage)))
     for path in pictures:
         typer.echo(f"picture: {path}")
 
@@ -117,6 +123,10 @@ class _Outcomes:
             for row, said in zip(self.rows, self.said, strict=True)
             if isinstance(said, Prediction)
         ]
+
+    @property
+    def bounded(self) -> list[BoundedRun]:
+        return [run for row, said in self.made if (run := bound_run(row, said))]
 
     def published(self, name: str) -> list[Prediction]:
         return [published_prediction(row, name) for row in self.rows]
@@ -202,7 +212,12 @@ def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     if not row.capped:
         return said
     needs = MemoryNeeds(traced.timeline, parse_alloc_conf(""))
-    return replace(said, required_bytes=needs.least_bytes())
+    return replace(
+        said,
+        required_bytes=needs.least_bytes(),
+        family=traced.family,
+        workspaces=traced.workspaces,
+    )
 
 
 def _print(

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
 from memgate.contract import JobRecord, Work
+from memgate.gpus import GpuSpec
 from memgate.report import Estimate
 from memgate.schemas import AccuracyRead, OutcomeCreate
-from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
+from memgate.verdict import bound_segments
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import json_body, read_json
 from memgate_service.http.calibration import compare_outcomes, count_outcome
@@ -54,7 +53,9 @@ def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
         upper_bound_bytes=said.needs_bytes,
         measured_peak_bytes=outcome.measured_peak_bytes,
         ran_out=outcome.ran_out,
-        peak_bound_bytes=_peak_bound(said, is_reserved_only=is_reserved_only),
+        peak_bound_bytes=_peak_bound(
+            said, record.work.target.gpu, is_reserved_only=is_reserved_only
+        ),
         decision=said.decision if _is_the_same(record, outcome) else None,
         capacity_bytes=said.capacity_bytes,
     )
@@ -63,15 +64,18 @@ def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
     return stored
 
 
-def _peak_bound(said: Estimate, *, is_reserved_only: bool) -> int:
+def _peak_bound(said: Estimate, gpu: GpuSpec, *, is_reserved_only: bool) -> int:
     """Return the most that should be measured: with the margin, and the largest known context.
 
     What the allocator reserved may exceed its prediction by as much as the whole process may.
     """
-    beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
-    if not is_reserved_only:
+    bounds = said.bounds_on(gpu)
+    beside = bounds.context.high_bytes
+    if is_reserved_only:
+        beside -= bounds.context.usual_bytes
+    else:
         beside += said.communication_range.high_bytes
-    return ceil(said.peak_reserved_on_gpu_bytes * (1 + MARGIN)) + beside
+    return bound_segments(said.peak_reserved_on_gpu_bytes, bounds) + beside
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
