@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from memgate.contract import JobRecord, Work
 from memgate.gpus import GpuSpec
 from memgate.report import Estimate
-from memgate.schemas import AccuracyRead, OutcomeCreate
+from memgate.schemas import AccuracyRead, OutcomeCreate, PeakOwner
 from memgate.verdict import bound_segments
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import json_body, read_json
@@ -16,6 +16,7 @@ from memgate_service.http.calibration import compare_outcomes, count_outcome
 from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+from memgate_service.http.questions import caller_of
 from memgate_worker.queue.client import MeasuredOutcome
 from memgate_worker.queue.keys import Role
 
@@ -32,17 +33,18 @@ outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 async def create_outcome(request: Request, deps: Deps) -> MeasuredOutcome:
     """Report what a job that was estimated really took."""
     outcome = read_json(OutcomeCreate, await json_body(request))
-    return await anyio.to_thread.run_sync(_store, deps, outcome)
+    return await anyio.to_thread.run_sync(_store, deps, outcome, caller_of(request))
 
 
-def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
+def _store(deps: Dependencies, outcome: OutcomeCreate, caller: str) -> MeasuredOutcome:
     record = deps.queue.read(outcome.job)
     said = record.estimate
     if said is None:
         detail = f"job {record.id} is not an estimate that was answered: nothing to compare with"
         raise ProblemError(422, detail)
     gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
-    is_reserved_only = outcome.is_reserved_only
+    is_reserved_only = outcome.whose is PeakOwner.ALLOCATOR
+    is_same = _is_the_same(record, outcome)
     stored = MeasuredOutcome(
         job=record.id,
         model=_family(record.work),
@@ -56,9 +58,15 @@ def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
         peak_bound_bytes=_peak_bound(
             said, record.work.target.gpu, is_reserved_only=is_reserved_only
         ),
-        decision=said.decision if _is_the_same(record, outcome) else None,
+        decision=said.decision if is_same else None,
         capacity_bytes=said.capacity_bytes,
+        key=caller,
+        driver=outcome.driver or "",
+        runtime=said.runtime,
+        context_bytes=_context(said, record, outcome) if is_same else None,
     )
+    if outcome.run is not None and not deps.queue.is_new_run(record.id, outcome.run):
+        return stored
     deps.queue.add_outcome(stored)
     count_outcome(deps.queue, stored, said.decision)
     return stored
@@ -76,6 +84,20 @@ def _peak_bound(said: Estimate, gpu: GpuSpec, *, is_reserved_only: bool) -> int:
     else:
         beside += said.communication_range.high_bytes
     return bound_segments(said.peak_reserved_on_gpu_bytes, bounds) + beside
+
+
+def _context(said: Estimate, record: JobRecord, outcome: OutcomeCreate) -> int | None:
+    """Return what a process held besides its segments, if the figure says.
+
+    That of a whole GPU does if nobody else was expected there.
+    """
+    is_shared = record.work.target.already_used_bytes > 0
+    if outcome.ran_out or outcome.whose is PeakOwner.ALLOCATOR:
+        return None
+    if outcome.whose is PeakOwner.DEVICE and is_shared:
+        return None
+    segments = said.peak_reserved_on_gpu_bytes + said.communication_range.expected_bytes
+    return outcome.measured_peak_bytes - segments
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:
