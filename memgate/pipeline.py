@@ -7,14 +7,13 @@ A profiler trace is read (stage 1, ``trace``) and becomes a timeline (stages 2 t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.blocks import pair_blocks
-from memgate.breakdown import break_down
-from memgate.calibration import Bounds, find_bounds
+from memgate.calibration import digest_calibration, find_bounds
 from memgate.capacity import MemoryNeeds, RequiredMemory
 from memgate.collector import pause_collector
 from memgate.decision import Decision
@@ -41,7 +40,13 @@ from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
 from memgate.units import format_size
-from memgate.verdict import Verdict, decide, left_for_segments
+from memgate.verdict import (
+    Verdict,
+    decide,
+    decide_by_sizes,
+    find_sizes,
+    left_for_segments,
+)
 from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 
@@ -103,8 +108,7 @@ def estimate_timeline(
     NCCL for. ``family`` and ``workspaces`` say how far the estimate may be off.
     """
     gpu = target.gpu
-    find = partial(find_bounds, runtime=runtime, family=family, workspaces=workspaces)
-    bounds = find(gpu)
+    bounds = find_bounds(gpu, runtime=runtime, family=family, workspaces=workspaces)
     context_bytes = bounds.context.usual_bytes
     doubts = [*doubts, *find_doubts(timeline), *doubt_mig(used, gpu)]
     config = parse_alloc_conf(alloc_conf)
@@ -118,8 +122,8 @@ def estimate_timeline(
     run = needs.run_in(left)
     # what it would take with unlimited memory, and the least in which it runs,
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
-    # 5. and what would hold the memory at the peak.
-    breakdown = break_down(timeline, ample) | _beside(nccl, context_bytes)
+    # and what would hold the memory at the peak.
+    breakdown = {**needs.breakdown, **_beside(nccl, context_bytes)}
     # 6. The verdict, here and elsewhere.
     verdict = decide(
         *(required, gpu),
@@ -150,7 +154,16 @@ def estimate_timeline(
         breakdown=breakdown,
         reasons=[*reasons, *_tell_search(needs.required), *tell_communication(used, nccl), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=_find_others(required, architectures, used, find),
+        fits_on=[
+            *_find_others(
+                (*list_gpus(),),
+                required,
+                (*architectures,),
+                used,
+                (runtime, family, workspaces),
+                digest_calibration(),
+            )
+        ],
         timings_ms={},
         runtime=runtime,
         versions=versions,
@@ -182,20 +195,27 @@ def _beside(nccl: MemoryRange, context_bytes: int) -> dict[str, int]:
     return context | ({"communication": nccl.expected_bytes} if nccl.is_any else {})
 
 
+@lru_cache(maxsize=64)  # one job is judged for every GPU of the catalogue
 def _find_others(
+    gpus: tuple[GpuSpec, ...],
     required_bytes: int,
-    architectures: Collection[str],
+    architectures: tuple[str, ...],
     used: NcclUse,
-    find: Callable[[GpuSpec], Bounds],
-) -> list[str]:
-    """Return the GPUs that admit a job, smallest first."""
-    return [
+    made: tuple[str, Family, WorkspaceRange],
+    _calibration: str,
+) -> tuple[str, ...]:
+    """Return the GPUs that admit a job, in their order."""
+    runtime, family, workspaces = made
+    return tuple(
         gpu.name
-        for gpu in list_gpus()
+        for gpu in gpus
         if gpu.has_kernels(architectures)
         and not doubt_mig(used, gpu)
-        and decide(
-            *(required_bytes, gpu), communication=estimate_nccl(used, gpu), bounds=find(gpu)
-        ).decision
+        and decide_by_sizes(
+            find_sizes(
+                *(required_bytes, gpu, 0, estimate_nccl(used, gpu)),
+                find_bounds(gpu, runtime=runtime, family=family, workspaces=workspaces),
+            )
+        )
         is Decision.ADMIT
-    ]
+    )

@@ -66,6 +66,26 @@ def decide_by_sizes(sizes: Sizes) -> Decision:
     return Decision.REJECT if sizes.least_bytes > sizes.available_bytes else Decision.UNCERTAIN
 
 
+def find_sizes(
+    segments_bytes: int,
+    gpu: GpuSpec,
+    already_used_bytes: int,
+    communication: MemoryRange,
+    bounds: Bounds,
+) -> Sizes:
+    """Return what is compared, of the arguments of ``decide``."""
+    context = bounds.context
+    most = bound_segments(segments_bytes, bounds) + context.high_bytes
+    least = least_segments(segments_bytes, bounds) + context.low_bytes
+    return Sizes(
+        needs_bytes=most + communication.high_bytes,
+        least_bytes=least + communication.low_bytes,
+        available_bytes=gpu.memory_bytes - already_used_bytes,
+        used_bytes=already_used_bytes,
+        has_nccl=communication.is_any,
+    )
+
+
 def decide(
     segments_bytes: int,
     gpu: GpuSpec,
@@ -80,17 +100,7 @@ def decide(
     of which nothing is known unless they are given.
     """
     bounds = bounds or find_bounds(gpu)
-    sizes = Sizes(
-        needs_bytes=bound_segments(segments_bytes, bounds)
-        + bounds.context.high_bytes
-        + communication.high_bytes,
-        least_bytes=least_segments(segments_bytes, bounds)
-        + bounds.context.low_bytes
-        + communication.low_bytes,
-        available_bytes=gpu.memory_bytes - already_used_bytes,
-        used_bytes=already_used_bytes,
-        has_nccl=communication.is_any,
-    )
+    sizes = find_sizes(segments_bytes, gpu, already_used_bytes, communication, bounds)
     decision = decide_by_sizes(sizes)
     return Verdict(
         decision=decision,
