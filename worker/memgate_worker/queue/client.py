@@ -313,6 +313,10 @@ class QueueClient:
         """Store what a finished job really took."""
         self.store.add_outcome(outcome)
 
+    def is_new_run(self, job: str, run: str) -> bool:
+        """Say whether no outcome of a run of a job has come before, and remember it."""
+        return self.store.is_new_run(job, run)
+
     def outcomes(self, count: int = 100_000) -> builtins.list[MeasuredOutcome]:
         """Return what jobs really took, the newest first."""
         return self.store.outcomes(count)

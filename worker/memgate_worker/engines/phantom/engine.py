@@ -18,8 +18,10 @@ from memgate.allocator.replay import replay
 from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
+from memgate.margins import Family
 from memgate.run_key import RunKey
 from memgate.timeline import Timeline
+from memgate.workspaces import find_workspace_range
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
@@ -203,6 +205,10 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
     )
     check_against_the_real_allocator(timeline, run.alloc_conf, run.memory_stats)
     return TracedJob(
+        family=Family.CONVOLUTION if run.possible_workspaces or run.dispensable else Family.OTHER,
+        workspaces=find_workspace_range(
+            timeline, parse_alloc_conf(run.alloc_conf), run.possible_workspaces
+        ),
         timeline=timeline,
         engine=PhantomEngine.name,
         runtime=runtime,
