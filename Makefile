@@ -38,7 +38,7 @@ ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules evaluation manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules evaluation schedtune monte-carlo manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -185,6 +185,12 @@ rules: install runtime ## measure what each rule of the profile engine changes (
 
 evaluation: install runtime ## renew the paper's evaluation in docs/accuracy.md (PEAKS=, CAPPED=, RUNTIME=; 10 min)
 	$(BIN)/python -m tests.bench.evaluation -- '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)') --runtime $(RUNTIME) $(ENGINES:%=--engine %)
+
+monte-carlo: install runtime ## ask engines about 1,680 random jobs, and hold them against each other (it resumes; MODELS=, RUNTIME=)
+	$(BIN)/python -m tests.bench.monte_carlo '$(MODELS)' --runtime $(RUNTIME)
+
+schedtune: install runtime ## train the regressor of --engine schedtune (PEAKS=, RUNTIME=)
+	$(BIN)/python -m tests.bench.schedtune '$(PEAKS)' --runtime $(RUNTIME)
 
 manifests: install parts ## render the plain Kubernetes manifests from the Helm chart
 	@$(BIN)/python -m tests.chart

@@ -69,7 +69,7 @@ class EstimatorEngine:
         """
         check_supported(spec)
         start = time.perf_counter()
-        facts = self._describe(spec, gpu, limits)
+        facts = self.describe(spec, gpu, limits)
         if not gpu.has_kernels(facts.architectures):
             raise NoKernelsError(why_no_kernels(self._runtime, gpu))
         about = self._estimator
@@ -85,7 +85,8 @@ class EstimatorEngine:
             seconds=time.perf_counter() - start,
         )
 
-    def _describe(self, spec: JobSpec, gpu: GpuSpec, limits: RunLimits) -> JobFacts:
+    def describe(self, spec: JobSpec, gpu: GpuSpec, limits: RunLimits = DEFAULT_LIMITS) -> JobFacts:
+        """Return what there is to know of a job without running it. Raises what ``trace`` does."""
         alone = spec.model_copy(update={"distributed": None})  # formulas divide by themselves
         job = alone.model_dump_json(by_alias=True)
         tracks = self._estimator.tracks
