@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from memgate.errors import InputError
 from memgate.estimators import ESTIMATORS
 from memgate.gpus import GpuTarget, find_gpu
 from memgate.jobspec import JobSpec, parse_job_spec
 from memgate.timeline import Category
-from memgate.units import MIB
+from memgate.units import GIB, MIB
+from memgate_service.cli.main import app
 from memgate_worker.local import close_engines, estimate_spec
 from memgate_worker.runtimes.runtime import find_runtime
 
@@ -74,6 +78,23 @@ def test_tests_at_small_batches_lie_on_the_phantoms_line() -> None:
     )
 
     assert abs(tested - run) < 64 * MIB
+
+
+def test_a_benchmark_scores_engines_on_a_table(tmp_path: Path) -> None:
+    """A job that was measured as the phantom says is met exactly; the formula is not."""
+    peak = estimate_spec(JOB, GpuTarget(gpu=GPU), engine="phantom").estimate.peak_allocated_bytes
+    columns = ("source", "model", "method", "measured_gib", "measure_kind", "job")
+    cells = ("a/b@c:d", "ResNet-18", "full", peak / GIB, "allocated", JOB.model_dump_json())
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([columns, cells])
+    engines = ("--engine", "phantom", "--engine", "rule-of-thumb", "--gpu", GPU.name)
+    report = tmp_path / "report.md"
+
+    ran = CliRunner().invoke(app, ["benchmark", str(tmp_path), *engines, "-o", str(report)])
+
+    assert ran.exit_code == 0, ran.output
+    assert "| a/b | phantom | 1 | 1 | 0.00 % | 0.00 % |" in report.read_text()
+    assert "| full | rule-of-thumb | 1 | 1 |" in report.read_text()
 
 
 def test_an_estimator_has_no_timeline_to_keep() -> None:
