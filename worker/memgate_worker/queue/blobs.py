@@ -23,8 +23,14 @@ from memgate_worker.queue.settings import QueueSettings
 #: timelines and views by when they were last used, their sizes, and the sum of these
 _TIMELINES = ["memgate:timelines", "memgate:timelines:sizes", "memgate:timelines:total"]
 
-#: uploads by when they expire, their sizes, and the sum of these
-_UPLOADS = ["memgate:traces", "memgate:traces:sizes", "memgate:traces:total"]
+#: how much is kept of each caller's uploads
+UPLOAD_SHARES = "memgate:traces:shares"
+
+#: uploads by when they expire, their sizes, the sum of these, whose each is, and shares
+_UPLOADS = [
+    *("memgate:traces", "memgate:traces:sizes", "memgate:traces:total"),
+    *("memgate:traces:callers", UPLOAD_SHARES),
+]
 
 
 def redis_key(kind: str, name: str) -> str:
@@ -86,15 +92,16 @@ class BlobStore:
 
     # --- traces
 
-    def save_trace(self, data: bytes) -> str:
-        """Keep an uploaded trace for a while; return the digest that names it.
+    def save_trace(self, data: bytes, caller: str = "") -> str:
+        """Keep a caller's upload for a while; return the digest that names it.
 
         Raises:
-            UploadsFullError: if there is no room for it.
+            UploadsFullError: if there is no room for it, or not for more of the caller's.
         """
         name = hashlib.sha256(data).hexdigest()
         ttl, most = self._settings.trace_ttl_seconds, self._settings.max_uploads_bytes
-        args: list[Any] = [name, len(data), time.time(), ttl, most]
+        most_each = min(most, self._settings.max_uploads_bytes_each) if caller else most
+        args: list[Any] = [name, len(data), time.time(), ttl, most, caller, most_each]
         try:
             has_room = self._reserve(keys=_UPLOADS, args=args)
         except ResponseError as error:
@@ -102,9 +109,12 @@ class BlobStore:
                 raise
             self.redis.delete(*_UPLOADS)  # start a new index; what is in no index expires
             has_room = self._reserve(keys=_UPLOADS, args=args)
-        if not has_room:
+        if has_room != 1:
+            whose, most = (
+                ("uploads", most) if has_room == 0 else (f"uploads of {caller}", most_each)
+            )
             raise UploadsFullError(
-                f"uploads already take nearly all of the {format_size(most)} that they may take"
+                f"{whose} already take nearly all of the {format_size(most)} that they may take"
                 f" together, and this one has {format_size(len(data))}; each is kept for"
                 f" {ttl / 60:g} minutes: try again later, or send a smaller one"
             )

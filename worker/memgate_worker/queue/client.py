@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -27,17 +26,18 @@ from rq.serializers import JSONSerializer
 from memgate.contract import (
     Asker,
     JobRecord,
-    JobState,
     Priority,
     Work,
     WorkKind,
 )
+from memgate.owner import Owner
 from memgate.run_key import RunKey
 from memgate_worker.queue.announcements import Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.history import (
     HistoryEntry,
     JobOutcome,
+    describe_question,
     describe_subject,
     read_history,
     step_seconds,
@@ -45,16 +45,21 @@ from memgate_worker.queue.history import (
 from memgate_worker.queue.keys import KeyRing
 from memgate_worker.queue.memory import ServerMemory
 from memgate_worker.queue.outcomes import MeasuredOutcome
+from memgate_worker.queue.question import AskedQuestion, make_question_id
+from memgate_worker.queue.questions import Questions
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
 from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.queue.store import FINISHED_CHANNEL, MINUTES_KEPT, JobStore
+from memgate_worker.queue.usage import CallerShares, read_shares, sum_up_rest
 from memgate_worker.queue.watchdog import Watchdog
 
 __all__ = [
     "MINUTES_KEPT",
+    "AskedQuestion",
     "AuditLog",
+    "CallerShares",
     "HistoryEntry",
     "JobOutcome",
     "Listener",
@@ -64,8 +69,11 @@ __all__ = [
     "ServerMemory",
     "StoreFullError",
     "WorkerSeen",
+    "describe_question",
     "describe_subject",
+    "make_question_id",
     "step_seconds",
+    "sum_up_rest",
 ]
 
 #: what every call may raise: the queue cannot be reached
@@ -86,10 +94,6 @@ _LOOK_SECONDS = 0.5
 
 #: how long what workers announce is cached
 _SERVING_SECONDS = 1.0
-
-#: how many records are read to fill a page of a filtered list
-_MAX_SCANNED = 5_000
-_READ_AT_ONCE = 50
 
 
 class QueueClient:
@@ -112,6 +116,8 @@ class QueueClient:
         self.store = JobStore(self._redis, settings)
         #: the API keys that are valid
         self.keys = KeyRing(self.store)
+        #: what callers asked, each with its own id
+        self.questions = Questions(self.store, settings)
         #: what gates decided
         self.audit = AuditLog(self._redis, settings)
         self._settings = settings
@@ -149,10 +155,12 @@ class QueueClient:
         priority: Priority = Priority.NORMAL,
         asked_by: Asker = Asker.CALLER,
         caller: str = "",
+        question: AskedQuestion | None = None,
     ) -> JobRecord:
-        """Ask a question; one that was asked before is joined, or already answered.
+        """Have a question answered; return its run, which may have been asked for before.
 
-        ``caller`` is whose share it takes of what workers do, if that is known.
+        ``caller`` is whose share it takes of what workers do, if that is known; ``question`` is
+        kept with it, see ``ask``.
 
         What is stored counts only if it was made by what workers announce now, or if there are no
         workers: known answers are given while workers are away.
@@ -163,21 +171,41 @@ class QueueClient:
         job_id = work.id()
         served = self._serving().find(work)
         for _ in range(2):
-            if self.store.create(job_id, work, priority, asked_by, served, caller):
+            if self.store.create(job_id, work, priority, asked_by, served, caller, question):
                 enqueue(self._redis, job_id, self._speed(work), priority, caller)
             if (record := self.store.find(job_id)) is not None:
                 return record
             self.store.discard(job_id)  # an older version's, which cannot be read
         return self.store.read(job_id)
 
-    def save_trace(self, data: bytes) -> str:
-        """Keep a trace that a question will be about; return the digest that names it.
+    def ask(
+        self,
+        work: Work,
+        owner: Owner,
+        priority: Priority = Priority.NORMAL,
+        asked_by: Asker = Asker.CALLER,
+        question_id: str = "",
+    ) -> JobRecord:
+        """Ask a question for somebody; it has its own id, and shares its run with others like it.
+
+        With a ``question_id`` it is asked again, instead of being another question.
+
+        Raises:
+            QueueFullError: if too much is waiting.
+        """
+        at = datetime.now(UTC).timestamp()
+        question = AskedQuestion.of(work.id(), work.kind, at, owner, asked_by, id=question_id)
+        run = self.submit(work, priority, asked_by, owner.caller, question)
+        return question.view(run, self._settings.public_url)
+
+    def save_trace(self, data: bytes, caller: str = "") -> str:
+        """Keep a trace that a caller's question is about; return the digest that names it.
 
         Raises:
             QueueFullError: if too much is waiting.
         """
         self.store.refuse_if_full()
-        return self.store.save_trace(data)
+        return self.store.save_trace(data, caller)
 
     def needs_run(self, work: Work) -> bool:
         """Return whether a question must wait for a run; otherwise a known run is replayed."""
@@ -213,8 +241,12 @@ class QueueClient:
         return Speed.FAST if is_known else Speed.SLOW
 
     def read(self, job_id: str) -> JobRecord:
-        """Return a job. Raises UnknownJobError."""
+        """Return a run. Raises UnknownJobError."""
         return self.store.read(job_id)
+
+    def find_run(self, work: Work) -> JobRecord | None:
+        """Return the run that answers a question, None if nobody has asked it."""
+        return self.store.find(work.id())
 
     def finished(self, job_ids: Sequence[str]) -> builtins.list[str]:
         """Return which of these jobs are finished, or no longer exist."""
@@ -222,42 +254,23 @@ class QueueClient:
         pairs = zip(job_ids, states, strict=True)
         return [job_id for job_id, state in pairs if state is None or not state.is_open]
 
-    def cancel(self, job_id: str, caller: str | None = None) -> JobRecord:
-        """Cancel a job unless it is finished; for a ``caller``, unless others want it, too.
+    def cancel(self, job_id: str) -> JobRecord:
+        """Cancel a run unless it is finished, whoever wants it.
 
         Raises:
-            NotYoursError: if the caller never asked for it.
-            UnknownJobError: if there is no such job.
+            UnknownJobError: if there is no such run.
         """
-        record = self.store.read(job_id)
-        if not record.state.is_open:
-            return record
-        if caller is None or self.store.withdraw(job_id, caller):
-            self.store.cancel(job_id)
+        self.store.read(job_id)
+        self.store.cancel(job_id)
         return self.store.read(job_id)
-
-    def list(
-        self,
-        *,
-        offset: int,
-        count: int,
-        state: JobState | None = None,
-        kind: WorkKind | None = None,
-    ) -> list[JobRecord]:
-        """Return jobs, the newest first; with filters, only of the newest few thousand."""
-        if state is None and kind is None:
-            return self.store.read_many(self.store.newest(offset, count))
-        found = self.store.matching(self.store.newest(0, _MAX_SCANNED), state, kind)
-        return [*islice(self._read_in_turn(found), offset, offset + count)]
-
-    def _read_in_turn(self, job_ids: Sequence[str]) -> Iterator[JobRecord]:
-        """Yield those that exist; of thousands, only a few are in memory at a time."""
-        for start in range(0, len(job_ids), _READ_AT_ONCE):
-            yield from self.store.read_many(job_ids[start : start + _READ_AT_ONCE])
 
     def depths(self) -> dict[str, int]:
         """Return how many jobs wait in each queue, and how many are parked."""
         return queue_depths(self._redis) | {"memgate-slow-parked": self.store.num_parked()}
+
+    def shares(self) -> CallerShares:
+        """Return what callers use now."""
+        return read_shares(self._redis)
 
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
         """Return how many workers for this kind of work have reported in lately."""
@@ -277,14 +290,6 @@ class QueueClient:
     def read_many(self, job_ids: Sequence[str]) -> builtins.list[JobRecord]:
         """Return those of these jobs that exist."""
         return self.store.read_many(job_ids)
-
-    def states(self, job_ids: Sequence[str]) -> builtins.list[JobState | None]:
-        """Return the states of jobs; None for those that do not exist."""
-        return self.store.states(job_ids)
-
-    def num_jobs(self) -> int:
-        """Return how many jobs are stored."""
-        return self.store.num_jobs()
 
     def num_open(self) -> int:
         """Return how many jobs are open."""

@@ -6,83 +6,6 @@ arguments: the second time changes nothing that matters.
 
 from __future__ import annotations
 
-#: create unless it exists; 1 if it was created, -1 if too many are open, -2 if too many of the
-#: caller's are. A job that has ended
-#: starts over unless its result still counts: an answer, or a failure that would repeat, made by
-#: what is available now (or by anything, if there are no workers) and under no lower limit.
-#: Whoever asks while it is open wants it, see WITHDRAW.
-#: KEYS: job, jobs, open, lease, the caller's open ones, who wants it. ARGV: id, kind, work,
-#: created_at, priority, ttl, timestamp, most, asked_by, identities with commas, memory_bytes,
-#: seconds, caller, most each
-CREATE = """
-local found = redis.call('HMGET', KEYS[1], 'state', 'error', 'identity',
-                         'exceeded_memory_bytes', 'exceeded_seconds')
-local state, identity = found[1], found[3] or ''
-if state == 'queued' or state == 'running' then
-    redis.call('SADD', KEYS[6], ARGV[13])
-    return 0
-end
-local counts = state == 'done'
-if state == 'failed' then
-    local is_read, failure = pcall(cjson.decode, found[2] or '')
-    local fault = is_read and type(failure) == 'table' and failure['fault']
-    counts = fault == 'caller' or fault == 'job' or fault == 'unsupported'
-end
-local is_served = ARGV[10] ~= ''
-if is_served and not string.find(',' .. ARGV[10] .. ',', ',' .. identity .. ',', 1, true) then
-    counts = false
-end
-for number = 1, 2 do
-    local limit = found[3 + number]
-    if limit and tonumber(limit) < tonumber(ARGV[10 + number]) then counts = false end
-end
-if counts then return 0 end
-if redis.call('ZCARD', KEYS[3]) >= tonumber(ARGV[8]) then return -1 end
-if ARGV[13] ~= '' then
-    if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then
-        -- some may have ended unnoticed: expired, or by a worker of an older version
-        for _, id in ipairs(redis.call('ZRANGE', KEYS[5], 0, -1)) do
-            if not redis.call('ZSCORE', KEYS[3], id) then redis.call('ZREM', KEYS[5], id) end
-        end
-        if redis.call('ZCARD', KEYS[5]) >= tonumber(ARGV[14]) then return -2 end
-    end
-    redis.call('ZADD', KEYS[5], ARGV[7], ARGV[1])
-    redis.call('EXPIRE', KEYS[5], ARGV[6])
-end
-redis.call('DEL', KEYS[1], KEYS[4], KEYS[6])
-redis.call('SADD', KEYS[6], ARGV[13])
-redis.call('EXPIRE', KEYS[6], ARGV[6])
-redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
-           'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0,
-           'caller', ARGV[13])
-redis.call('EXPIRE', KEYS[1], ARGV[6])
-redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
-redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
-return 1
-"""
-
-#: note that a caller no longer wants a job; 1 if nobody else does, 0 if somebody does, -1 if the
-#: caller never did. KEYS: who wants it. ARGV: caller
-WITHDRAW = """
-if redis.call('SREM', KEYS[1], ARGV[1]) == 0 then return -1 end
-return redis.call('SCARD', KEYS[1]) == 0 and 1 or 0
-"""
-
-#: only the first end counts; 1 if this is it.
-#: KEYS: job, open, channel. ARGV: id, state, finished_at, ttl, prefix of callers' open ones, then
-#: fields and their values
-END = """
-local found = redis.call('HMGET', KEYS[1], 'state', 'caller')
-local state, caller = found[1], found[2]
-if not state or (state ~= 'queued' and state ~= 'running') then return 0 end
-redis.call('HSET', KEYS[1], 'state', ARGV[2], 'finished_at', ARGV[3], unpack(ARGV, 6))
-if caller and caller ~= '' then redis.call('ZREM', ARGV[5] .. caller, ARGV[1]) end
-redis.call('EXPIRE', KEYS[1], ARGV[4])
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('PUBLISH', KEYS[3], ARGV[1])
-return 1
-"""
-
 #: replace an answer by the same one with advice, or record that none will come; 1 if it was
 #: awaited. KEYS: job, channel. ARGV: id, worker, result or ''
 ADD_ADVICE = """
@@ -304,21 +227,35 @@ end
 return false
 """
 
-#: count bytes that are about to be kept until they expire; 0 if there is no room for them.
-#: KEYS: when each expires, sizes, total. ARGV: name, bytes, timestamp, ttl, most
+#: count bytes that are about to be kept until they expire; 0 if there is no room for them, -1 if
+#: there is none for more of the caller's.
+#: KEYS: when each expires, sizes, total, whose each is, shares. ARGV: name, bytes, timestamp, ttl,
+#: most, caller, most each
 RESERVE = """
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do
-    redis.call('DECRBY', KEYS[3], redis.call('HGET', KEYS[2], gone) or 0)
-    redis.call('HDEL', KEYS[2], gone)
-    redis.call('ZREM', KEYS[1], gone)
+local function drop(name)
+    local size = tonumber(redis.call('HGET', KEYS[2], name) or 0)
+    local caller = redis.call('HGET', KEYS[4], name) or ''
+    redis.call('DECRBY', KEYS[3], size)
+    if redis.call('HINCRBY', KEYS[5], caller, -size) <= 0 then
+        redis.call('HDEL', KEYS[5], caller)
+    end
+    redis.call('HDEL', KEYS[2], name)
+    redis.call('HDEL', KEYS[4], name)
+    redis.call('ZREM', KEYS[1], name)
 end
-local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
-local total = tonumber(redis.call('GET', KEYS[3]) or 0)
-if total - before + tonumber(ARGV[2]) > tonumber(ARGV[5]) then return 0 end
-redis.call('INCRBY', KEYS[3], tonumber(ARGV[2]) - before)
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do drop(gone) end
+local size, before = tonumber(ARGV[2]), redis.call('HGET', KEYS[2], ARGV[1])
+local caller = before and redis.call('HGET', KEYS[4], ARGV[1]) or ARGV[6]
+local added = size - tonumber(before or 0)
+if tonumber(redis.call('GET', KEYS[3]) or 0) + added > tonumber(ARGV[5]) then return 0 end
+local share = tonumber(redis.call('HGET', KEYS[5], caller) or 0)
+if added > 0 and share + added > tonumber(ARGV[7]) then return -1 end
+redis.call('INCRBY', KEYS[3], added)
+redis.call('HINCRBY', KEYS[5], caller, added)
+redis.call('HSET', KEYS[2], ARGV[1], size)
+redis.call('HSET', KEYS[4], ARGV[1], caller)
 redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
-for key = 1, 3 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end  -- as the last of them does
+for key = 1, 5 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end  -- as the last of them does
 return 1
 """
 
