@@ -236,6 +236,12 @@ rules: install runtime ## measure what each rule of the profile engine changes (
 evaluation: install runtime ## renew the paper's evaluation in docs/accuracy.md (PEAKS=, CAPPED=, RUNTIME=; 10 min)
 	$(BIN)/python -m tests.bench.evaluation -- '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)') --runtime $(RUNTIME) $(ENGINES:%=--engine %)
 
+monte-carlo: install runtime ## ask engines about 1,680 random jobs, and hold them against each other (it resumes; MODELS=, RUNTIME=)
+	$(BIN)/python -m tests.bench.monte_carlo '$(MODELS)' --runtime $(RUNTIME)
+
+schedtune: install runtime ## train the regressor of --engine schedtune (PEAKS=, RUNTIME=)
+	$(BIN)/python -m tests.bench.schedtune '$(PEAKS)' --runtime $(RUNTIME)
+
 manifests: install parts ## render the plain Kubernetes manifests from the Helm chart
 	@$(BIN)/python -m tests.chart
 

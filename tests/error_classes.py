@@ -15,6 +15,7 @@ from memgate.errors import MemgateError
 #: run inside a runtime: they import torch, and define no errors
 _NEED_TORCH = (
     *("memgate_worker.engines.phantom.", "memgate_worker.engines.profile."),
+    *("memgate_worker.engines.estimators.probe", "memgate_worker.engines.estimators.tracker"),
     *("memgate_worker.hook.", "memgate_worker.jobs.tasks.", "memgate_worker.jobs.trainers."),
     "memgate_worker.jobs.distributed.",
     "memgate_worker.standins.flash.flash_attn",

@@ -27,6 +27,9 @@ from memgate.evaluation.markdown import gigabytes, number, percent, table
 from memgate.evaluation.paper import PAPER
 from memgate.evaluation.verdicts import VerdictCounts, count_verdicts
 
+#: engines whose verdicts and replays are shown apart
+_OURS = ("phantom", "profile", "auto")
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -144,7 +147,7 @@ def _overall(evaluated: Sequence[Evaluated]) -> list[str]:
     replays = [
         one.as_replay()
         for one in evaluated
-        if any(said.decision is Decision.UNCERTAIN for said in one.said)
+        if one.name in _OURS and any(said.decision is Decision.UNCERTAIN for said in one.said)
     ]
     head = (
         *("estimator", "estimates", "median error", "p90", "uncertain", "P first", "P second"),

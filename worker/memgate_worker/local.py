@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 from memgate.errors import InputError, OperatorError
 from memgate.gpu_plan import GpuCounts, GpuPlan, find_plan
@@ -22,7 +22,7 @@ from memgate.max_batch import MaxBatch
 from memgate.mistakes import RuleError
 from memgate.report import Estimate, Fit, FitEntry
 from memgate.timeline import Timeline
-from memgate.timeline_file.recorded import RecordedTimeline
+from memgate.timeline_file.recorded import RecordedTimeline, RecordingEngine
 from memgate_worker.dividing import DividedRun
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.registry import check_engine
@@ -106,7 +106,16 @@ class LocalAnswer:
         return self.traced.alloc_conf
 
     def record(self, gpu: GpuSpec, command: Sequence[str] = ()) -> RecordedTimeline:
-        """Return what is kept of the run in a timeline file; ``gpu`` is what it was made for."""
+        """Return what is kept of the run in a timeline file; ``gpu`` is what it was made for.
+
+        Raises:
+            InputError: if an estimator of others was asked: it has no timeline worth keeping.
+        """
+        if self.traced.engine not in get_args(RecordingEngine):
+            raise InputError(
+                f"engine {self.traced.engine}: it says how much memory a job takes and not when, so"
+                " there is no timeline to keep; use --engine phantom"
+            )
         traced = (self.job or self.traced).led_by(self.traced.rank)
         if self.run is not None:
             return record_run(

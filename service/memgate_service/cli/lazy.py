@@ -109,6 +109,10 @@ _ALL = (
         summary="Predict every row of a truth file and print the table against the published"
         " estimators.",
     ),
+    Command(
+        name="benchmark",
+        summary="Score engines on tables of measured jobs, each figure against its own kind.",
+    ),
     Command(name="keys", summary="Make, list and revoke API keys.", extra="service"),
     Command(
         name="audit",

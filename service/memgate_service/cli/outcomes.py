@@ -94,10 +94,11 @@ class Outcomes:
             made = self.made(engine)
             label = f"{SPELLED[engine]}, ours" if engine in SPELLED else engine
             ours.append(Evaluated(engine, label, [row for row, _ in made], [s for _, s in made]))
-        published = [
-            Evaluated(name, SPELLED[name], self.rows, self.published(name), is_published=True)
-            for name in PUBLISHED
-        ]
+        published = []
+        for name in PUBLISHED:
+            label = f"{SPELLED[name]}, published" if name in self.said else SPELLED[name]
+            said = self.published(name)
+            published.append(Evaluated(name, label, self.rows, said, is_published=True))
         return [*ours, *published]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -46,35 +47,39 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def predict_all(
-    rows: list[MeasuredRun], engine: str, runtime: str, *, silent: bool
-) -> list[Prediction | str]:
-    """Predict in as many processes as there are processors, each with a warm engine.
+    rows: list[MeasuredRun], engines: Sequence[str], runtime: str, *, silent: bool
+) -> dict[str, list[Prediction | str]]:
+    """Predict in as many processes as there are processors, each with warm engines.
 
-    Rows that differ only in batch size go to the same process one after another: an engine may
-    remember what it ran. Of a job that cannot be run, say why.
+    Rows that differ only in batch size go to the same process one after another, and all engines
+    are asked about a row at once: they may remember what they ran, or what others found out about
+    the job. Of a job that an engine cannot run, it is said why.
     """
     groups: dict[str, list[int]] = {}
     for position, row in enumerate(rows):
         key = row.spec.model_dump_json(exclude={"batch_size"})
         groups.setdefault(key, []).append(position)
-    said: dict[int, Prediction | str] = {}
+    said: dict[int, list[Prediction | str]] = {}
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {
-            pool.submit(_predict_group, [rows[at] for at in positions], engine, runtime): positions
+            pool.submit(_predict_group, [rows[at] for at in positions], engines, runtime): positions
             for positions in groups.values()
         }
         console = Console(stderr=True)
         hidden = silent or not console.is_terminal
         with Progress(console=console, disable=hidden) as progress:
-            task = progress.add_task(f"predicting ({engine})", total=len(rows))
+            task = progress.add_task("predicting", total=len(rows))
             for job in as_completed(jobs):
                 said.update(zip(jobs[job], job.result(), strict=True))
                 progress.update(task, completed=len(said))
-    return [said[position] for position in range(len(rows))]
+    in_order = [said[position] for position in range(len(rows))]
+    return {engine: [one[at] for one in in_order] for at, engine in enumerate(engines)}
 
 
-def _predict_group(rows: list[MeasuredRun], engine: str, runtime: str) -> list[Prediction | str]:
-    return [_predict(row, engine, runtime) for row in rows]
+def _predict_group(
+    rows: list[MeasuredRun], engines: Sequence[str], runtime: str
+) -> list[list[Prediction | str]]:
+    return [[_predict(row, engine, runtime) for engine in engines] for row in rows]
 
 
 def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:

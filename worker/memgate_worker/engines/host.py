@@ -23,11 +23,13 @@ from typing import Any, BinaryIO
 import msgspec
 
 from memgate.errors import HostMemoryError, LimitExceededError, MemgateError, SandboxError
+from memgate.estimators.facts import JobFacts
 from memgate.jobspec import JobSpec, ModelSource, Trainer
 from memgate_worker.engines.child import Place, UnwantedError, run_in_child
 from memgate_worker.engines.lines import Lines
 from memgate_worker.engines.messages import (
     STOP,
+    FactsRun,
     Failed,
     Profiled,
     ProfileRun,
@@ -208,7 +210,7 @@ class _Job:
             )
             self._write(self._encode_failure(explained))
 
-    def _run(self) -> RecordedRun | Profiled:
+    def _run(self) -> RecordedRun | Profiled | JobFacts:
         from memgate_worker.engines.phantom.run import run_job
         from memgate_worker.engines.profile.run import be_frugal
         from memgate_worker.engines.profile.script import profile_script
@@ -220,6 +222,8 @@ class _Job:
             if work.frugal:
                 be_frugal()
             return self._profile(JobSpec.model_validate_json(work.spec), work.trace_path)
+        if isinstance(work, FactsRun):
+            return _describe(work)
         return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
 
     def _profile(self, spec: JobSpec, trace_path: str) -> Profiled:
@@ -250,6 +254,18 @@ class _Job:
         self._said.seek(0)
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _describe(work: FactsRun) -> JobFacts:
+    from memgate_worker.engines.estimators.probe import describe_job
+
+    spec = JobSpec.model_validate_json(work.spec)
+    facts = describe_job(spec)
+    if not work.tracks:
+        return facts
+    from memgate_worker.engines.estimators.tracker import track_peak
+
+    return msgspec.structs.replace(facts, tracked_bytes=track_peak(spec))
 
 
 #: the most that trainers import without using CUDA; transformers' own bring peft, and with it

@@ -23,6 +23,7 @@ from memgate.errors import (
     RuntimeBrokenError,
     SandboxError,
 )
+from memgate.estimators.facts import JobFacts
 from memgate_worker.engines.messages import (
     STOP,
     Failed,
@@ -144,7 +145,7 @@ class Host:
 
     def ask(
         self, request: Request, on_step: Callable[[int], None] = lambda _: None
-    ) -> RecordedRun | Profiled:
+    ) -> RecordedRun | Profiled | JobFacts:
         """Have a job run; ``on_step`` is told how many optimizer steps a script has made.
 
         Raises:
@@ -204,12 +205,12 @@ class Host:
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
-    def _receive(self) -> Progress | RecordedRun | Profiled | Failed:
+    def _receive(self) -> Progress | RecordedRun | Profiled | JobFacts | Failed:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):  # nothing, or half an answer
             raise self._why_it_died()
-        return msgspec.json.decode(line, type=Progress | RecordedRun | Profiled | Failed)
+        return msgspec.json.decode(line, type=Progress | RecordedRun | Profiled | JobFacts | Failed)
 
     def _why_it_died(self) -> MemgateError:
         """Distinguish a runtime that does not start from a host that was lost.

@@ -48,10 +48,19 @@ class ProfileScriptRun(Struct, frozen=True, kw_only=True, tag="profile_script"):
     trace_path: str
 
 
+class FactsRun(Struct, frozen=True, kw_only=True, tag="facts"):
+    """Describe the job of a job spec, for estimators that are not ours: ``JobFacts``."""
+
+    #: a ``JobSpec`` as JSON
+    spec: str
+    #: ask PyTorch's MemTracker, too
+    tracks: bool
+
+
 class Request(Struct, frozen=True, kw_only=True):
     """Run this, in a separate process."""
 
-    work: JobRun | ProfileRun | ProfileScriptRun
+    work: JobRun | ProfileRun | ProfileScriptRun | FactsRun
     #: environment variables that describe the device and the allocator's settings to that process
     environment: dict[str, str]
     limits: RunLimits

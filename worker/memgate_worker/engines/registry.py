@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from memgate.errors import InputError, NotModelledError
+from memgate.estimators import ESTIMATORS
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.mistakes import unknown_name
 from memgate.report import Reason
+from memgate_worker.engines.estimators.engine import EstimatorEngine, TestingEngine
 from memgate_worker.engines.phantom.engine import PhantomEngine
 from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.traced import TracedJob
@@ -106,6 +109,9 @@ _ENGINES: dict[str, Callable[[Runtime, SandboxPolicy], Engine]] = {
     "auto": AutoEngine,
     "phantom": PhantomEngine,
     "profile": ProfileEngine,
+    # of others, to be compared with
+    "tbem": TestingEngine,
+    **{name: partial(EstimatorEngine, about) for name, about in ESTIMATORS.items()},
 }
 
 

@@ -68,8 +68,8 @@ def accuracy_command(
     for option, directory in (("--plot", plot), ("--report", report)):
         if directory is not None:
             prepare_pictures(directory, option)
-    all_said = {one: predict_all(rows, one, name, silent=as_json) for one in engines}
-    outcomes = Outcomes(runtime=name, rows=rows, said=all_said)
+    said = predict_all(rows, engines, name, silent=as_json)
+    outcomes = Outcomes(runtime=name, rows=rows, said=said)
     files = [] if plot is None else draw(outcomes, plot)
     if report is not None:
         files += write_evaluation(outcomes, report)

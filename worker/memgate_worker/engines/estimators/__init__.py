@@ -1,0 +1,1 @@
+"""Estimators of others as engines: they can be asked, and are never chosen."""
