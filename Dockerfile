@@ -4,7 +4,10 @@
 #   docker build --target service -t memgate-service .
 #   docker build --target worker  -t memgate-worker .
 
-FROM python:3.11-slim-bookworm AS build
+# give it with its digest, as docs/security.md says: a tag is whatever its publisher makes it today
+ARG PYTHON_IMAGE=python:3.11-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
 # Debian keeps only the newest version of a package: a pin would break the build.
 # hadolint ignore=DL3008
 RUN apt-get update \
@@ -28,7 +31,7 @@ WORKDIR /opt/memgate
 ENV MEMGATE_RUNTIMES_DIR=/opt/memgate/runtimes
 RUN bin/memgate runtimes install "$RUNTIME"
 
-FROM python:3.11-slim-bookworm AS base
+FROM ${PYTHON_IMAGE} AS base
 RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin memgate
 ENV PATH=/opt/memgate/bin:$PATH \
     HOME=/tmp \

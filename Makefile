@@ -147,10 +147,30 @@ lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's 
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	@$(MAKE) --no-print-directory docs
 
 docs: install ## build the site of the docs into build/docs, and check its links; it is read without a network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/docs/mkdocs.yml
+
+wheel: install ## build the wheel and install it in a clean environment, where its tests run
+	$(BIN)/python -m pytest tests/packaging/test_wheel.py
+
+AUDIT = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) --group audit
+
+sbom: install ## write what an installation consists of: build/sbom.json, CycloneDX
+	@$(AUDIT)
+	@mkdir -p build
+	$(PYTHON) -m venv build/sbom
+	@sed -n '/^pip==/,/[^\\]$$/p' constraints.txt > build/sbom/pip.txt
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement build/sbom/pip.txt
+	build/sbom/bin/python -m pip install --quiet --disable-pip-version-check $(PINNED) '.[plot,service,up,client,kubernetes]'
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible --output-format JSON --output-file build/sbom.json build/sbom/bin/python
+
+audit: install ## look for known holes in what is installed (needs the internet), and for holes in the workflows
+	@$(AUDIT)
+	$(BIN)/zizmor --offline --quiet .github
+	$(BIN)/pip-audit --strict --requirement constraints.txt --require-hashes --disable-pip
 
 format: install ## rewrite the code in the house format
 	$(BIN)/ruff format .

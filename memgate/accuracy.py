@@ -15,13 +15,16 @@ from typing import Any
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
+from memgate.bound_figures import BoundedRun
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.errors import InputError
 from memgate.evaluation.verdicts import VerdictCounts, count_verdicts
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.jobspec import JobSpec, ZeroGrad, parse_job_spec
+from memgate.margins import Family
 from memgate.timeline import Timeline
-from memgate.verdict import USUAL_CONTEXT_BYTES
+from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 #: estimators whose predictions are in the file
 PUBLISHED = ("xmem", "dnnmem", "schedtune", "llmem")
@@ -71,6 +74,8 @@ class Prediction:
     capped: tuple[bool, ...]
     #: the smallest cap in which it lives
     required_bytes: int | None = None
+    family: Family = Family.UNKNOWN
+    workspaces: WorkspaceRange = NO_WORKSPACES
     #: the product's verdict at the card's own size; None: it was not asked
     decision: Decision | None = None
     #: and for each capped run
@@ -225,6 +230,23 @@ def predict(run: MeasuredRun, timeline: Timeline, gpu: GpuSpec, seconds: float) 
         runs_out=bool(played.ooms),
         seconds=seconds,
         capped=tuple(bool(replay(timeline, config, cap.cap_bytes).ooms) for cap in run.capped),
+    )
+
+
+def bound_run(run: MeasuredRun, said: Prediction) -> BoundedRun | None:
+    """Return what a row says about the bound; None if what it requires was not searched for."""
+    if said.required_bytes is None:
+        return None
+    return BoundedRun(
+        gpu=run.gpu,
+        model=run.model,
+        family=said.family,
+        required_bytes=said.required_bytes,
+        workspaces=said.workspaces,
+        library_bytes=gpu_of(run).library_bytes,
+        measured_bytes=None if run.ran_out else run.measured_bytes,
+        died_at=tuple(cap.cap_bytes for cap in run.capped if cap.died),
+        lived_at=tuple(cap.cap_bytes for cap in run.capped if not cap.died),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from memgate.calibration import digest_calibration
 from memgate.errors import Fault, InputError, MemgateError, PassingError
 from memgate.gpus import GpuRequest, GpuTarget, digest_own_gpus
 from memgate.jobspec import JobSpec
@@ -100,6 +101,8 @@ class Work(BaseModel):
         document = self.model_dump(mode="json", by_alias=True) | {"memgate": _VERSION}
         if own := digest_own_gpus():  # answers name every GPU on which a job fits
             document["gpus"] = own
+        if calibration := digest_calibration():
+            document["calibration"] = calibration
         canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:_ID_LENGTH]
 

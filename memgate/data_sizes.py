@@ -25,6 +25,7 @@ def allow_for_data(said: Estimate, least_segments_bytes: int | None, target: Gpu
         target.gpu,
         already_used_bytes=target.already_used_bytes,
         communication=said.communication_range,
+        bounds=said.bounds_on(target.gpu),
     )
     if smallest.decision is Decision.REJECT:
         return said

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
+from memgate.context import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
 
 
 class Term(NamedTuple):
@@ -86,6 +86,13 @@ SIZES = (
         f" besides the allocator. It differs between machines, from {MIN_CONTEXT_BYTES // 10**6} to"
         f" {MAX_CONTEXT_BYTES // 10**6} MB; {USUAL_CONTEXT_BYTES // 10**6} MB is taken as the usual"
         " size.",
+    ),
+    Term(
+        "bound",
+        ("bound",),
+        "How far the estimate may be off: the margin, and the measured runs that it is from; the"
+        " range of the CUDA context; what workspaces of cuDNN that are not known may change. needs"
+        " has the most of all, least the least.",
     ),
     Term(
         "communication",

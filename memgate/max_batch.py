@@ -12,9 +12,9 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
+from memgate.context import MAX_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.report import Estimate
-from memgate.verdict import MAX_CONTEXT_BYTES
 
 #: no job has more samples in a batch
 MAX_BATCH_SIZE = 1 << 24
@@ -198,7 +198,8 @@ def _guess(said: dict[int, Estimate]) -> int:
         rise = (nearest.headroom_bytes - other.headroom_bytes) / (size - other_size)
         if rise < 0:
             return int(max(1, size - nearest.headroom_bytes / rise))
-    beside = MAX_CONTEXT_BYTES + nearest.communication_range.high_bytes
+    most = nearest.bound.context_high_bytes if nearest.bound else MAX_CONTEXT_BYTES
+    beside = most + nearest.communication_range.high_bytes
     taken = max(1, nearest.needs_bytes - beside)
     share = 1 + nearest.headroom_bytes / taken
     # Going down, that is too much, and a caller with time for one try wants one that is admitted.

@@ -43,7 +43,7 @@ from memgate.timeline import (
 from memgate.trace import DeviceEvent, Trace, TracedGpu, tell_missing_flags
 from memgate.trace_kinds import HOW_TO_MEASURE
 from memgate.units import format_size
-from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
+from memgate.verdict import decide
 from memgate.whole_steps import doubt_steps
 
 #: what an answer names as its engine
@@ -361,24 +361,25 @@ def quote_peaks(said: Estimate, peaks: Peaks) -> Estimate:
         size for name, size in said.breakdown.items() if name not in ("fragmentation", "context")
     )
     reserved = max(peaks.reserved_bytes, held_bytes)
-    fits = said.oom is None and reserved + USUAL_CONTEXT_BYTES <= said.available_bytes
+    fits = said.oom is None and reserved + said.context_bytes <= said.available_bytes
     on_gpu = reserved if fits else said.peak_reserved_on_gpu_bytes
     text = peaks.text
     if said.peak_reserved_bytes != reserved:
         text += f"; a replay of its events reserves {format_size(said.peak_reserved_bytes)}"
     reasons = [*said.reasons, Reason(code="MEASURED_PEAK", message=text)]
     decision = said.decision
-    needs_bytes = ceil(reserved * (1 + MARGIN)) + MAX_CONTEXT_BYTES
+    assert said.bound is not None
+    needs_bytes = ceil(reserved * (1 + said.bound.margin)) + said.bound.context_high_bytes
     if decision is Decision.REJECT and needs_bytes <= said.available_bytes:
         decision = Decision.UNCERTAIN
-        reasons.insert(0, _needs_more(said.required_bytes, reserved))
+        reasons.insert(0, _needs_more(said.required_bytes - said.context_bytes, reserved))
     return said.model_copy(
         update={
             "decision": decision,
-            "peak_bytes": reserved + USUAL_CONTEXT_BYTES,
+            "peak_bytes": reserved + said.context_bytes,
             "peak_reserved_bytes": reserved,
             "peak_allocated_bytes": peaks.allocated_bytes,
-            "peak_on_gpu_bytes": on_gpu + USUAL_CONTEXT_BYTES,
+            "peak_on_gpu_bytes": on_gpu + said.context_bytes,
             "peak_reserved_on_gpu_bytes": on_gpu,
             "breakdown": said.breakdown | {"fragmentation": reserved - held_bytes},
             "fits_on": [
@@ -391,10 +392,9 @@ def quote_peaks(said: Estimate, peaks: Peaks) -> Estimate:
     )
 
 
-def _needs_more(required_bytes: int, reserved_bytes: int) -> Reason:
-    replayed = format_size(required_bytes - USUAL_CONTEXT_BYTES)
+def _needs_more(segments_bytes: int, reserved_bytes: int) -> Reason:
     message = (
         f"the job ran with {format_size(reserved_bytes)} reserved, which fits, and its replay needs"
-        f" {replayed}: it may have run with other allocator settings; ask with those"
+        f" {format_size(segments_bytes)}: was it run with other allocator settings? Ask with those"
     )
     return Reason(code="REPLAY_NEEDS_MORE", message=message)

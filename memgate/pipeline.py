@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.blocks import pair_blocks
+from memgate.calibration import digest_calibration, find_bounds
 from memgate.capacity import MemoryNeeds, RequiredMemory
 from memgate.collector import pause_collector
 from memgate.decision import Decision
@@ -20,25 +21,33 @@ from memgate.doubts import find_doubts
 from memgate.gpus import GpuSpec, GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
+from memgate.margins import Family
 from memgate.nccl import NO_COMMUNICATION, MemoryRange, NcclUse, estimate_nccl
 from memgate.nccl.words import doubt_mig, tell_communication
 from memgate.orchestration import orchestrate
 from memgate.plan import DeviceTraits
 from memgate.repetition import repeat_iterations
-from memgate.report import SEARCH_STOPPED, CommunicationMemory, Estimate, Oom, Reason
+from memgate.report import (
+    SEARCH_STOPPED,
+    CommunicationMemory,
+    Estimate,
+    Oom,
+    Reason,
+    describe_bounds,
+)
 from memgate.residents import find_residents
 from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
 from memgate.units import format_size
 from memgate.verdict import (
-    USUAL_CONTEXT_BYTES,
     Verdict,
     decide,
     decide_by_sizes,
     find_sizes,
     left_for_segments,
 )
+from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +96,8 @@ def estimate_timeline(
     architectures: Collection[str] = (),
     needs: MemoryNeeds | None = None,
     used: NcclUse = NO_COMMUNICATION,
+    family: Family = Family.UNKNOWN,
+    workspaces: WorkspaceRange = NO_WORKSPACES,
 ) -> Estimate:
     """Answer for one job and one GPU.
 
@@ -94,14 +105,16 @@ def estimate_timeline(
     among them, no job is admitted: it is uncertain whether it fits, and they are the reason.
     ``architectures`` are those that the job's PyTorch was built for: it fits on no others.
     ``needs`` are those of the timeline, if the caller needs them too. ``used`` is what the job uses
-    NCCL for.
+    NCCL for. ``family`` and ``workspaces`` say how far the estimate may be off.
     """
     gpu = target.gpu
+    bounds = find_bounds(gpu, runtime=runtime, family=family, workspaces=workspaces)
+    context_bytes = bounds.context.usual_bytes
     doubts = [*doubts, *find_doubts(timeline), *doubt_mig(used, gpu)]
     config = parse_alloc_conf(alloc_conf)
     nccl = estimate_nccl(used, gpu)
-    beside = USUAL_CONTEXT_BYTES + nccl.expected_bytes
-    left = left_for_segments(target, nccl.expected_bytes)
+    beside = context_bytes + nccl.expected_bytes
+    left = left_for_segments(target, nccl.expected_bytes, context_bytes)
     if needs is None:
         # 5. What the job takes,
         needs = MemoryNeeds(timeline, config)
@@ -110,10 +123,13 @@ def estimate_timeline(
     # what it would take with unlimited memory, and the least in which it runs,
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
     # and what would hold the memory at the peak.
-    breakdown = {**needs.breakdown, **_beside(nccl)}
+    breakdown = {**needs.breakdown, **_beside(nccl, context_bytes)}
     # 6. The verdict, here and elsewhere.
     verdict = decide(
-        required, gpu, already_used_bytes=target.already_used_bytes, communication=nccl
+        *(required, gpu),
+        already_used_bytes=target.already_used_bytes,
+        communication=nccl,
+        bounds=bounds,
     )
     decision, reasons = _settle(verdict, doubts)
     return Estimate(
@@ -130,14 +146,24 @@ def estimate_timeline(
         peak_allocated_bytes=ample.peak_allocated_bytes,
         peak_on_gpu_bytes=run.peak_reserved_bytes + beside,
         peak_reserved_on_gpu_bytes=run.peak_reserved_bytes,
-        context_bytes=USUAL_CONTEXT_BYTES,
+        context_bytes=context_bytes,
+        bound=describe_bounds(bounds),
         communication=CommunicationMemory(**nccl._asdict()) if nccl.is_any else None,
         required_bytes=required + beside,
         headroom_bytes=verdict.headroom_bytes,
         breakdown=breakdown,
         reasons=[*reasons, *_tell_search(needs.required), *tell_communication(used, nccl), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=[*_find_others((*list_gpus(),), required, (*architectures,), used)],
+        fits_on=[
+            *_find_others(
+                (*list_gpus(),),
+                required,
+                (*architectures,),
+                used,
+                (runtime, family, workspaces),
+                digest_calibration(),
+            )
+        ],
         timings_ms={},
         runtime=runtime,
         versions=versions,
@@ -163,22 +189,33 @@ def _tell_search(required: RequiredMemory) -> list[Reason]:
     return [Reason(code=SEARCH_STOPPED, message=message)]
 
 
-def _beside(nccl: MemoryRange) -> dict[str, int]:
+def _beside(nccl: MemoryRange, context_bytes: int) -> dict[str, int]:
     """Return what a process takes besides its segments; NCCL only if it is used."""
-    context = {"context": USUAL_CONTEXT_BYTES}
+    context = {"context": context_bytes}
     return context | ({"communication": nccl.expected_bytes} if nccl.is_any else {})
 
 
 @lru_cache(maxsize=64)  # one job is judged for every GPU of the catalogue
 def _find_others(
-    gpus: tuple[GpuSpec, ...], required_bytes: int, architectures: tuple[str, ...], used: NcclUse
+    gpus: tuple[GpuSpec, ...],
+    required_bytes: int,
+    architectures: tuple[str, ...],
+    used: NcclUse,
+    made: tuple[str, Family, WorkspaceRange],
+    _calibration: str,
 ) -> tuple[str, ...]:
     """Return the GPUs that admit a job, in their order."""
+    runtime, family, workspaces = made
     return tuple(
         gpu.name
         for gpu in gpus
         if gpu.has_kernels(architectures)
         and not doubt_mig(used, gpu)
-        and decide_by_sizes(find_sizes(required_bytes, gpu, 0, estimate_nccl(used, gpu)))
+        and decide_by_sizes(
+            find_sizes(
+                *(required_bytes, gpu, 0, estimate_nccl(used, gpu)),
+                find_bounds(gpu, runtime=runtime, family=family, workspaces=workspaces),
+            )
+        )
         is Decision.ADMIT
     )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, computed_field
 
+from memgate.calibration import Bounds, find_bounds
 from memgate.decision import Decision
 from memgate.explanation import Explanation, Sizes, describe_peak, explain
 from memgate.gpus import GpuSpec
+from memgate.margins import Family
 from memgate.nccl import NO_MEMORY, MemoryRange
+from memgate.workspaces import WorkspaceRange
 
 #: reasons that the headline of an explanation already states
 _IN_THE_HEADLINE = {"FITS", "DOES_NOT_FIT", "WITHIN_THE_MARGIN"}
@@ -76,6 +79,50 @@ class CommunicationMemory(_Part):
     """With everything connected, on the widest wiring."""
 
 
+class Bound(_Part):
+    """How far the estimate may be off, and where that is known from."""
+
+    coverage: float
+    """The share of jobs that must stay below ``needs_bytes``: ``MEMGATE_COVERAGE``."""
+    margin: float
+    """By what share the estimate may be too low."""
+    margin_of: str
+    """The measured runs that the margin is from: a family of jobs on a GPU, or all of them."""
+    num_scores: int
+    """How many runs those are."""
+    num_models: int
+    """Of how many models."""
+    family: Family
+    """Jobs with convolutions, or without: their estimates err for other reasons."""
+    workspaces_less_bytes: int
+    """How much less it may need with workspaces of cuDNN that are not known."""
+    workspaces_more_bytes: int
+    """How much more."""
+    context_low_bytes: int
+    """The least that the CUDA context may take."""
+    context_high_bytes: int
+    """The most."""
+    context_from: str
+    """Where the range of the CUDA context is from."""
+
+
+def describe_bounds(bounds: Bounds) -> Bound:
+    """Put into an answer how far it may be off."""
+    return Bound(
+        coverage=bounds.coverage,
+        margin=bounds.margin.ratio,
+        margin_of=bounds.margin.group,
+        num_scores=bounds.margin.num_scores,
+        num_models=bounds.margin.num_models,
+        family=bounds.family,
+        workspaces_less_bytes=bounds.workspaces.less_bytes,
+        workspaces_more_bytes=bounds.workspaces.more_bytes,
+        context_low_bytes=bounds.context.low_bytes,
+        context_high_bytes=bounds.context.high_bytes,
+        context_from=bounds.context.source,
+    )
+
+
 class RankEntry(_Part):
     """One rank of a distributed job: a process with a GPU of its own."""
 
@@ -117,6 +164,8 @@ class Estimate(_Part):
     has cached, and a job that does not fit dies."""
     peak_reserved_on_gpu_bytes: int
     context_bytes: int
+    bound: Bound | None = None
+    """How far all of this may be off; null in answers of older versions."""
     communication: CommunicationMemory | None = None
     """What NCCL takes, if the job uses it: what is expected is part of the peak, the least of
     ``least_bytes`` and the most of ``needs_bytes``."""
@@ -174,6 +223,18 @@ class Estimate(_Part):
             largest_batch_size=self.largest_batch_size,
             smaller_batch=self.why(SMALLER_BATCH_FITS),
             fits_on=self.fits_on,
+        )
+
+    def bounds_on(self, gpu: GpuSpec) -> Bounds:
+        """Return how far it may be off on a GPU, to decide about that with the same run."""
+        if self.bound is None:
+            return find_bounds(gpu, runtime=self.runtime)
+        less, more = self.bound.workspaces_less_bytes, self.bound.workspaces_more_bytes
+        return find_bounds(
+            gpu,
+            runtime=self.runtime,
+            family=self.bound.family,
+            workspaces=WorkspaceRange(less, more),
         )
 
     @property

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts
     from memgate.jobspec import JobSpec
 
 #: the layout of a stored timeline; raise it when ``TracedJob`` or ``Timeline`` changes
-LAYOUT = 4
+LAYOUT = 5
 
 #: of a digest, in hexadecimal: enough to rule out collisions
 _DIGEST_LENGTH = 40

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from memgate.contract import EngineName, JobRecord, JobState, Priority, Work, WorkKind
 from memgate.errors import Fault
@@ -233,6 +234,17 @@ class Problem(BaseModel):
     """Each thing that is wrong, up to a limit."""
 
 
+class PeakOwner(StrEnum):
+    """Whose peak an outcome is about."""
+
+    ALLOCATOR = "allocator"
+    """What PyTorch reserved (``torch.cuda.max_memory_reserved()``)."""
+    PROCESS = "process"
+    """What the driver shows for the process, with its CUDA context."""
+    DEVICE = "device"
+    """What the driver shows for the whole GPU: others may be on it."""
+
+
 class OutcomeCreate(_Create):
     """What a finished job really took."""
 
@@ -249,9 +261,32 @@ class OutcomeCreate(_Create):
     """As the driver shows it for the process; or the allocator's, with ``is_reserved_only``."""
     is_reserved_only: bool = False
     """The measured figure is what the allocator reserved, without the CUDA context."""
+    owner: PeakOwner | None = None
+    """Whose peak it is; unless said the process's, or with ``is_reserved_only`` the allocator's."""
+    driver: Annotated[str, Field(max_length=40, pattern=r"^[0-9][0-9.]*$")] | None = None
+    """The version of NVIDIA's driver: what contexts take is learned for each."""
+    run: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+    """The run's name, such as Slurm's job id: a second outcome of a run is not counted."""
     ran_out: bool = False
     """It ran out of memory."""
     gpu_product: Annotated[str, Field(min_length=1, max_length=100)] | None = None
+
+    @model_validator(mode="after")
+    def _has_one_owner(self) -> Self:
+        if self.is_reserved_only and self.owner not in (None, PeakOwner.ALLOCATOR):
+            raise RuleError(
+                "is_reserved_only says that it is the allocator's peak, and owner that it is the"
+                f" {self.owner}'s",
+                "leave is_reserved_only out",
+            )
+        return self
+
+    @property
+    def whose(self) -> PeakOwner:
+        """Whose peak it is."""
+        if self.owner is not None:
+            return self.owner
+        return PeakOwner.ALLOCATOR if self.is_reserved_only else PeakOwner.PROCESS
 
 
 class AccuracyGroup(BaseModel):
@@ -266,6 +301,34 @@ class AccuracyGroup(BaseModel):
     """Measured peaks that stayed below the upper bound predicted for them."""
 
 
+class LessonRead(BaseModel):
+    """What outcomes of one GPU, driver and runtime teach about the CUDA context."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    gpu: str
+    """Its name in the catalogue."""
+    driver: str
+    """NVIDIA's driver there."""
+    runtime: str
+    """The libraries that the jobs ran with."""
+    num_outcomes: int
+    """Those that say what a process held."""
+    num_outliers: int
+    """Too far from the others to be followed."""
+    outliers: list[str]
+    """The newest of their jobs."""
+    num_keys: int
+    """Callers that are followed; no one counts for more than a third."""
+    num_jobs: int
+    """Different jobs that are followed."""
+    context: dict[str, int] | None
+    """What to write as ``context`` of the GPU in ``MEMGATE_GPUS``; null if there is too little to
+    learn from."""
+    is_drifting: bool
+    """Many of the newest do not agree with what was learned, or with what is documented."""
+
+
 class AccuracyRead(BaseModel):
     """Predicted against measured."""
 
@@ -274,3 +337,5 @@ class AccuracyRead(BaseModel):
     all: AccuracyGroup
     by_gpu: dict[str, AccuracyGroup]
     by_model: dict[str, AccuracyGroup]
+    lessons: list[LessonRead] = []
+    """What outcomes teach about CUDA contexts; an operator follows it, or does not."""

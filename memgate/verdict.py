@@ -1,11 +1,12 @@
 """Stage 6: what a job needs, what a GPU has -> admit, reject or uncertain, with the reason.
 
-Two things are not known exactly. The estimate of what the allocator needs is off a little, by a
-share that was measured. And what a process holds besides its allocator's segments, the CUDA context
-and the handles and kernels of libraries, is not the same on every machine: 200 to 700 MB have been
-reported, and no table by GPU is public. Of a job that uses NCCL, what that takes is such a range,
-too (``memgate.nccl``). So a job is admitted if it fits with the most of all, rejected if it does
-not fit with the least, and uncertain between.
+Some things are not known exactly. The estimate of what the allocator needs is off a little, by a
+share that was measured (``memgate.margins``), and by what cuDNN's workspaces may change where they
+cannot be known (``memgate.workspaces``). What a process holds besides its allocator's segments, the
+CUDA context and the handles and kernels of libraries, is not the same on every machine
+(``memgate.context``). Of a job that uses NCCL, what that takes is such a range, too
+(``memgate.nccl``). So a job is admitted if it fits with the most of all, rejected if it does not
+fit with the least, and uncertain between.
 """
 
 from __future__ import annotations
@@ -13,21 +14,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
+from memgate.calibration import Bounds, find_bounds
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.explanation import Sizes, compare_sizes
 from memgate.gpus import GpuSpec, GpuTarget
+from memgate.margins import Family
 from memgate.nccl import NO_MEMORY, MemoryRange
 
-#: CUDA context and libraries: the least, the usual and the most
-MIN_CONTEXT_BYTES = 200 * 10**6
-USUAL_CONTEXT_BYTES = 400 * 10**6
-MAX_CONTEXT_BYTES = 700 * 10**6
-
-
-#: by what share the estimate may be too low: of measured jobs that ran out of memory, 99 % had less
-#: than the estimate plus this share (docs/accuracy.md, "The bound")
-MARGIN = 0.013
-
+#: by what share the estimate may be too high: jobs with convolutions lie otherwise in pieces than
+#: predicted, and live in a little less (docs/accuracy.md, "The bound")
+BELOW = {Family.CONVOLUTION: 0.01}
 
 _CODES = {
     Decision.ADMIT: "FITS",
@@ -46,6 +43,7 @@ class Verdict:
     #: for people, with numbers
     message: str
     sizes: Sizes
+    bounds: Bounds
 
     @property
     def headroom_bytes(self) -> int:
@@ -53,9 +51,11 @@ class Verdict:
         return self.sizes.available_bytes - self.sizes.needs_bytes
 
 
-def left_for_segments(target: GpuTarget, communication_bytes: int = 0) -> int:
+def left_for_segments(
+    target: GpuTarget, communication_bytes: int = 0, context_bytes: int = USUAL_CONTEXT_BYTES
+) -> int:
     """Return how much of a GPU a job's allocator can take, with the usual context."""
-    taken = target.already_used_bytes + USUAL_CONTEXT_BYTES + communication_bytes
+    taken = target.already_used_bytes + context_bytes + communication_bytes
     return max(0, target.gpu.memory_bytes - taken)
 
 
@@ -67,13 +67,19 @@ def decide_by_sizes(sizes: Sizes) -> Decision:
 
 
 def find_sizes(
-    segments_bytes: int, gpu: GpuSpec, already_used_bytes: int, communication: MemoryRange
+    segments_bytes: int,
+    gpu: GpuSpec,
+    already_used_bytes: int,
+    communication: MemoryRange,
+    bounds: Bounds,
 ) -> Sizes:
     """Return what is compared, of the arguments of ``decide``."""
-    most = ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES
+    context = bounds.context
+    most = bound_segments(segments_bytes, bounds) + context.high_bytes
+    least = least_segments(segments_bytes, bounds) + context.low_bytes
     return Sizes(
         needs_bytes=most + communication.high_bytes,
-        least_bytes=segments_bytes + MIN_CONTEXT_BYTES + communication.low_bytes,
+        least_bytes=least + communication.low_bytes,
         available_bytes=gpu.memory_bytes - already_used_bytes,
         used_bytes=already_used_bytes,
         has_nccl=communication.is_any,
@@ -86,16 +92,31 @@ def decide(
     *,
     already_used_bytes: int = 0,
     communication: MemoryRange = NO_MEMORY,
+    bounds: Bounds | None = None,
 ) -> Verdict:
     """Compare the smallest memory for segments that suffices with what a GPU has left.
 
-    ``communication`` is what NCCL takes of it.
+    ``communication`` is what NCCL takes of it; ``bounds`` say how far that may be off, for a job
+    of which nothing is known unless they are given.
     """
-    sizes = find_sizes(segments_bytes, gpu, already_used_bytes, communication)
+    bounds = bounds or find_bounds(gpu)
+    sizes = find_sizes(segments_bytes, gpu, already_used_bytes, communication, bounds)
     decision = decide_by_sizes(sizes)
     return Verdict(
         decision=decision,
         code=_CODES[decision],
         message=compare_sizes(gpu.name, sizes),
         sizes=sizes,
+        bounds=bounds,
     )
+
+
+def bound_segments(segments_bytes: int, bounds: Bounds) -> int:
+    """Return the most that an allocator may need if this was estimated."""
+    return ceil((segments_bytes + bounds.workspaces.more_bytes) * (1 + bounds.margin.ratio))
+
+
+def least_segments(segments_bytes: int, bounds: Bounds) -> int:
+    """Return the least that it may need."""
+    below = BELOW.get(bounds.family, 0.0)
+    return ceil((segments_bytes - bounds.workspaces.less_bytes) * (1 - below))

@@ -15,6 +15,7 @@ from memgate.allocator.device import AddressPolicy, Device
 from memgate.allocator.pool import PoolBlock
 from memgate.allocator.protocol import Allocator, OutOfMemory, SegmentAction
 from memgate.allocator.replay import OnOom, Replay, replay
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.gpus import CATALOGUE
 from memgate.report import Estimate, Reason
@@ -30,7 +31,6 @@ from memgate.timeline import (
 )
 from memgate.trace import Trace, read_trace
 from memgate.units import GIB, MIB
-from memgate.verdict import USUAL_CONTEXT_BYTES
 from tests.cores import replay_on_both
 
 AMPLE = 64 * GIB

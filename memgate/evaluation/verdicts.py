@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import ceil
 
+from memgate.calibration import Bounds
 from memgate.capacity import MemoryNeeds
 from memgate.decision import Decision
-from memgate.verdict import MARGIN
+from memgate.verdict import bound_segments, least_segments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +56,17 @@ def count_verdicts(said: Iterable[tuple[Decision, bool]]) -> VerdictCounts:
     return VerdictCounts(**counts)
 
 
-def decide_under_cap(needs: MemoryNeeds, cap_bytes: int, *, has_doubts: bool = False) -> Decision:
+def decide_under_cap(
+    needs: MemoryNeeds, cap_bytes: int, bounds: Bounds, *, has_doubts: bool = False
+) -> Decision:
     """Decide whether a job lives with its allocator limited to a size.
 
     The limit is on segments alone, so the context has no part in it: what is left of the bound is
-    its margin. With doubts no job is admitted, as everywhere.
+    its margin, and what workspaces may change. With doubts no job is admitted, as everywhere.
     """
     died = bool(needs.run_in(cap_bytes).ooms)
     required = needs.least_bytes(died_at_bytes=cap_bytes if died else 0)
-    if required > cap_bytes:
+    if least_segments(required, bounds) > cap_bytes:
         return Decision.REJECT
-    fits = ceil(required * (1 + MARGIN)) <= cap_bytes and not has_doubts
+    fits = bound_segments(required, bounds) <= cap_bytes and not has_doubts
     return Decision.ADMIT if fits else Decision.UNCERTAIN

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from memgate.context import ContextRange
 from memgate.errors import InputError
 from memgate.gpus.catalogue import BUILT_IN
 from memgate.gpus.foreign import find_foreign
@@ -34,6 +35,30 @@ _MAX_MULTIPROCESSORS = 10_000
 _NEEDED = ("memory_bytes", "compute_capability", "multiprocessors")
 
 
+class OwnContext(BaseModel):
+    """What a process holds there besides the allocator's segments, as it was measured."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    low_bytes: Annotated[int, Field(strict=True, ge=0, le=MAX_BYTES)]
+    usual_bytes: Annotated[int, Field(strict=True, ge=0, le=MAX_BYTES)]
+    high_bytes: Annotated[int, Field(strict=True, ge=0, le=MAX_BYTES)]
+
+    def range(self) -> ContextRange:
+        """Return it as bounds have it.
+
+        Raises:
+            InputError: if the three are not in order.
+        """
+        if not self.low_bytes <= self.usual_bytes <= self.high_bytes:
+            raise _wrong(
+                *("context.usual_bytes", self.usual_bytes, "low <= usual <= high must hold"),
+                "put the three in order",
+            )
+        sizes = (self.low_bytes, self.usual_bytes, self.high_bytes)
+        return ContextRange(*sizes, "the operator's own entry (MEMGATE_GPUS)")
+
+
 class OwnGpu(BaseModel):
     """A GPU that the operator describes."""
 
@@ -49,6 +74,8 @@ class OwnGpu(BaseModel):
     multiprocessors: Annotated[int, Field(strict=True, ge=1, le=_MAX_MULTIPROCESSORS)] | None = None
     library_bytes: Annotated[int, Field(strict=True, ge=0, le=MAX_BYTES)] | None = None
     """What libraries take besides the allocator."""
+    context: OwnContext | None = None
+    """The CUDA context of its driver and libraries."""
     like: str | None = None
     """A GPU of the catalogue that it is like, but for what is given here."""
     replaces: bool = False
@@ -79,6 +106,7 @@ class OwnGpu(BaseModel):
             compute_capability=(major, minor),
             multiprocessors=self.multiprocessors or (like.multiprocessors if like else 0),
             library_bytes=usual if self.library_bytes is None else self.library_bytes,
+            context=self.context.range() if self.context else None,
         )
 
     def _like(self) -> GpuSpec | None:

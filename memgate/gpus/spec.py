@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from memgate.context import ContextRange
+
 #: of libraries, on GPUs where it was not measured: that of the RTX 3060
 USUAL_LIBRARY_MIB = 34
 
@@ -25,6 +27,8 @@ class GpuSpec:
     #: three GPUs, as the median of measured minus predicted over language models; on others it is
     #: taken to be that of the RTX 3060
     library_bytes: int
+    #: of its driver, as the operator measured it; None: as documented
+    context: ContextRange | None = None
 
     @property
     def capability(self) -> str:

@@ -10,9 +10,10 @@ Note [Bounds] in ``unpickling``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -253,8 +254,14 @@ def _text(found: object, name: str) -> str:
     return value
 
 
-def _check_addresses(device: int, segments: Iterable[Segment]) -> None:
-    """Refuse two blocks at one place: which of them an event means, nobody could say."""
+def _check_addresses(device: int, segments: Sequence[Segment]) -> None:
+    """Refuse two things at one place: which of them an event means, nobody could say."""
+    for one, following in pairwise(sorted(segments, key=lambda segment: segment.address)):
+        if one.end > following.address:
+            raise SnapshotFormatError(
+                f"device {device} of the snapshot has two segments at address"
+                f" {following.address:#x}; a device has one at each"
+            )
     seen: set[int] = set()
     for block in (block for segment in segments for block in segment.blocks):
         if block.address in seen:

@@ -119,13 +119,18 @@ def _estimate_rank(
         architectures=recorded.architectures,
         needs=needs,
         used=recorded.communication,
+        family=recorded.family,
+        workspaces=recorded.workspaces,
     )
     said = allow_for_data(said, recorded.least_segments_bytes, target)
     return said.model_copy(
         update={
             "fits_on": _admitting(recorded, said.fits_on),
             "phases": find_phase_peaks(
-                recorded.marks, needs.ample, said.communication_range.expected_bytes
+                recorded.marks,
+                needs.ample,
+                said.communication_range.expected_bytes,
+                said.context_bytes,
             ),
             "recording": describe_recording(recorded),
         }

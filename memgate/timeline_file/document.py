@@ -11,6 +11,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from memgate.margins import Family
 from memgate.report import ESTIMATE_CODES
 from memgate.timeline import Category
 from memgate.timeline_file.recorded import JobPhase, RecordingEngine
@@ -20,7 +21,7 @@ from memgate.units import MIB
 MAGIC = b"\x89MGTL\r\n\x1a"
 
 #: major, minor. A reader takes all minor ones of a major that it knows: they only add fields
-FORMAT_VERSION = (1, 2)
+FORMAT_VERSION = (1, 3)
 
 #: magic and version; what follows is a zlib stream of one MessagePack document
 HEADER_BYTES = len(MAGIC) + 2
@@ -161,6 +162,9 @@ class NcclPart(Struct, frozen=True, kw_only=True):
     uses_nvls: bool | None = None
 
 
+WorkspaceBytes = Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)]
+
+
 class RunPart(Struct, frozen=True, kw_only=True):
     """One process of a job."""
 
@@ -171,6 +175,9 @@ class RunPart(Struct, frozen=True, kw_only=True):
     doubts: Annotated[list[ReasonPart], Meta(max_length=100)]
     #: since 1.1
     least_segments_bytes: Annotated[int, Meta(ge=0, le=MAX_SIZE_BYTES)] | None = None
+    #: since 1.3
+    family: Family = Family.UNKNOWN
+    workspaces: tuple[WorkspaceBytes, WorkspaceBytes] = (0, 0)
     #: since 1.2
     rank: Annotated[int, Meta(ge=0, lt=MAX_RANKS)] = 0
     nccl: NcclPart | None = None

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memgate.allocator.replay import Replay
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.timeline_file.recorded import JobMark, JobPhase
-from memgate.verdict import USUAL_CONTEXT_BYTES
 
 
 def find_phase_peaks(
-    marks: Sequence[JobMark], ample: Replay, communication_bytes: int = 0
+    marks: Sequence[JobMark],
+    ample: Replay,
+    communication_bytes: int = 0,
+    context_bytes: int = USUAL_CONTEXT_BYTES,
 ) -> dict[str, int]:
     """Return the most that a job has allocated in each of its phases, with the context and NCCL.
 
@@ -25,6 +28,6 @@ def find_phase_peaks(
         # takes no memory of a GPU) holds what was there
         held = series[max(0, mark.event_index - 1) : end]
         if held:
-            most = max(held) + USUAL_CONTEXT_BYTES + communication_bytes
+            most = max(held) + context_bytes + communication_bytes
             peaks[mark.phase] = max(most, peaks.get(mark.phase, 0))
     return {phase.value: peaks[phase] for phase in JobPhase if phase in peaks}

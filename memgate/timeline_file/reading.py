@@ -54,6 +54,7 @@ from memgate.timeline_file.recorded import (
     RecordedTimeline,
 )
 from memgate.units import format_size
+from memgate.workspaces import WorkspaceRange
 
 _AGAIN = "record it again: memgate run -o FILE"
 
@@ -214,6 +215,8 @@ def _recorded(run: RunPart, document: Document, version: tuple[int, int]) -> Rec
         notes=tuple(Reason(code=one.code, message=one.message) for one in run.notes),
         doubts=tuple(Reason(code=one.code, message=one.message) for one in run.doubts),
         least_segments_bytes=run.least_segments_bytes,
+        family=run.family,
+        workspaces=WorkspaceRange(*run.workspaces),
         rank=run.rank,
         world_size=document.world_size,
         communication=unpack_communication(run.nccl),

@@ -8,10 +8,12 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from memgate.gpus import GpuSpec
+from memgate.margins import Family
 from memgate.nccl import NO_COMMUNICATION, NcclUse
 from memgate.report import Reason
 from memgate.run_key import GpuTraits
 from memgate.timeline import Timeline
+from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 #: the engines whose runs can be in a file
 RecordingEngine = Literal["phantom", "profile"]
@@ -87,6 +89,10 @@ class RecordedTimeline:
     doubts: tuple[Reason, ...] = ()
     #: what the allocator needs with other data, if sizes depend on data and that is less
     least_segments_bytes: int | None = None
+    #: what its margin was measured on
+    family: Family = Family.UNKNOWN
+    #: what workspaces of cuDNN that are not known may change
+    workspaces: WorkspaceRange = NO_WORKSPACES
     #: of a job of several processes: which of them this is, and how many there are
     rank: int = 0
     world_size: int = 1
@@ -99,7 +105,7 @@ class RecordedTimeline:
     #: its ``ENGINE_REVISION``
     engine_revision: int
     #: of the file's format; a file that is written has the newest
-    format_version: tuple[int, int] = field(default=(1, 2), compare=False)
+    format_version: tuple[int, int] = field(default=(1, 3), compare=False)
 
     def __post_init__(self) -> None:
         assert not self.timeline.residents, "a recording begins with the program"

@@ -105,6 +105,8 @@ def _lay_out_run(recorded: RecordedTimeline) -> dict[str, Any]:
         "notes": _reasons(recorded.notes),
         "doubts": _reasons(recorded.doubts),
         "least_segments_bytes": recorded.least_segments_bytes,
+        "family": recorded.family,
+        "workspaces": tuple(recorded.workspaces),
         "rank": recorded.rank,
         "nccl": pack_communication(recorded.communication),
         "events": pack_events(timeline.events),

@@ -227,6 +227,42 @@ def test_an_outcome_is_compared_with_what_was_predicted(client: TestClient) -> N
     assert set(accuracy["by_gpu"]) == {"rtx-3060"}
 
 
+def _answered(client: TestClient) -> str:
+    job: str = client.post("/estimate", json=ASKED).json()["id"]
+    _store(client).finish(run_of(client, job), RESULT.model_dump_json())
+    return job
+
+
+def test_a_second_outcome_of_a_run_is_not_counted(client: TestClient) -> None:
+    """A gate and a callback may both report it."""
+    job = _answered(client)
+    for run in ("slurm-1", "slurm-1", "slurm-2"):
+        outcome = {"job": job, "measured_peak_bytes": 5 * GIB, "run": run}
+        assert client.post("/outcomes", json=outcome).status_code == 201
+    assert client.get("/accuracy").json()["all"]["num_outcomes"] == 2
+
+
+def test_outcomes_of_processes_teach_about_the_context(client: TestClient) -> None:
+    """Those of allocators do not; too few are shown and nothing follows from them."""
+    job = _answered(client)
+    for size, owner in ((460, "process"), (480, "process"), (500, "allocator")):
+        measured = RESULT.peak_reserved_on_gpu_bytes + size * 10**6
+        outcome = {"job": job, "measured_peak_bytes": measured, "owner": owner}
+        made = client.post("/outcomes", json=outcome | {"driver": "550.54.15"})
+        assert made.json()["context_bytes"] == (size * 10**6 if owner == "process" else None)
+    (lesson,) = client.get("/accuracy").json()["lessons"]
+    assert (lesson["gpu"], lesson["driver"]) == ("rtx-3060", "550.54.15")
+    assert (lesson["num_outcomes"], lesson["context"], lesson["is_drifting"]) == (2, None, False)
+
+
+def test_an_outcome_has_one_owner(client: TestClient) -> None:
+    """The older field and the newer one must not contradict each other."""
+    outcome = {"job": "0" * 32, "measured_peak_bytes": 1, "is_reserved_only": True}
+    refused = client.post("/outcomes", json=outcome | {"owner": "device"})
+    assert refused.status_code == 422
+    assert "leave is_reserved_only out" in refused.text
+
+
 def _upload(trace: bytes, request: object = None) -> dict[str, Any]:
     asked = json.dumps({"gpu": "rtx-3060"} if request is None else request)
     return {"request": (None, asked, "application/json"), "trace": ("t.json", trace)}

@@ -17,8 +17,10 @@ from memgate.errors import (
 )
 from memgate.gpus import find_gpu
 from memgate.jobspec import parse_job_spec
+from memgate.margins import Family
 from memgate.timeline import Category
 from memgate.units import MIB
+from memgate.workspaces import NO_WORKSPACES
 from memgate_worker.engines.phantom.engine import (
     TRACE_CAPACITY_BYTES,
     PhantomEngine,
@@ -306,3 +308,15 @@ class TestCommands:
         for name in ("scatter.png", "errors.png"):
             assert f"picture: {tmp_path / 'new' / name}" in ran.out
             assert (tmp_path / "new" / name).stat().st_size > 10_000
+
+
+def test_a_job_with_convolutions_has_a_range_for_their_workspaces(engine: PhantomEngine) -> None:
+    """Nothing is allocated for what cuDNN may want; the range is part of the bound."""
+    vgg = {"source": "torchvision", "name": "vgg11"}
+    traced = _trace(engine, RESNET | {"model": vgg, "batch_size": 128}, "rtx-3060")
+    text = _trace(engine, GPT2, "rtx-3060")
+
+    assert (traced.family, text.family) == (Family.CONVOLUTION, Family.OTHER)
+    assert traced.workspaces.more_bytes > 0
+    assert text.workspaces == NO_WORKSPACES
+    assert not traced.timeline.dispensable

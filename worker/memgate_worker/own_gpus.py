@@ -13,6 +13,7 @@ from pathlib import Path
 from memgate.errors import InputError, OwnGpusError
 from memgate.file_kinds import MAX_SPEC_LENGTH
 from memgate.gpus import use_own_gpus
+from memgate_worker.coverage import load_coverage
 
 VARIABLE = "MEMGATE_GPUS"
 
@@ -22,7 +23,9 @@ def load_own_gpus() -> None:
 
     Raises:
         OwnGpusError: if the file cannot be read, or something in it is wrong.
+        CoverageError: if ``MEMGATE_COVERAGE`` is wrong.
     """
+    load_coverage()
     said = os.environ.get(VARIABLE, "").strip()
     if not said:
         return

@@ -73,6 +73,8 @@ def record_run(
         notes=traced.notes,
         doubts=traced.doubts,
         least_segments_bytes=traced.least_segments_bytes,
+        family=traced.family,
+        workspaces=traced.workspaces,
         rank=traced.rank,
         world_size=traced.world_size,
         other_ranks=tuple(
@@ -175,6 +177,8 @@ def _restore(recorded: RecordedTimeline, alloc_conf: str, seconds: float) -> Tra
         marks=recorded.marks,
         architectures=recorded.architectures,
         least_segments_bytes=recorded.least_segments_bytes,
+        family=recorded.family,
+        workspaces=recorded.workspaces,
         rank=recorded.rank,
         world_size=recorded.world_size,
         communication=recorded.communication,

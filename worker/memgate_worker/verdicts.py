@@ -97,9 +97,11 @@ def _estimate_rank(traced: TracedJob, target: GpuTarget, needs: MemoryNeeds) -> 
         architectures=traced.architectures,
         needs=needs,
         used=traced.communication,
+        family=traced.family,
+        workspaces=traced.workspaces,
     )
     beside = said.communication_range.expected_bytes
-    phases = find_phase_peaks(traced.marks, needs.ample, beside)
+    phases = find_phase_peaks(traced.marks, needs.ample, beside, said.context_bytes)
     said = said.model_copy(update={"phases": phases, "traffic": traced.traffic})
     if traced.doubts or find_doubts(traced.timeline):  # they are the same on every GPU
         said = said.model_copy(update={"fits_on": []})

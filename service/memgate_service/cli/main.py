@@ -47,7 +47,8 @@ def options(
     ] = False,
 ) -> None:
     """Options that come before a command."""
-    if os.environ.get("MEMGATE_GPUS"):  # importing what reads it takes time
+    # importing what reads them takes time
+    if os.environ.get("MEMGATE_GPUS") or os.environ.get("MEMGATE_COVERAGE"):
         from memgate_worker.own_gpus import load_own_gpus
 
         load_own_gpus()

@@ -10,9 +10,12 @@ from memgate.accuracy import (
     AccuracySummary,
     MeasuredRun,
     Prediction,
+    bound_run,
     published_prediction,
     summarize,
 )
+from memgate.bound_figures import measure_bound
+from memgate.calibration import current_calibration
 from memgate.errors import InputError
 from memgate.evaluation.report import Evaluated, write_report
 from memgate_service.cli.accuracy_plots import plot_accuracy
@@ -76,7 +79,13 @@ class Outcomes:
                 **self.summaries()[name].to_document(),
                 "published": published.to_document(),
             }
-        return found | {"runtime": self.runtime, "failed": self.failed}
+        return found | {"runtime": self.runtime, "failed": self.failed, "bound": self.bound()}
+
+    def bound(self) -> dict[str, object]:
+        """Return whether the first engine's bound holds for models that are left out."""
+        made = self.made(next(iter(self.said)))
+        runs = [run for row, said in made if (run := bound_run(row, said))]
+        return measure_bound(runs, current_calibration().coverage)
 
     def evaluated(self) -> list[Evaluated]:
         """Return all estimators as the evaluation wants them, ours first."""

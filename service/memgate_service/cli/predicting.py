@@ -88,11 +88,15 @@ def _predict(row: MeasuredRun, engine: str, runtime: str) -> Prediction | str:
     # what the product says of a card of the size that it was measured to have
     answer = answer_run(traced, GpuTarget(gpu=replace(gpu, memory_bytes=row.total_bytes)))
     needs, has_doubts = answer.needs, bool(traced.doubts)
+    bounds = answer.estimate.bounds_on(gpu)
     return replace(
         said,
         required_bytes=needs.least_bytes() if row.capped else None,
+        family=traced.family,
+        workspaces=traced.workspaces,
         decision=answer.estimate.decision,
         capped_decisions=tuple(
-            decide_under_cap(needs, cap.cap_bytes, has_doubts=has_doubts) for cap in row.capped
+            decide_under_cap(needs, cap.cap_bytes, bounds, has_doubts=has_doubts)
+            for cap in row.capped
         ),
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from memgate.decision import Decision
-from memgate.schemas import AccuracyGroup, AccuracyRead
+from memgate.learning import Observation, learn
+from memgate.schemas import AccuracyGroup, AccuracyRead, LessonRead
 from memgate_worker.queue.client import MeasuredOutcome, QueueClient
+
+#: jobs whose outcomes are shown as outliers
+_SHOWN_OUTLIERS = 20
 
 
 def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
@@ -16,7 +20,38 @@ def compare_outcomes(outcomes: Sequence[MeasuredOutcome]) -> AccuracyRead:
         all=_group(outcomes),
         by_gpu=_groups(outcomes, lambda outcome: outcome.gpu),
         by_model=_groups(outcomes, lambda outcome: outcome.model),
+        lessons=list(_find_lessons(outcomes)),
     )
+
+
+def _find_lessons(outcomes: Sequence[MeasuredOutcome]) -> Iterator[LessonRead]:
+    """Return what outcomes teach about each GPU, driver and runtime; the newest come first."""
+    groups: dict[tuple[str, str, str], list[Observation]] = {}
+    for one in reversed(outcomes):
+        if one.context_bytes is not None:
+            group = groups.setdefault((one.gpu, one.driver, one.runtime), [])
+            group.append(Observation(one.key, one.job, one.context_bytes))
+    for (gpu, driver, runtime), observations in sorted(groups.items()):
+        lesson = learn(observations)
+        context = lesson.context
+        yield LessonRead(
+            gpu=gpu,
+            driver=driver,
+            runtime=runtime,
+            num_outcomes=lesson.num_outcomes,
+            num_outliers=len(lesson.outliers),
+            outliers=[one.job for one in lesson.outliers[-_SHOWN_OUTLIERS:]],
+            num_keys=lesson.num_keys,
+            num_jobs=lesson.num_jobs,
+            context=None
+            if context is None
+            else {
+                "low_bytes": context.low_bytes,
+                "usual_bytes": context.usual_bytes,
+                "high_bytes": context.high_bytes,
+            },
+            is_drifting=lesson.is_drifting,
+        )
 
 
 def count_outcome(queue: QueueClient, outcome: MeasuredOutcome, decision: Decision) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.capacity import MemoryNeeds
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.timeline import Alloc, Free, Timeline
 from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.timeline_file.recorded import JobMark, JobPhase
 from memgate.units import MIB
-from memgate.verdict import USUAL_CONTEXT_BYTES
 
 MARKS = (
     JobMark(0, JobPhase.LOAD),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memgate.calibration import find_bounds
 from memgate.contract import Work, WorkKind
 from memgate.errors import InputError
 from memgate.gpus import (
@@ -121,3 +122,19 @@ def test_a_change_of_the_file_is_another_question() -> None:
     assert work.id() == ids[1]
     use_own_gpus(())
     assert (work.id(), digest_own_gpus()) == (ids[0], "")
+
+
+def test_a_measured_context_takes_the_place_of_the_documented_range() -> None:
+    """The peak is shown with the usual, and a job is admitted with the most."""
+    context = {"low_bytes": 480, "usual_bytes": 500, "high_bytes": 530}
+    (gpu,) = _read({"name": "lab", "like": "l4", "context": context})
+    assert gpu.context is not None
+    assert gpu.context[:3] == (480, 500, 530)
+    assert find_bounds(gpu).context.high_bytes == 530
+
+
+def test_a_context_out_of_order_is_refused() -> None:
+    """The message names the field and the rule."""
+    context = {"low_bytes": 600, "usual_bytes": 500, "high_bytes": 530}
+    with pytest.raises(InputError, match=r"context\.usual_bytes.*low <= usual <= high"):
+        _read({"name": "lab", "like": "l4", "context": context})

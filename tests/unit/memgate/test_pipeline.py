@@ -12,6 +12,7 @@ from memgate import pipeline
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
 from memgate.capacity import MemoryNeeds
+from memgate.context import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.gpus import CATALOGUE, GpuTarget, find_gpu
 from memgate.nccl import NO_COMMUNICATION, Communicator, NcclUse, estimate_nccl
@@ -19,7 +20,7 @@ from memgate.pipeline import estimate_timeline
 from memgate.report import Estimate, Reason
 from memgate.timeline import Alloc, Category, Free, Label, SetFraction, Timeline
 from memgate.units import GIB
-from memgate.verdict import MAX_CONTEXT_BYTES, MIN_CONTEXT_BYTES, USUAL_CONTEXT_BYTES, decide
+from memgate.verdict import decide
 from tests.builders import mib
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.decision import Decision
 from memgate.errors import NoKernelsError, TimelineFileError
 from memgate.gpus import CATALOGUE, GpuTarget, parse_gpu
@@ -15,7 +16,6 @@ from memgate.timeline import Alloc, Free, SetFraction, Timeline
 from memgate.timeline_file.answers import estimate_recorded, find_recorded_needs
 from memgate.timeline_file.recorded import JobMark, JobPhase, RecordedGpu, RecordedTimeline
 from memgate.units import GIB, MIB
-from memgate.verdict import USUAL_CONTEXT_BYTES
 from tests.timeline_files import make_plain, make_recorded
 
 RTX_3060 = CATALOGUE["rtx-3060"]

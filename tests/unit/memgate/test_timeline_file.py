@@ -176,6 +176,6 @@ def test_the_head_of_a_file_says_what_it_is() -> None:
     """Documented, so that ``file`` and other programs can recognise it."""
     file = write_timeline(make_plain())
 
-    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x02"
-    assert FORMAT_VERSION == (1, 2)
+    assert file[:HEADER_BYTES] == b"\x89MGTL\r\n\x1a\x01\x03"
+    assert FORMAT_VERSION == (1, 3)
     assert "events" in msgspec.msgpack.decode(zlib.decompress(file[HEADER_BYTES:]))

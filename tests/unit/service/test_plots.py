@@ -9,10 +9,10 @@ import pytest
 
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import replay
+from memgate.context import USUAL_CONTEXT_BYTES
 from memgate.errors import InputError, MissingExtraError
 from memgate.gpus import GpuSpec, GpuTarget
 from memgate.timeline import Alloc, Category, Free, Label, Phase, PhaseStart, Timeline
-from memgate.verdict import USUAL_CONTEXT_BYTES
 from memgate_service.cli.plots import plot_replay, plot_timeline, prepare_picture
 from tests.builders import mib
 

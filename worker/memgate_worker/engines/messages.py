@@ -8,6 +8,7 @@ from memgate.errors import Fault, MemgateError, restore_error
 from memgate.mistakes import Mistake
 from memgate.nccl import NO_COMMUNICATION, NcclUse
 from memgate.timeline import Label, PhaseStart, TimelineEvent
+from memgate.workspaces import PossibleWorkspace
 from memgate_worker.limits import RunLimits
 
 
@@ -122,6 +123,8 @@ class RecordedRun(Struct, frozen=True, kw_only=True, tag="recorded"):
     labels: tuple[Label, ...]
     #: ids of blocks that the job can do without, see ``Timeline``
     dispensable: frozenset[int]
+    #: in the order of events
+    possible_workspaces: tuple[PossibleWorkspace, ...] = ()
     phases: tuple[PhaseStart, ...]
     #: streams that stand for private pools, see ``Timeline``
     private_streams: frozenset[int] = frozenset()

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from memgate.margins import Family
 from memgate.measured import Peaks
 from memgate.nccl import NO_COMMUNICATION, NcclUse
 from memgate.report import Reason
 from memgate.timeline import Timeline
 from memgate.timeline_file.recorded import JobMark
 from memgate.varied import VariedRun
+from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,10 @@ class TracedJob:
     cudnn_benchmark: bool = False
     #: what the file itself says, if it was recorded on a real GPU
     peaks: Peaks | None = None
+    #: what its margin was measured on; unknown where nothing tells
+    family: Family = Family.UNKNOWN
+    #: what cuDNN's workspaces may change of what the allocator needs, where they are not known
+    workspaces: WorkspaceRange = NO_WORKSPACES
     #: what the allocator needs in the other run, if sizes depend on data and that run needs less
     least_segments_bytes: int | None = None
     #: what is known about batches that were not all of one size

@@ -32,7 +32,7 @@ from memgate.contract import (
 )
 from memgate.owner import Owner
 from memgate.run_key import RunKey
-from memgate_worker.queue.announcements import Serving
+from memgate_worker.queue.announcements import REFUSED, Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.history import (
     HistoryEntry,
@@ -215,6 +215,14 @@ class QueueClient:
         """Return the digests of everything that workers announce; none if there are no workers."""
         return self._serving().identities
 
+    def sandboxes(self) -> tuple[str, ...]:
+        """Return the levels of the workers' sandboxes, each once; a moment old at the most."""
+        return self._serving().sandboxes
+
+    def lacks_sandbox(self) -> bool:
+        """Say whether a worker runs no jobs, for want of the sandbox that its operator demands."""
+        return REFUSED in self.sandboxes()
+
     def missing_runtime(self) -> str | None:
         """Return the runtime for jobs that name none, if there are workers and none has it."""
         return self._serving().missing_runtime
@@ -304,6 +312,10 @@ class QueueClient:
     def add_outcome(self, outcome: MeasuredOutcome) -> None:
         """Store what a finished job really took."""
         self.store.add_outcome(outcome)
+
+    def is_new_run(self, job: str, run: str) -> bool:
+        """Say whether no outcome of a run of a job has come before, and remember it."""
+        return self.store.is_new_run(job, run)
 
     def outcomes(self, count: int = 100_000) -> builtins.list[MeasuredOutcome]:
         """Return what jobs really took, the newest first."""

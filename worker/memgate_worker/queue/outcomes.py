@@ -24,6 +24,15 @@ class MeasuredOutcome(BaseModel):
     decision: Decision | None = None
     """What was decided about the job, None if it ran on a different GPU."""
     capacity_bytes: int | None = None
+    key: str = ""
+    """Who reported it: the id of an API key."""
+    driver: str = ""
+    """The version of NVIDIA's driver, if it was said."""
+    runtime: str = ""
+    """The libraries that it was predicted for."""
+    context_bytes: int | None = None
+    """What the process held besides what was predicted of its segments; None if the figure does not
+    say: it is the allocator's, or the job ran out of memory or on a different GPU."""
 
     @property
     def is_within(self) -> bool:

@@ -39,6 +39,9 @@ _JOBS = "memgate:jobs"
 _COUNTERS = "memgate:counters"
 _OUTCOMES = "memgate:outcomes"
 _MAX_OUTCOMES = 1_000_000
+
+#: how long a second outcome of a run is recognised
+_RUN_SECONDS = 90 * 24 * 3600
 _DECISIONS = "memgate:decisions"
 
 #: how long the counts of a minute are kept, and how many decisions
@@ -267,6 +270,11 @@ class JobStore(LeaseStore):
         """Keep what a finished job really took."""
         fields = {"outcome": outcome.model_dump_json()}
         self.redis.xadd(_OUTCOMES, fields, maxlen=_MAX_OUTCOMES, approximate=True)
+
+    def is_new_run(self, job: str, run: str) -> bool:
+        """Say whether no outcome of a run of a job has come before, and remember it."""
+        key = redis_key("outcome-run", f"{job}:{run}")
+        return bool(self.redis.set(key, "1", nx=True, ex=_RUN_SECONDS))
 
     def outcomes(self, count: int = 100_000) -> list[MeasuredOutcome]:
         """Return what jobs really took, the newest first."""

@@ -68,7 +68,12 @@ class Place:
         nccl = estimate.communication_range
         segments = estimate.required_bytes - estimate.context_bytes - nccl.expected_bytes
         missing = self.gpu.memory_bytes - self.capacity_bytes
-        verdict = decide(segments, self.gpu, already_used_bytes=missing, communication=nccl)
+        verdict = decide(
+            *(segments, self.gpu),
+            already_used_bytes=missing,
+            communication=nccl,
+            bounds=estimate.bounds_on(self.gpu),
+        )
         decision = verdict.decision
         if _is_doubted(estimate) or (self.gpu.is_part and estimate.communication is not None):
             decision = min(decision, Decision.UNCERTAIN)

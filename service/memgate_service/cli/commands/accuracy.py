@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.accuracy import AccuracyFigures
+from memgate.bound_figures import describe_bound
 from memgate.evaluation.verdicts import VerdictCounts
 from memgate_service.cli.accuracy_plots import prepare_pictures
 from memgate_service.cli.commands.options import AsJson, RuntimeName
@@ -76,6 +77,7 @@ def accuracy_command(
         typer.echo(json.dumps(outcomes.to_document()))
         return
     _print(outcomes)
+    typer.echo(describe_bound(outcomes.bound()))
     for path in files:
         typer.echo(f"{'report' if path.suffix == '.md' else 'picture'}: {path}")
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import anyio.to_thread
 from fastapi import APIRouter, Depends, Request
 
 from memgate.contract import JobRecord, Work
+from memgate.gpus import GpuSpec
 from memgate.report import Estimate
-from memgate.schemas import AccuracyRead, OutcomeCreate
-from memgate.verdict import MARGIN, MAX_CONTEXT_BYTES, USUAL_CONTEXT_BYTES
+from memgate.schemas import AccuracyRead, OutcomeCreate, PeakOwner
+from memgate.verdict import bound_segments
 from memgate_service.http.access import needs
 from memgate_service.http.bodies import json_body, read_json
 from memgate_service.http.calibration import compare_outcomes, count_outcome
@@ -18,6 +17,7 @@ from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
 from memgate_service.http.ownership import actor_of
+from memgate_service.http.questions import caller_of
 from memgate_worker.queue.client import MeasuredOutcome
 from memgate_worker.queue.keys import Right
 
@@ -36,16 +36,19 @@ async def create_outcome(request: Request, deps: Deps) -> MeasuredOutcome:
     outcome = read_json(OutcomeCreate, await json_body(request))
     record = await deps.asked.read_soon(outcome.job)
     actor_of(request).check_reports(record)
-    return await anyio.to_thread.run_sync(_store, deps, record, outcome)
+    return await anyio.to_thread.run_sync(_store, deps, record, outcome, caller_of(request))
 
 
-def _store(deps: Dependencies, record: JobRecord, outcome: OutcomeCreate) -> MeasuredOutcome:
+def _store(
+    deps: Dependencies, record: JobRecord, outcome: OutcomeCreate, caller: str
+) -> MeasuredOutcome:
     said = record.estimate
     if said is None:
         detail = f"job {record.id} is not an estimate that was answered: nothing to compare with"
         raise ProblemError(422, detail)
     gpu = outcome.gpu_product or (record.work.gpu.name if record.work.gpu else None)
-    is_reserved_only = outcome.is_reserved_only
+    is_reserved_only = outcome.whose is PeakOwner.ALLOCATOR
+    is_same = _is_the_same(record, outcome)
     stored = MeasuredOutcome(
         job=record.id,
         model=_family(record.work),
@@ -56,24 +59,49 @@ def _store(deps: Dependencies, record: JobRecord, outcome: OutcomeCreate) -> Mea
         upper_bound_bytes=said.needs_bytes,
         measured_peak_bytes=outcome.measured_peak_bytes,
         ran_out=outcome.ran_out,
-        peak_bound_bytes=_peak_bound(said, is_reserved_only=is_reserved_only),
-        decision=said.decision if _is_the_same(record, outcome) else None,
+        peak_bound_bytes=_peak_bound(
+            said, record.work.target.gpu, is_reserved_only=is_reserved_only
+        ),
+        decision=said.decision if is_same else None,
         capacity_bytes=said.capacity_bytes,
+        key=caller,
+        driver=outcome.driver or "",
+        runtime=said.runtime,
+        context_bytes=_context(said, record, outcome) if is_same else None,
     )
+    if outcome.run is not None and not deps.queue.is_new_run(record.id, outcome.run):
+        return stored
     deps.queue.add_outcome(stored)
     count_outcome(deps.queue, stored, said.decision)
     return stored
 
 
-def _peak_bound(said: Estimate, *, is_reserved_only: bool) -> int:
+def _peak_bound(said: Estimate, gpu: GpuSpec, *, is_reserved_only: bool) -> int:
     """Return the most that should be measured: with the margin, and the largest known context.
 
     What the allocator reserved may exceed its prediction by as much as the whole process may.
     """
-    beside = MAX_CONTEXT_BYTES - USUAL_CONTEXT_BYTES if is_reserved_only else MAX_CONTEXT_BYTES
-    if not is_reserved_only:
+    bounds = said.bounds_on(gpu)
+    beside = bounds.context.high_bytes
+    if is_reserved_only:
+        beside -= bounds.context.usual_bytes
+    else:
         beside += said.communication_range.high_bytes
-    return ceil(said.peak_reserved_on_gpu_bytes * (1 + MARGIN)) + beside
+    return bound_segments(said.peak_reserved_on_gpu_bytes, bounds) + beside
+
+
+def _context(said: Estimate, record: JobRecord, outcome: OutcomeCreate) -> int | None:
+    """Return what a process held besides its segments, if the figure says.
+
+    That of a whole GPU does if nobody else was expected there.
+    """
+    is_shared = record.work.target.already_used_bytes > 0
+    if outcome.ran_out or outcome.whose is PeakOwner.ALLOCATOR:
+        return None
+    if outcome.whose is PeakOwner.DEVICE and is_shared:
+        return None
+    segments = said.peak_reserved_on_gpu_bytes + said.communication_range.expected_bytes
+    return outcome.measured_peak_bytes - segments
 
 
 def _is_the_same(record: JobRecord, outcome: OutcomeCreate) -> bool:

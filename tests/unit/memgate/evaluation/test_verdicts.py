@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
+from memgate.calibration import find_bounds
 from memgate.capacity import MemoryNeeds
 from memgate.decision import Decision
 from memgate.evaluation.verdicts import VerdictCounts, count_verdicts, decide_under_cap
+from memgate.gpus import find_gpu
 from memgate.timeline import Alloc, Timeline
 from memgate.units import MIB
-from memgate.verdict import MARGIN
+
+BOUNDS = find_bounds(find_gpu("rtx-3060"))
 
 
 def test_decisions_are_counted_with_what_happened() -> None:
@@ -43,18 +46,22 @@ def test_decisions_are_counted_with_what_happened() -> None:
     [
         pytest.param(998, Decision.REJECT, id="less than it needs"),
         pytest.param(1000, Decision.UNCERTAIN, id="what it needs, and no margin"),
-        pytest.param(1000 * (1 + MARGIN) + 1, Decision.ADMIT, id="what it needs, with the margin"),
+        pytest.param(
+            1000 * (1 + BOUNDS.margin.ratio) + 1,
+            Decision.ADMIT,
+            id="what it needs, with the margin",
+        ),
     ],
 )
 def test_under_a_cap_the_context_plays_no_part(cap_mib: float, want: Decision) -> None:
     """The limit is the allocator's, so what is decided depends on segments and the margin only."""
     needs = MemoryNeeds(Timeline(events=(Alloc(0, 1000 * MIB),), labels=()), parse_alloc_conf(""))
 
-    assert decide_under_cap(needs, int(cap_mib * MIB)) is want
+    assert decide_under_cap(needs, int(cap_mib * MIB), BOUNDS) is want
 
 
 def test_under_a_cap_a_doubt_forbids_to_admit() -> None:
     """However much room there is."""
     needs = MemoryNeeds(Timeline(events=(Alloc(0, MIB),), labels=()), parse_alloc_conf(""))
 
-    assert decide_under_cap(needs, 1000 * MIB, has_doubts=True) is Decision.UNCERTAIN
+    assert decide_under_cap(needs, 1000 * MIB, BOUNDS, has_doubts=True) is Decision.UNCERTAIN

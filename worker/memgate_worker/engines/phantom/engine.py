@@ -18,8 +18,10 @@ from memgate.allocator.replay import replay
 from memgate.errors import NoKernelsError, SimulationError, TimelineError
 from memgate.gpus import GpuSpec
 from memgate.jobspec import JobSpec, check_supported
+from memgate.margins import Family
 from memgate.run_key import RunKey
 from memgate.timeline import Timeline
+from memgate.workspaces import find_workspace_range
 from memgate_worker.engines.host_client import Host
 from memgate_worker.engines.identity import identify_engine
 from memgate_worker.engines.messages import JobRun, RecordedRun, Request
@@ -36,6 +38,7 @@ from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_wor
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+from memgate_worker.sandbox.policy import STRICTEST, SandboxPolicy
 from memgate_worker.standins.flash import FLASH_ATTN_DIR
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
@@ -50,13 +53,14 @@ class PhantomEngine:
 
     name = "phantom"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, policy: SandboxPolicy = STRICTEST) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._policy = policy
         self._made_by = identify_engine(runtime)
         #: by the digest of the run's key
         self._traced: OrderedDict[str, TracedJob] = OrderedDict()
-        self._host = Host(runtime)
+        self._host = Host(runtime, policy=policy)
         #: for jobs that see our stand-in for flash-attn: transformers looks for it once
         self._flash_host: Host | None = None
 
@@ -136,7 +140,7 @@ class PhantomEngine:
         if not spec.uses_flash_attention:
             return self._host
         if self._flash_host is None:
-            self._flash_host = Host(self._runtime, FLASH_ATTN_DIR)
+            self._flash_host = Host(self._runtime, FLASH_ATTN_DIR, policy=self._policy)
         return self._flash_host
 
     def _describe_batches(
@@ -201,6 +205,10 @@ def to_traced(run: RecordedRun, runtime: str, seconds: float) -> TracedJob:
     )
     check_against_the_real_allocator(timeline, run.alloc_conf, run.memory_stats)
     return TracedJob(
+        family=Family.CONVOLUTION if run.possible_workspaces or run.dispensable else Family.OTHER,
+        workspaces=find_workspace_range(
+            timeline, parse_alloc_conf(run.alloc_conf), run.possible_workspaces
+        ),
         timeline=timeline,
         engine=PhantomEngine.name,
         runtime=runtime,

@@ -13,6 +13,7 @@ import msgspec
 
 from memgate.errors import ProcessLostError
 from memgate.timeline import SetFraction
+from memgate.workspaces import PossibleWorkspace
 from memgate_worker.engines.messages import RecordedRun, SeenRanks, WorkAreas
 from memgate_worker.engines.phantom.communication import find_communication
 from memgate_worker.engines.phantom.labels import blocks_seen_as, label_blocks, locate_phases
@@ -72,6 +73,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     layers: list[LayerMark]
     tensors: list[TensorMark]
     workspaces: list[TensorMark]
+    #: that cuDNN may have wanted: the position, the bytes, and 1 in a forward pass
+    possible_workspaces: list[tuple[int, int, int]] = []
     #: rows between which DDP allocated its buckets
     buckets: list[tuple[int, int]] = []
     #: the largest of each kind; see ``engines.phantom.work_areas``
@@ -166,6 +169,10 @@ def interpret(described: Description, data: bytes) -> RecordedRun:
         events=tuple(events),
         labels=labels,
         dispensable=workspaces,
+        possible_workspaces=tuple(
+            PossibleWorkspace(num_before[position], size_bytes, bool(is_forward))
+            for position, size_bytes, is_forward in described.possible_workspaces
+        ),
         phases=locate_phases(described.phases, num_before),
         private_streams=private,
         memory_stats=described.memory_stats,

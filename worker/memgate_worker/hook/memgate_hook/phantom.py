@@ -23,6 +23,7 @@ from .tracker import Tracker
 CORE_NAME = "libmemgate_phantom.so"
 
 _MARK = struct.Struct("=qq")
+_POSSIBLE = struct.Struct("=qqq")
 
 #: kinds of work areas, in the order of `native/work_areas.h`
 _WORK_AREAS = ("fft_asked", "fft_assumed", "linalg_assumed")
@@ -77,6 +78,8 @@ class Phantom:
         self._function("reads_from_other_ranks").restype = ctypes.c_ulonglong
         self._function("num_workspaces").restype = ctypes.c_int64
         self._function("workspaces").restype = ctypes.c_void_p
+        self._function("num_possible_workspaces").restype = ctypes.c_int64
+        self._function("possible_workspaces").restype = ctypes.c_void_p
         for name in ("launches", "data_sized_results"):
             self._function(name).restype = ctypes.c_ulonglong
         self._function("unmodelled").restype = ctypes.c_char_p
@@ -104,6 +107,17 @@ class Phantom:
             TensorMark(position, address, "workspace", "")
             for position, address in _MARK.iter_unpack(data)
         ]
+
+    def possible_workspaces(self) -> list[tuple[int, int, int]]:
+        """Return what cuDNN may have wanted where it cannot be asked.
+
+        Each is the position, the bytes of a copy of all operands, and 1 in a forward pass.
+        """
+        count = int(self._function("num_possible_workspaces")())
+        if not count:
+            return []
+        data = ctypes.string_at(self._function("possible_workspaces")(), count * _POSSIBLE.size)
+        return list(_POSSIBLE.iter_unpack(data))
 
     @property
     def is_cudnn_lost(self) -> bool:

@@ -91,6 +91,7 @@ class Recording:
             "layers": self._observer.layers,
             "tensors": self._observer.tensors,
             "workspaces": self._phantom.workspaces(),
+            "possible_workspaces": self._phantom.possible_workspaces(),
             "buckets": self._buckets.spans,
             "work_areas": self._phantom.work_areas(),
             "fractions": self.tracker.fractions,

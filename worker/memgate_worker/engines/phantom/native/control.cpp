@@ -45,6 +45,8 @@ const char* memgate_phantom_open_cufft(const char* path) {
 void memgate_phantom_watch_workspaces(int64_t (*position)()) { watch_workspaces(position); }
 int64_t memgate_phantom_num_workspaces() { return num_workspaces(); }
 const void* memgate_phantom_workspaces() { return workspaces(); }
+int64_t memgate_phantom_num_possible_workspaces() { return num_possible_workspaces(); }
+const void* memgate_phantom_possible_workspaces() { return possible_workspaces(); }
 
 // 1: recorded events stay incomplete until set back, so frees of blocks used on several streams wait.
 void memgate_phantom_events_pending(int pending) { set_events_pending(pending != 0); }

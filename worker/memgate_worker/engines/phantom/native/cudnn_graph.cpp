@@ -39,13 +39,38 @@ enum AttributeName {
   kConfigEngine = 300,
   kPlanConfig = 401,
   kPlanWorkspaceBytes = 402,
+  kForwardFilter = 703,         // the two images are the next two, as for the others
+  kBackwardDataFilter = 709,
+  kBackwardFilterFilter = 715,
   kGraphOperations = 801,
+  kTensorType = 901,
+  kTensorDimensions = 902,
   kVariantPackWorkspace = 1003,
   kEngineGraph = 1300,
   kEngineGlobalIndex = 1301,
 };
 
 enum ElementType { kInt64 = 3, kDescriptor = 15 };
+
+// Of cudnnDataType_t.
+int64_t data_type_bytes(int32_t type) {
+  switch (type) {
+    case 1:   // double
+    case 10:  // int64
+      return 8;
+    case 2:  // half
+    case 9:  // bfloat16
+      return 2;
+    case 3:  // int8
+    case 7:  // uint8
+    case 11:  // boolean
+    case 12:  // the two kinds of fp8
+    case 13:
+      return 1;
+    default:  // float, int32
+      return 4;
+  }
+}
 
 size_t element_bytes(int element_type) {
   switch (element_type) {
@@ -99,6 +124,28 @@ int64_t plan_workspace_bytes(const BackendDescriptor& plan) {
   const SharedDescriptor engine = config ? config->first_descriptor(kConfigEngine) : nullptr;
   const SharedDescriptor graph = engine ? engine->first_descriptor(kEngineGraph) : nullptr;
   return graph ? convolution_workspace_bytes(kind_of(*graph), graph.get()) : 0;
+}
+
+int64_t tensor_bytes(const SharedDescriptor& tensor) {
+  const Attribute* dimensions = tensor ? tensor->find(kTensorDimensions) : nullptr;
+  if (dimensions == nullptr) return 0;
+  int32_t type = 0;  // float
+  const Attribute* stored = tensor->find(kTensorType);
+  if (stored != nullptr && stored->bytes.size() >= sizeof type) std::memcpy(&type, stored->bytes.data(), sizeof type);
+  int64_t bytes = data_type_bytes(type);
+  for (size_t at = 0; at + sizeof(int64_t) <= dimensions->bytes.size(); at += sizeof(int64_t)) {
+    int64_t extent = 0;
+    std::memcpy(&extent, &dimensions->bytes[at], sizeof extent);
+    bytes *= extent;
+  }
+  return bytes;
+}
+
+void note_what_a_plan_might_take(const BackendDescriptor& plan) {
+  const SharedDescriptor config = plan.first_descriptor(kPlanConfig);
+  const SharedDescriptor engine = config ? config->first_descriptor(kConfigEngine) : nullptr;
+  const SharedDescriptor graph = engine ? engine->first_descriptor(kEngineGraph) : nullptr;
+  if (graph != nullptr) note_possible_workspace(copies_bytes(*graph), kind_of(*graph) == ConvolutionKind::kForward);
 }
 
 // A descriptor as PyTorch holds it.
@@ -156,6 +203,18 @@ Attribute make_attribute(int element_type, int64_t count, const void* elements) 
 }
 
 }  // namespace
+
+int64_t memgate::phantom::copies_bytes(const BackendDescriptor& graph) {
+  for (const SharedDescriptor& operation : graph.descriptors(kGraphOperations)) {
+    for (const int filter : {kForwardFilter, kBackwardDataFilter, kBackwardFilterFilter}) {
+      if (operation->find(filter) == nullptr) continue;
+      int64_t bytes = 0;
+      for (int name = filter; name < filter + 3; ++name) bytes += tensor_bytes(operation->first_descriptor(name));
+      return bytes;
+    }
+  }
+  return 0;
+}
 
 BackendDescriptor::~BackendDescriptor() { destroy_counterpart(*this); }
 
@@ -229,7 +288,8 @@ int cudnnBackendGetAttribute(Handle descriptor, int name, int element_type, int6
   return answer_stored(body, name, requested, count, elements);
 }
 
-int cudnnBackendExecute(void*, Handle, Handle variant_pack) {
+int cudnnBackendExecute(void*, Handle plan, Handle variant_pack) {
+  if (!is_passed_on(**plan)) note_what_a_plan_might_take(**plan);
   const Attribute* workspace = (*variant_pack)->find(kVariantPackWorkspace);
   if (workspace != nullptr && workspace->bytes.size() == sizeof(uint64_t)) {
     uint64_t address = 0;
