@@ -81,14 +81,18 @@ class FakeMemgate:
         self.said = said
         self.num_batches = 0
 
-    def estimate(self, job: Any, gpu: Any, *, wait: float) -> Any:
+    def job(self, job_id: str) -> Any:
+        """Know of no question: each is asked again."""
+        raise UnreachableError(f"there is no job {job_id}")
+
+    def estimate(self, job: Any, gpu: Any, *, wait: float, owner: Any) -> Any:
         """Answer at once, or not."""
         assert wait == 0
         if isinstance(self.said, Exception):
             raise self.said
         return ServedEstimate(**(make_estimate(self.said).model_dump() | {"id": "0" * 32}))
 
-    def max_batch(self, job: Any, gpu: Any, *, wait: float) -> Any:
+    def max_batch(self, job: Any, gpu: Any, *, wait: float, owner: Any) -> Any:
         """Answer the first who asks, and no other."""
         assert wait > 0
         self.num_batches += 1
