@@ -31,6 +31,7 @@
     |  |- StandInsMissingError    what stands in for NVIDIA's libraries cannot be built for a torch
     |  |- CompilerMissingError    a job that compiles kernels, on a machine without a C compiler
     |  |- NotProtectedError       a command whose changes of files cannot be kept apart here
+    |  |- SandboxError            code of a caller's that cannot be kept apart as it must be
     |  |- OwnGpusError            the file of the operator's own GPUs is wrong
     |  |- MissingExtraError       a package that an extra of memgate brings
     |  `- LibraryMissingError     a library that a job needs and its runtime lacks
@@ -277,6 +278,12 @@ class NotProtectedError(OperatorError):
     """A command was not run, since its changes of files cannot be kept apart on this machine."""
 
     code = "NOT_PROTECTED"
+
+
+class SandboxError(OperatorError):
+    """Code of a caller's was not run: the machine lacks the sandbox that the operator demands."""
+
+    code = "SANDBOX_TOO_WEAK"
 
 
 class OwnGpusError(OperatorError):

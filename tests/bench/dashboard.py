@@ -27,6 +27,7 @@ from memgate_worker.queue.client import QueueClient
 from memgate_worker.queue.history import note_answer
 from memgate_worker.queue.settings import QueueSettings
 from tests.browser.site import JOB, Site, open_browser, serve_site
+from tests.integration.pages import question_about
 
 _LONG_JOB: dict[str, Any] = {
     "model": {"source": "transformers", "name": "openai-community/gpt2-medium"},
@@ -100,7 +101,7 @@ def _store_jobs(site: Site, known: str, count: int) -> None:
     for number in range(count):
         job = JOB | {"batch_size": 1000 + number}
         work = EstimateCreate.model_validate({"job": job, "gpu": "rtx-3060"}).work()
-        queue.store.create(work.id(), work, Priority.NORMAL)
+        queue.store.create(work.id(), work, Priority.NORMAL, question=question_about(work))
         record = queue.store.read(work.id())
         queue.store.finish(work.id(), text)
         note_answer(queue.store, record, said)

@@ -38,7 +38,7 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "standins": {"hook"},
     "runtimes": {"standins"},
     "packing": {"guard", "standins"},
-    "engines": {"family", "hook", "jobs", "lifeline", "limits", "runtimes", "standins"},
+    "engines": {"family", "hook", "jobs", "lifeline", "limits", "runtimes", "sandbox", "standins"},
     # what a hub says of a model, if the operator allows to ask one
     "hub": {"engines", "jobs"},
     # how a job is run on the GPUs that it gets, if it does not say it
@@ -51,8 +51,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "timelines": {"engines"},
     "recordings": {"engines", "timings"},
     "uploads": {
-        *("devices", "engines", "lifeline", "own_gpus", "recordings", "snapshots", "timelines"),
-        "timings",
+        *("devices", "engines", "lifeline", "own_gpus", "recordings", "sandbox", "snapshots"),
+        *("timelines", "timings"),
     },
     "recorder": {
         *("batch_search", "engines", "family", "guard", "hook", "jobs", "limits"),
@@ -69,11 +69,12 @@ WORKER_ROOMS: dict[str, set[str]] = {
             "recorder",
             "recordings",
             "runtimes",
+            "sandbox",
         ),
         *("timings", "uploads", "verdicts"),
     },
     "rehearsal": {"limits", "local", "sandbox"},
-    "settings": {"hub", "limits", "queue", "uploads"},
+    "settings": {"hub", "limits", "queue", "sandbox", "uploads"},
     "health": {"queue"},
     "answers": {
         *(
@@ -90,6 +91,9 @@ WORKER_ROOMS: dict[str, set[str]] = {
         "verdicts",
     },
     "tasks": {"answers", "engines", "queue", "settings"},
-    "main": {"answers", "engines", "health", "logs", "queue", "runtimes", "settings", "tasks"},
+    "main": {
+        *("answers", "engines", "health", "logs", "queue", "runtimes", "sandbox", "settings"),
+        "tasks",
+    },
     "__main__": {"main"},
 }

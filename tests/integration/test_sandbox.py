@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memgate_worker.sandbox.sandbox import FAILED_STATUS, Level, Sandbox, choose_level
+from memgate_worker.sandbox.level import Level
+from memgate_worker.sandbox.sandbox import FAILED_STATUS, Sandbox, choose_level
 from tests.running import wait_until
 
 _CHOICE = choose_level((Level.ROOT, Level.NAMESPACES))

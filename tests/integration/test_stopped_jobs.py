@@ -60,11 +60,12 @@ def host(engine: Engine, others: set[psutil.Process]) -> psutil.Process:
 
 def _ask_and_be_interrupted(engine: Engine, host: psutil.Process) -> psutil.Process:
     """Ask about a long job until it runs; return the process that runs it."""
-    seen: list[psutil.Process] = []
+    seen: set[psutil.Process] = set()
+    idle = set(host.children())
 
     def wait_for_the_job() -> None:
-        wait_until(lambda: bool(host.children(recursive=True)), "the job runs")
-        seen.extend(host.children(recursive=True))
+        wait_until(lambda: bool(set(host.children()) - idle), "the job runs")
+        seen.update(set(host.children()) - idle)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     before = signal.signal(signal.SIGUSR1, _interrupt)
@@ -76,7 +77,8 @@ def _ask_and_be_interrupted(engine: Engine, host: psutil.Process) -> psutil.Proc
     finally:
         watcher.join()
         signal.signal(signal.SIGUSR1, before)
-    return seen[0]
+    (job,) = seen
+    return job
 
 
 def test_a_job_is_stopped_and_its_host_stays_warm(

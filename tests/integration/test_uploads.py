@@ -24,6 +24,7 @@ from memgate.errors import (
     MemgateError,
     NoKernelsError,
     ProcessLostError,
+    SandboxError,
     SnapshotFormatError,
     TimelineFileError,
     TraceFormatError,
@@ -37,6 +38,8 @@ from memgate.timeline_file.document import MAGIC
 from memgate.timeline_file.reading import read_timeline
 from memgate.timeline_file.writing import write_timeline
 from memgate.units import MIB
+from memgate_worker.sandbox.level import Level
+from memgate_worker.sandbox.policy import SandboxPolicy, choose
 from memgate_worker.uploads import client
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.host import UploadHost
@@ -331,6 +334,26 @@ def test_a_host_answers_one_upload_after_the_other() -> None:
             assert kept.view == alone.view
         with TIMELINE.open("rb") as stream:
             assert fit_upload(stream, UploadFitQuestion(), host).smallest == "rtx-3060"
+    finally:
+        host.stop()
+
+
+@pytest.mark.parametrize("level", [*Level])
+def test_a_host_reads_uploads_in_a_sandbox(level: Level) -> None:
+    """GIVEN each level that works here WHEN all kinds are read THEN the answers are the same."""
+    try:
+        policy = SandboxPolicy(use=level)
+        choose(policy)
+    except SandboxError as error:
+        pytest.skip(error.message)
+    host = UploadHost(policy)
+    try:
+        for path in (TIMELINE, TRACE, SNAPSHOT):
+            with path.open("rb") as stream:
+                alone = judge_upload(stream, QUESTION)
+            with path.open("rb") as stream:
+                kept = judge_upload(stream, QUESTION, host)
+            assert kept.estimate.needs_bytes == alone.estimate.needs_bytes
     finally:
         host.stop()
 

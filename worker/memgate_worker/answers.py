@@ -65,7 +65,7 @@ class EngineAnswerer:
         #: by name, and by the identity of the runtime they were started with
         self._engines: dict[tuple[str, EngineIdentity], Engine] = {}
         self._started = ExitStack()
-        self._uploads = UploadHost()
+        self._uploads = UploadHost(settings.sandbox_policy)
         #: when the time for the question is over, as ``time.monotonic`` has it
         self._ends_at = math.inf
 
@@ -222,7 +222,9 @@ class EngineAnswerer:
         if started - {made_by}:  # libraries, or cuDNN, were installed since it was started
             self.stop_engines()
         if (name, made_by) not in self._engines:
-            engine = self._started.enter_context(start_engine(name, runtime))
+            engine = self._started.enter_context(
+                start_engine(name, runtime, self._settings.sandbox_policy)
+            )
             self._engines[name, made_by] = engine
         return self._engines[name, made_by]
 

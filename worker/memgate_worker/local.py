@@ -40,7 +40,8 @@ from memgate_worker.recorder.ranks import record_command
 from memgate_worker.recorder.reading import CommandRun
 from memgate_worker.recordings import record_run
 from memgate_worker.runtimes.locks import using
-from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
+from memgate_worker.runtimes.runtime import find_runtime, named_runtime, read_runtimes
+from memgate_worker.sandbox.policy import STRICTEST, Chosen, choose
 from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
@@ -64,6 +65,7 @@ __all__ = [
     "estimate_upload",
     "find_largest_batch",
     "find_largest_batch_of",
+    "find_sandbox",
     "fit_command_everywhere",
     "fit_spec",
     "fit_timeline",
@@ -310,6 +312,13 @@ def plan_spec(
         return said
 
     return find_plan(ask, spec, target.gpu.name, counts)
+
+
+def find_sandbox() -> Chosen:
+    """Return the level at which jobs of the default runtime run on this machine, and why."""
+    runtime = named_runtime(None)
+    seen = (runtime.venv, runtime.interpreter_home) if runtime.is_installed else ()
+    return choose(STRICTEST, tuple(map(str, seen)))
 
 
 def profile_script(

@@ -26,19 +26,20 @@ from rq import SimpleWorker
 from rq.serializers import JSONSerializer
 from rq.worker_registration import register
 
-from memgate.errors import MemgateError
+from memgate.errors import MemgateError, SandboxError
 from memgate.jobspec import parse_job_spec
 from memgate_worker.answers import EngineAnswerer
 from memgate_worker.engines.identity import identify_engines
 from memgate_worker.health import WORKER_TTL_SECONDS
 from memgate_worker.logs import set_up_logs
-from memgate_worker.queue.announcements import Announcement, write_announcement
+from memgate_worker.queue.announcements import REFUSED, Announcement, write_announcement
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
 from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.roster import ANNOUNCEMENT
 from memgate_worker.queue.store import JobStore
 from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
+from memgate_worker.sandbox.policy import choose
 from memgate_worker.settings import WorkerSettings
 from memgate_worker.tasks import JobRunner, use_job_runner
 
@@ -134,7 +135,16 @@ def make_announcement(settings: WorkerSettings) -> Announcement:
         engines=identify_engines(),
         default_runtime=DEFAULT_RUNTIME,
         limits=settings.run_limits,
+        sandbox=_find_level(settings),
     )
+
+
+def _find_level(settings: WorkerSettings) -> str:
+    """Return the level of our sandbox; jobs say what is wrong if there can be none."""
+    try:
+        return choose(settings.sandbox_policy).level.value
+    except SandboxError:
+        return REFUSED
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ from memgate.units import GIB, MIB
 from memgate_worker.hub import check_endpoint
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.sandbox.level import Level
+from memgate_worker.sandbox.policy import SandboxPolicy
 from memgate_worker.uploads.question import DEFAULT_SECONDS
 
 
@@ -52,6 +54,18 @@ class WorkerSettings(QueueSettings):
     @classmethod
     def _is_an_endpoint(cls, url: str) -> str:
         return check_endpoint(url)
+
+    sandbox: Level | None = None
+    """The sandbox that runs what callers ask for: ``root``, ``namespaces``, ``landlock`` or
+    ``none``; None: the strictest that works; ``MEMGATE_SANDBOX``."""
+
+    sandbox_level: Level = Level.NONE
+    """Below this level nothing of a caller's is run; ``MEMGATE_SANDBOX_LEVEL``."""
+
+    @property
+    def sandbox_policy(self) -> SandboxPolicy:
+        """Which sandbox runs what callers ask for."""
+        return SandboxPolicy(use=self.sandbox, least=self.sandbox_level)
 
     @property
     def run_limits(self) -> RunLimits:

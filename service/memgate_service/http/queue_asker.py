@@ -271,6 +271,9 @@ class QueueAsker:
             return _no_answer("the job has no estimate")
         if is_advice_pending(record):
             return KnownAnswer(job_id=record.id, estimate=estimate, is_advice_pending=True)
+        if not record.run:  # a dry run that asked nothing has no page
+            nowhere = estimate.model_copy(update={"page": ""})
+            return KnownAnswer(job_id=record.id, estimate=nowhere)
         body = estimate.model_dump_json().encode()
         self._deps.answers[_key(record.run_id)] = CachedResponse.of(record, body)
         return KnownAnswer(job_id=record.id, estimate=estimate)

@@ -33,7 +33,7 @@ class _Engine:
         self.problem = problem
         self.num_started = self.num_ended = 0
 
-    def __call__(self, _: Any) -> _Engine:
+    def __call__(self, *_: Any) -> _Engine:
         self.num_started += 1
         return self
 

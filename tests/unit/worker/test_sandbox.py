@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from memgate_worker.rehearsal.code import digest_code
+from memgate_worker.sandbox.level import Level
 from memgate_worker.sandbox.programs import find_programs, write_programs
-from memgate_worker.sandbox.sandbox import Level, Sandbox
+from memgate_worker.sandbox.sandbox import Sandbox
 from memgate_worker.sandbox.secrets import DUMMY, secret_places, without_secrets
 
 

@@ -13,6 +13,7 @@ import gc
 import importlib
 import os
 import resource
+import shutil
 import sys
 import tempfile
 from contextlib import suppress
@@ -21,9 +22,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from memgate.errors import HostMemoryError, LimitExceededError, MemgateError
+from memgate.errors import HostMemoryError, LimitExceededError, MemgateError, SandboxError
 from memgate.jobspec import JobSpec, ModelSource, Trainer
-from memgate_worker.engines.child import UnwantedError, run_in_child
+from memgate_worker.engines.child import Place, UnwantedError, run_in_child
 from memgate_worker.engines.lines import Lines
 from memgate_worker.engines.messages import (
     STOP,
@@ -39,18 +40,33 @@ from memgate_worker.engines.messages import (
 from memgate_worker.hook.memgate_hook.phantom import Phantom
 from memgate_worker.jobs.failures import explain_end, explain_exception, not_modelled
 from memgate_worker.lifeline import die_with_parent
+from memgate_worker.sandbox.cell import Cell
+from memgate_worker.sandbox.confine import FAILED_STATUS, Jobs
 
 #: the number of a file with the request with which a host has started again
 _FIRST_REQUEST = "MEMGATE_HOST_REQUEST"
 
 
-def serve(requests: Lines, answers: BinaryIO, phantom: Phantom, *, preloads: bool) -> None:
+#: how an answer begins: whatever else is in its place is not one
+_ANSWERS = (b'{"type":"recorded"', b'{"type":"profiled"', b'{"type":"failed"')
+_MAX_ANSWER_BYTES = 1 << 30
+
+
+def serve(
+    requests: Lines,
+    answers: BinaryIO,
+    phantom: Phantom,
+    jobs: Jobs,
+    *,
+    preloads: bool,
+) -> None:
     """Answer requests until there are no more.
 
     Args:
         requests: one per line.
         answers: gets one line for each, and lines of progress.
         phantom: the GPU that jobs are given.
+        jobs: makes their processes.
         preloads: import what jobs need before they are forked.
     """
     for line in requests:
@@ -65,8 +81,8 @@ def serve(requests: Lines, answers: BinaryIO, phantom: Phantom, *, preloads: boo
             if len(sys.modules) > num_modules:
                 _set_apart_what_is_imported()
             if _has_touched_cuda():
-                _start_again(line + requests.rest, answers)
-        with _Job(request, answers, phantom) as job, suppress(UnwantedError):
+                _start_again(line + requests.rest, answers, jobs.cell)
+        with _Job(request, answers, phantom, jobs) as job, suppress(UnwantedError):
             answers.write(job.run(requests) + b"\n")
         answers.flush()
 
@@ -74,7 +90,7 @@ def serve(requests: Lines, answers: BinaryIO, phantom: Phantom, *, preloads: boo
 class _Job:
     """One request: what its process prints, reports and answers."""
 
-    def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom) -> None:
+    def __init__(self, request: Request, answers: BinaryIO, phantom: Phantom, jobs: Jobs) -> None:
         self._request = request
         self._answers = answers
         self._phantom = phantom
@@ -82,12 +98,22 @@ class _Job:
         self._answer = tempfile.TemporaryFile()  # noqa: SIM115
         #: what is compiled goes there, and the next job does not find it: it might skip the
         #: allocations of a compilation
-        self._compiled = tempfile.TemporaryDirectory(
+        self._folder = tempfile.TemporaryDirectory(
             prefix="memgate-",
             ignore_cleanup_errors=True,  # a process that compiles may be about to end
         )
+        self._private = jobs.private_dir(Path(self._folder.name))
         self._told, self._tell = os.pipe()
         self._num_steps = 0
+        work = request.work
+        #: what only we may write to; a job outside of a sandbox writes it itself
+        self._trace: BinaryIO | None = None
+        if jobs.cell is not None and isinstance(work, ProfileRun):
+            self._trace = open(work.trace_path, "wb")  # noqa: SIM115
+        keeps = [self._tell, self._said.fileno(), self._answer.fileno()]
+        if self._trace is not None:
+            keeps.append(self._trace.fileno())
+        self._place = Place(jobs=jobs, folder=Path(self._folder.name), keeps=tuple(keeps))
 
     def __enter__(self) -> _Job:
         return self
@@ -97,7 +123,9 @@ class _Job:
         os.close(self._tell)
         self._said.close()
         self._answer.close()
-        self._compiled.cleanup()
+        if self._trace is not None:
+            self._trace.close()
+        self._folder.cleanup()
 
     def run(self, requests: Lines) -> bytes:
         """Return the answer, encoded.
@@ -111,17 +139,30 @@ class _Job:
             code = run_in_child(
                 self._work,
                 self._request.limits,
+                self._place,
                 told=self._told,
                 on_told=self._pass_on,
                 unwanted=requests.fileno(),
             )
         except LimitExceededError as error:
             return self._encode_failure(error)
-        self._answer.seek(0)
-        if code == 0 and (answer := self._answer.read()):
+        except OSError as error:
+            return self._encode_failure(SandboxError(f"no sandbox: {error.strerror or error}"))
+        if code == FAILED_STATUS and self._place.jobs.cell is not None:
+            return self._encode_failure(SandboxError(f"no sandbox: {self._last_line_said()}"))
+        if code == 0 and (answer := self._read_answer()):
             return answer
         is_script = self._script() is not None
         return self._encode_failure(explain_end(code, self._last_line_said(), is_script=is_script))
+
+    def _read_answer(self) -> bytes:
+        """Return what the job's process wrote, if it can be an answer; code of others ran there.
+
+        More than a line would be taken for the answers of jobs that come later.
+        """
+        self._answer.seek(0)
+        answer = self._answer.read(_MAX_ANSWER_BYTES)
+        return answer if answer.startswith(_ANSWERS) and b"\n" not in answer else b""
 
     def _encode_failure(self, error: MemgateError) -> bytes:
         """Record why there is no answer; for lack of memory, suggest the engine that needs less."""
@@ -150,7 +191,7 @@ class _Job:
         os.dup2(self._said.fileno(), 2)
         os.environ.update(self._request.environment)
         for cache in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-            os.environ[cache] = self._compiled.name
+            os.environ[cache] = str(self._private)
         try:
             self._write(msgspec.json.encode(self._run()))
         except SystemExit:
@@ -169,7 +210,7 @@ class _Job:
 
     def _run(self) -> RecordedRun | Profiled:
         from memgate_worker.engines.phantom.run import run_job
-        from memgate_worker.engines.profile.run import be_frugal, profile_job
+        from memgate_worker.engines.profile.run import be_frugal
         from memgate_worker.engines.profile.script import profile_script
 
         work = self._request.work
@@ -178,8 +219,20 @@ class _Job:
         if isinstance(work, ProfileRun):
             if work.frugal:
                 be_frugal()
-            return profile_job(JobSpec.model_validate_json(work.spec), Path(work.trace_path))
+            return self._profile(JobSpec.model_validate_json(work.spec), work.trace_path)
         return run_job(JobSpec.model_validate_json(work.spec), self._phantom)
+
+    def _profile(self, spec: JobSpec, trace_path: str) -> Profiled:
+        from memgate_worker.engines.profile.run import profile_job
+
+        if self._trace is None:
+            return profile_job(spec, Path(trace_path))
+        written = self._private / "trace.json"
+        profiled = profile_job(spec, written)
+        with written.open("rb") as trace:
+            shutil.copyfileobj(trace, self._trace)
+        self._trace.flush()
+        return profiled
 
     def _tell_step(self) -> None:
         os.write(self._tell, b".")
@@ -253,8 +306,10 @@ def _has_touched_cuda() -> bool:
     return bool(torch.cuda.is_initialized())
 
 
-def _start_again(line: bytes, answers: BinaryIO) -> None:
+def _start_again(line: bytes, answers: BinaryIO, cell: Cell | None) -> None:
     """Become a host that imports nothing for its jobs, beginning with this request."""
+    if cell is not None:
+        cell.give_to_environment()
     os.dup2(answers.fileno(), 1)
     waiting = os.memfd_create("request", 0)  # it may be too long for a variable
     with os.fdopen(os.dup(waiting), "wb") as file:
@@ -286,6 +341,7 @@ def main() -> None:
     """Serve standard input."""
     die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jobs = Jobs(Cell.take_from_environment())
     # Answers go out on a separate channel: libraries print to standard output.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -294,7 +350,7 @@ def main() -> None:
     libraries = Path(os.environ["MEMGATE_PHANTOM_LIBRARIES"])
     phantom = Phantom(libraries, Path(cudnn) if cudnn else None)
     first = _take_first_request()
-    serve(Lines(0, first), answers, phantom, preloads=not first)
+    serve(Lines(0, first), answers, phantom, jobs, preloads=not first)
 
 
 if __name__ == "__main__":

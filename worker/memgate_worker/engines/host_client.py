@@ -9,13 +9,20 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from errno import ENOENT
 from pathlib import Path
 
 import msgspec
 
 import memgate
 import memgate_worker
-from memgate.errors import MemgateError, ProcessLostError, RuntimeBrokenError
+from memgate.errors import (
+    HostMemoryError,
+    MemgateError,
+    ProcessLostError,
+    RuntimeBrokenError,
+    SandboxError,
+)
 from memgate_worker.engines.messages import (
     STOP,
     Failed,
@@ -29,6 +36,8 @@ from memgate_worker.engines.starter import start_process
 from memgate_worker.jobs.libraries import describe_runtime
 from memgate_worker.runtimes.locks import Use
 from memgate_worker.runtimes.runtime import Runtime, install_command
+from memgate_worker.sandbox.housing import House
+from memgate_worker.sandbox.policy import STRICTEST, SandboxPolicy
 
 #: sent by people, supervisors and a system out of memory: they say nothing about a runtime
 _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -52,39 +61,72 @@ def package_dirs() -> tuple[Path, Path]:
 class Host:
     """A host process of one runtime, kept warm for many jobs; one that died is started again."""
 
-    def __init__(self, runtime: Runtime, *packages: Path) -> None:
+    def __init__(
+        self, runtime: Runtime, *packages: Path, policy: SandboxPolicy | None = STRICTEST
+    ) -> None:
         """Start it; it imports torch when the first job comes.
 
         Args:
             runtime: whose libraries jobs see.
             packages: folders with packages that jobs see if the runtime lacks them.
+            policy: which sandbox jobs run in; None: none, for a user's own code on their machine.
 
         Raises:
             RuntimeBrokenError: if there is nothing to start.
+            SandboxError: if the operator asks for a sandbox that does not work here.
         """
         self._runtime = runtime
         self._packages = packages
+        self._policy = policy
         self._start()
+
+    @property
+    def traces(self) -> Path | None:
+        """Where the process can write for us; None: wherever we can."""
+        return None if self._house is None else self._house.written
 
     def _start(self) -> None:
         self._has_answered = False
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed when the host is
         self._use = Use(self._runtime)
+        self._house: House | None = None
         places = (*package_dirs(), self._runtime.own, *self._packages)
+        command = [str(self._runtime.python), "-P", str(_START), *map(str, places)]
+        environment = host_environment(self._runtime)
+        joined_by: tuple[int, ...] = ()
         try:
+            if not self._runtime.python.exists():
+                raise FileNotFoundError(ENOENT, os.strerror(ENOENT))
+            if self._policy is not None:
+                self._house = House(self._policy, (*self._seen(), *places))
+                environment = self._house.environment(environment)
+                command, joined_by = self._house.command(command), self._house.joined_by
             self._process = start_process(
                 lambda: subprocess.Popen(
-                    [self._runtime.python, "-P", _START, *places],
+                    command,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._said,
-                    env=host_environment(self._runtime),
+                    env=environment,
+                    pass_fds=joined_by,
                 )
             )
-        except OSError as error:
-            self._said.close()
-            self._use.close()
+        except (OSError, SandboxError) as error:
+            self._let_go()
+            if isinstance(error, SandboxError):
+                raise
             raise self._broken(f"{self._runtime.python}: {error.strerror or error}") from None
+
+    def _seen(self) -> tuple[Path, ...]:
+        """Return what of the machine jobs see: their runtime, and its interpreter."""
+        runtime = self._runtime
+        return (runtime.venv, runtime.interpreter_home, runtime.stubs, runtime.cudnn_dir)
+
+    def _let_go(self) -> None:
+        self._said.close()
+        self._use.close()
+        if self._house is not None:
+            self._house.close()
 
     def close(self) -> None:
         """End the process, and any job in it."""
@@ -98,8 +140,7 @@ class Host:
         except subprocess.TimeoutExpired:  # it waits for a job that nobody waits for
             self._process.kill()
             self._process.wait()
-        self._said.close()
-        self._use.close()
+        self._let_go()
 
     def ask(
         self, request: Request, on_step: Callable[[int], None] = lambda _: None
@@ -114,6 +155,8 @@ class Host:
         if self._process.poll() is not None:
             self.close()
             self._start()
+        if self._house is not None:
+            self._house.limit_memory(request.limits.memory_bytes)
         guard = threading.Timer(request.limits.seconds + _SLACK_SECONDS, self._process.kill)
         guard.daemon = True
         guard.start()
@@ -125,8 +168,17 @@ class Host:
             guard.cancel()
         self._has_answered = True
         if isinstance(answer, Failed):
-            raise answer.error()
+            raise self._explain(answer, request)
         return answer
+
+    def _explain(self, answer: Failed, request: Request) -> MemgateError:
+        """Return the error that the host reports, or the limit that the kernel has enforced."""
+        if self._house is not None and self._house.has_run_out_of_memory:
+            return HostMemoryError(
+                "the job's run took more memory of this machine than"
+                f" {request.limits.allowed_memory}"
+            )
+        return answer.error()
 
     def stop_job(self) -> None:
         """End the job of an ``ask`` that was interrupted; a host that does not obey is ended."""

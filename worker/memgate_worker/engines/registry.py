@@ -17,6 +17,7 @@ from memgate_worker.engines.profile.engine import ProfileEngine
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime
+from memgate_worker.sandbox.policy import STRICTEST, SandboxPolicy
 
 
 class Engine(Protocol):
@@ -52,11 +53,12 @@ class AutoEngine:
 
     name = "auto"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, policy: SandboxPolicy = STRICTEST) -> None:
         """Start the phantom; the other is started when it is needed."""
         self._runtime = runtime
+        self._policy = policy
         self._engines = ExitStack()
-        self._phantom: Engine = self._engines.enter_context(PhantomEngine(runtime))
+        self._phantom: Engine = self._engines.enter_context(PhantomEngine(runtime, policy))
         self._profile: Engine | None = None
 
     def __enter__(self) -> AutoEngine:
@@ -90,7 +92,7 @@ class AutoEngine:
                 raise
             refusal = error.message
         if self._profile is None:
-            self._profile = self._engines.enter_context(ProfileEngine(self._runtime))
+            self._profile = self._engines.enter_context(ProfileEngine(self._runtime, self._policy))
         traced = self._profile.trace(spec, gpu, limits=limits)
         doubt = Reason(
             code="PROFILE_INSTEAD",
@@ -100,21 +102,22 @@ class AutoEngine:
         return replace(traced, doubts=(doubt, *traced.doubts))
 
 
-_ENGINES: dict[str, Callable[[Runtime], Engine]] = {
+_ENGINES: dict[str, Callable[[Runtime, SandboxPolicy], Engine]] = {
     "auto": AutoEngine,
     "phantom": PhantomEngine,
     "profile": ProfileEngine,
 }
 
 
-def start_engine(name: str, runtime: Runtime) -> Engine:
+def start_engine(name: str, runtime: Runtime, policy: SandboxPolicy = STRICTEST) -> Engine:
     """Start an engine; the caller closes it.
 
     Raises:
         InputError: if there is no such engine.
+        SandboxError: if the operator asks for a sandbox that does not work here.
     """
     check_engine(name)
-    return _ENGINES[name](runtime)
+    return _ENGINES[name](runtime, policy)
 
 
 def check_engine(name: str) -> None:

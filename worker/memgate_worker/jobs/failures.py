@@ -7,6 +7,8 @@ not know how to train that model, and nothing is known about the job.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import signal
 import traceback
@@ -25,6 +27,9 @@ from memgate.errors import (
 
 #: how torch's message begins if there is no memory for a tensor on the CPU
 NO_HOST_MEMORY = "DefaultCPUAllocator: "
+
+#: what sockets fail with where there is no network namespace; see ``sandbox/filters.py``
+_NO_SOCKETS = os.strerror(errno.EAFNOSUPPORT)
 
 #: part of CUDA's message about a GPU that a program was not built for
 NO_KERNELS = "no kernel image is available"
@@ -68,6 +73,22 @@ def explain_exception(
     said = f"{type(error).__name__}: {first_line}"
     if refused:
         return not_modelled(refused)
+    if _NO_SOCKETS in str(error):
+        return _no_sockets(said)
+    return _explain_said(error, said, script, allowed_memory)
+
+
+def _no_sockets(said: str) -> UnsupportedJobError:
+    return UnsupportedJobError(
+        "the job needs a network interface, loopback at least, and the sandbox that it runs in on"
+        f" this machine has none: {said}; have the operator allow user namespaces"
+        " (docs/operations.md, The sandbox)"
+    )
+
+
+def _explain_said(
+    error: Exception, said: str, script: Path | None, allowed_memory: str
+) -> MemgateError:
     if is_out_of_host_memory(error):
         _, _, asked = said.rpartition(NO_HOST_MEMORY)  # before it: a line of torch's source
         return HostMemoryError(

@@ -17,6 +17,9 @@ from memgate.contract import Work
 from memgate.run_key import EngineIdentity
 from memgate_worker.limits import RunLimits
 
+#: instead of a level: the worker lacks the sandbox that its operator demands
+REFUSED = "too weak"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
@@ -27,6 +30,8 @@ class Announcement:
     #: the runtime for jobs that name none
     default_runtime: str
     limits: RunLimits
+    #: the level of its sandbox, or ``REFUSED``; empty: a worker of an older version
+    sandbox: str = ""
 
 
 def write_announcement(announcement: Announcement) -> bytes:
@@ -65,6 +70,11 @@ class Serving:
         self.identities = frozenset(
             engine.digest() for known in self._announcements for engine in known.engines
         )
+
+    @property
+    def sandboxes(self) -> tuple[str, ...]:
+        """The levels of the workers' sandboxes, each once."""
+        return tuple(sorted({known.sandbox for known in self._announcements if known.sandbox}))
 
     @property
     def missing_runtime(self) -> str | None:

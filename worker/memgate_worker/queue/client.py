@@ -32,7 +32,7 @@ from memgate.contract import (
 )
 from memgate.owner import Owner
 from memgate.run_key import RunKey
-from memgate_worker.queue.announcements import Serving
+from memgate_worker.queue.announcements import REFUSED, Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.history import (
     HistoryEntry,
@@ -214,6 +214,14 @@ class QueueClient:
     def identities(self) -> frozenset[str]:
         """Return the digests of everything that workers announce; none if there are no workers."""
         return self._serving().identities
+
+    def sandboxes(self) -> tuple[str, ...]:
+        """Return the levels of the workers' sandboxes, each once; a moment old at the most."""
+        return self._serving().sandboxes
+
+    def lacks_sandbox(self) -> bool:
+        """Say whether a worker runs no jobs, for want of the sandbox that its operator demands."""
+        return REFUSED in self.sandboxes()
 
     def missing_runtime(self) -> str | None:
         """Return the runtime for jobs that name none, if there are workers and none has it."""

@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from memgate_worker.rehearsal.request import Rehearsal, RehearsalRequest
-from memgate_worker.sandbox.sandbox import Level, Sandbox, choose_level
+from memgate_worker.sandbox.level import Level
+from memgate_worker.sandbox.sandbox import Sandbox, choose_level
 
 #: becomes private and empty, and takes everything that is written
 _SCRATCH = Path("/var/tmp")

@@ -109,6 +109,14 @@ class Runtime:
         return self.venv / "bin" / "python"
 
     @property
+    def interpreter_home(self) -> Path:
+        """Where the Python is installed that its environment was made with."""
+        settings = self.venv / "pyvenv.cfg"
+        said = settings.read_text() if settings.is_file() else ""
+        found = re.search(r"^home\s*=\s*(\S.*)$", said, re.MULTILINE)
+        return Path(found[1]).parent if found else self.python.resolve().parents[1]
+
+    @property
     def site_packages(self) -> Path:
         """Where its packages are."""
         return next((self.venv / "lib").glob("python3.*/site-packages"))

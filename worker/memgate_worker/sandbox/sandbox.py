@@ -18,28 +18,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from memgate_worker.sandbox import enter
+from memgate_worker.sandbox.level import Level
 
 FAILED_STATUS = enter.FAILED_STATUS
 
 _PROBE_TIMEOUT_S = 30
-
-
-class Level(StrEnum):
-    """How far a command is kept apart."""
-
-    ROOT = "root"
-    NAMESPACES = "namespaces"
-    LANDLOCK = "landlock"
-    NONE = "none"
-
-    @property
-    def is_apart(self) -> bool:
-        """Nothing that it starts outlives it or reaches a network."""
-        return self in (Level.ROOT, Level.NAMESPACES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,20 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import BinaryIO, NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, NoReturn
 
+import memgate
+import memgate_worker
 from memgate.errors import ProcessLostError
-from memgate_worker.lifeline import die_with_parent
+from memgate_worker.own_gpus import VARIABLE as GPUS_VARIABLE
+from memgate_worker.sandbox.cell import Cell
+from memgate_worker.sandbox.confine import Jobs
+from memgate_worker.sandbox.housing import House
+from memgate_worker.sandbox.policy import SandboxPolicy
 
 _COMMAND = (sys.executable, "-P", "-m", "memgate_worker.uploads.process", "--serve")
 
@@ -42,8 +50,10 @@ class Ended(NamedTuple):
 class UploadHost:
     """Keeps the process; it is started when it is first needed, and again if it is lost."""
 
-    def __init__(self) -> None:
-        """Nothing is started yet."""
+    def __init__(self, policy: SandboxPolicy | None = None) -> None:
+        """Nothing is started yet; ``policy`` says which sandbox it runs in, None: none."""
+        self._policy = policy
+        self._house: House | None = None
         self._started: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     @property
@@ -89,11 +99,19 @@ class UploadHost:
         if self._started is None:
             ours, theirs = socket.socketpair()
             with theirs:
+                command = [*_COMMAND, str(theirs.fileno())]
+                environment: dict[str, str] = {**os.environ}
+                joined_by: tuple[int, ...] = ()
+                if self._policy is not None:
+                    self._house = House(self._policy, _seen())
+                    environment = self._house.environment(_little_environment())
+                    command, joined_by = self._house.command(command), self._house.joined_by
                 process = subprocess.Popen(
-                    [*_COMMAND, str(theirs.fileno())],
+                    command,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
+                    env=environment,
+                    pass_fds=[theirs.fileno(), *joined_by],
                     start_new_session=True,  # Ctrl-C is for us, and we end it with its children
                 )
             self._started = process, ours
@@ -108,6 +126,29 @@ class UploadHost:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        if self._house is not None:
+            self._house.close()
+            self._house = None
+
+
+def _seen() -> tuple[Path, ...]:
+    """Return what of the machine is seen by what reads uploads: its program, and own GPUs."""
+    packages = [Path(one.__file__ or "").parent for one in (memgate, memgate_worker)]
+    gpus = os.environ.get(GPUS_VARIABLE, "").strip()
+    own = [Path(gpus)] if gpus and not gpus.startswith("{") else []
+    return (*packages, *own, Path(sys.prefix), Path(sys.base_prefix), *_importable())
+
+
+def _importable() -> Iterator[Path]:
+    """Yield the directories of modules that are no part of the interpreter's."""
+    for path in map(Path, sys.path):
+        if path.is_absolute() and path.name in ("site-packages", "dist-packages"):
+            yield path
+
+
+def _little_environment() -> dict[str, str]:
+    kept = ("PATH", "LANG", GPUS_VARIABLE)
+    return {name: os.environ[name] for name in kept if name in os.environ}
 
 
 def serve(number: int, answer: Callable[[bytes], None], prepare: Callable[[], None]) -> None:
@@ -116,26 +157,27 @@ def serve(number: int, answer: Callable[[bytes], None], prepare: Callable[[], No
     ``answer`` is called in the child; ``prepare`` once, here, after the first answer: until then it
     is not known that there will be more.
     """
+    jobs = Jobs(Cell.take_from_environment())
     with socket.socket(fileno=number) as door:
         while True:
             asked, files, _, _ = socket.recv_fds(door, len(_ASK), _NUM_FILES)
             if not asked:
                 return
-            if (child := os.fork()) == 0:
-                _be_the_child(door, files, answer)
+            child = jobs.fork(partial(_be_the_child, door, files, answer), keeps=files)
             for file in files:
                 os.close(file)
             _, status = os.waitpid(child, 0)
+            jobs.end()
             door.sendall(_STATUS.pack(os.waitstatus_to_exitcode(status)))
             prepare()
 
 
-def _be_the_child(door: socket.socket, files: list[int], answer: Callable[[bytes], None]) -> None:
+def _be_the_child(
+    door: socket.socket, files: list[int], answer: Callable[[bytes], None]
+) -> NoReturn:
     """Read the upload as standard input, answer, and end."""
     status = 1
     try:
-        if sys.platform == "linux":
-            die_with_parent()
         door.close()
         for number, file in enumerate(files[:3]):
             os.dup2(file, number)

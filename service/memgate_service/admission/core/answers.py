@@ -44,7 +44,8 @@ class KnownAnswer:
     @property
     def page(self) -> str:
         """Where a person can look at it: a URL, or a path on the server; empty if nobody asked."""
-        return self.estimate.page or ""
+        page = self.estimate.page
+        return page_path(self.job_id) if page is None else page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,9 @@ def doctor_command(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Look at the webhooks of Kubernetes.")
     ] = False,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Look at what keeps jobs apart on this machine.")
+    ] = False,
     conf: Annotated[
         Path, typer.Option(metavar="FILE", help="--slurm: the settings of the plugins.")
     ] = Path("/etc/slurm/memgate.conf.lua"),
@@ -30,13 +33,26 @@ def doctor_command(
 
     Example: memgate doctor --slurm
     """
-    if slurm == kubernetes:
-        raise InputError("say what to look at: --slurm or --kubernetes")
+    if [slurm, kubernetes, sandbox].count(True) != 1:
+        raise InputError("say what to look at: --slurm, --kubernetes or --sandbox")
+    if sandbox:
+        _examine_sandbox()
+        return
     checks = list(_examine_slurm(conf) if slurm else _examine_kubernetes())
     for check in checks:
         typer.echo(check.line)
     if any(check.wrong for check in checks):
         raise typer.Exit(FAILED)
+
+
+def _examine_sandbox() -> None:
+    """Print the level that a worker here would use, and why not a stricter one."""
+    from memgate_worker.local import find_sandbox
+
+    chosen = find_sandbox()
+    typer.echo(f"sandbox: {chosen.level.value}")
+    for refusal in chosen.refusals:
+        typer.echo(f"  not {refusal}")
 
 
 def _examine_slurm(conf: Path) -> Iterable[Check]:

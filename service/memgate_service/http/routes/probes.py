@@ -42,11 +42,23 @@ def read_readiness(deps: Deps) -> Response:
     if not deps.queue.num_workers():
         detail = "no worker has reported in; start one with: python -P -m memgate_worker"
         return problem(503, "NO_WORKER", detail, fault=Fault.OPERATOR)
+    levels = deps.queue.sandboxes()
+    sandbox = {"sandbox": ", ".join(levels)} if levels else {}
     if (runtime := deps.queue.missing_runtime()) is not None:
-        return JSONResponse({"status": "degraded"} | _no_runtime(runtime))
+        return JSONResponse({"status": "degraded"} | sandbox | _no_runtime(runtime))
     if memory.loses_entries:
-        return JSONResponse({"status": "degraded"} | _loses_entries(memory))
-    return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "degraded"} | sandbox | _loses_entries(memory))
+    if deps.queue.lacks_sandbox():
+        return JSONResponse({"status": "degraded"} | sandbox | _TOO_WEAK)
+    return JSONResponse({"status": "ready"} | sandbox)
+
+
+#: the same as the jobs' own error, which says what is wrong with the machine
+_TOO_WEAK = {
+    "code": "SANDBOX_TOO_WEAK",
+    "detail": "a worker's machine lacks the sandbox that MEMGATE_SANDBOX or MEMGATE_SANDBOX_LEVEL"
+    " demands, so it runs no job; what is missing there is said by: memgate doctor --sandbox",
+}
 
 
 def _no_room(memory: ServerMemory) -> str:

@@ -36,6 +36,7 @@ from memgate_worker.engines.phantom.work_areas import doubt_work_areas, note_wor
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+from memgate_worker.sandbox.policy import STRICTEST, SandboxPolicy
 from memgate_worker.standins.flash import FLASH_ATTN_DIR
 
 #: memory of the device that the job runs on: ample, so that nothing the job does depends on it
@@ -50,13 +51,14 @@ class PhantomEngine:
 
     name = "phantom"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, policy: SandboxPolicy = STRICTEST) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
+        self._policy = policy
         self._made_by = identify_engine(runtime)
         #: by the digest of the run's key
         self._traced: OrderedDict[str, TracedJob] = OrderedDict()
-        self._host = Host(runtime)
+        self._host = Host(runtime, policy=policy)
         #: for jobs that see our stand-in for flash-attn: transformers looks for it once
         self._flash_host: Host | None = None
 
@@ -136,7 +138,7 @@ class PhantomEngine:
         if not spec.uses_flash_attention:
             return self._host
         if self._flash_host is None:
-            self._flash_host = Host(self._runtime, FLASH_ATTN_DIR)
+            self._flash_host = Host(self._runtime, FLASH_ATTN_DIR, policy=self._policy)
         return self._flash_host
 
     def _describe_batches(

@@ -8,7 +8,6 @@ costs nothing.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -43,6 +42,7 @@ from memgate_worker.engines.messages import (
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.limits import DEFAULT_LIMITS, RunLimits
 from memgate_worker.runtimes.runtime import Runtime, why_no_kernels
+from memgate_worker.sandbox.policy import STRICTEST, SandboxPolicy
 
 #: the batch sizes that are run, and the one in between that checks them
 _BATCHES = (3, 5)
@@ -97,11 +97,13 @@ class ProfileEngine:
 
     name = "profile"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, policy: SandboxPolicy = STRICTEST) -> None:
         """Start the host; it imports torch when the first job comes."""
         self._runtime = runtime
         self._made_by = identify_engine(runtime)
-        self._host = Host(runtime)
+        self._host = Host(runtime, policy=policy)
+        #: for scripts of the user's own, which see all that the user does
+        self._script_host: Host | None = None
         #: by the digest of the runs' key
         self._pairs: OrderedDict[str, tuple[Profile, Profile]] = OrderedDict()
         #: run with little memory, since they took too much of this machine's before
@@ -111,8 +113,10 @@ class ProfileEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the host."""
+        """End the hosts."""
         self._host.close()
+        if self._script_host is not None:
+            self._script_host.close()
 
     def stop_job(self) -> None:
         """End the job that runs, if one does."""
@@ -186,7 +190,9 @@ class ProfileEngine:
             directory=str(Path.cwd()),
             num_steps=num_steps,
         )
-        told = self._host.ask(
+        if self._script_host is None:
+            self._script_host = Host(self._runtime, policy=None)
+        told = self._script_host.ask(
             Request(
                 work=ProfileScriptRun(script=script, trace_path=str(trace_path.resolve())),
                 environment=dict(os.environ),
@@ -231,20 +237,17 @@ class ProfileEngine:
         small = spec.model_copy(
             update={"batch_size": batch, "iterations": min(spec.iterations, _MAX_ITERATIONS)}
         )
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "trace.json"
-            work = ProfileRun(
-                spec=small.model_dump_json(by_alias=True), trace_path=str(path), frugal=frugal
-            )
-            told = self._host.ask(
-                Request(
-                    work=work,
-                    environment={},
-                    limits=limits,
-                )
-            )
+        assert self._host.traces is not None
+        path = self._host.traces / "trace.json"
+        work = ProfileRun(
+            spec=small.model_dump_json(by_alias=True), trace_path=str(path), frugal=frugal
+        )
+        try:
+            told = self._host.ask(Request(work=work, environment={}, limits=limits))
             assert isinstance(told, Profiled)
             with path.open("rb") as stream:
                 trace = read_trace(stream)
+        finally:
+            path.unlink(missing_ok=True)
         linked = link_blocks(pair_blocks(trace), trace)
         return Profile(linked=linked, residents=find_residents(trace, linked), told=told)
