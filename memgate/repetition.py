@@ -71,6 +71,8 @@ def repeat_iterations(linked: LinkedSet, residents: Residents) -> Repeated:
     is_largest = [one.size_bytes >= (1 - _SAME_SIZE) * largest for one in iterations]
     candidates = [one for one, is_it in zip(iterations, is_largest, strict=True) if is_it]
     template = [one for one in candidates if not one.has_evaluation or one is candidates[0]][-1]
+    if template.first_call >= template.end_call:  # it only makes the model: nothing to repeat
+        return Repeated(linked=linked, num_iterations=0)
     ends = _find_ends(linked, iterations)
     writer = _Writer(linked, template, ends)
     if residents.is_started:
