@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,11 +64,16 @@ def plain_environment() -> dict[str, str]:
 
 @contextmanager
 def running(
-    module: str, log: Path, *, grace_seconds: float = 30, **settings: str
+    module: str,
+    log: Path,
+    *,
+    grace_seconds: float = 30,
+    environment: Mapping[str, str] | None = None,
+    **settings: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``python -m module`` with MEMGATE_* settings, and no others, while the block runs."""
     variables = {f"MEMGATE_{name.upper()}": value for name, value in settings.items()}
-    known = plain_environment()
+    known = plain_environment() | (environment or {})
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module],
@@ -104,12 +109,19 @@ class Served:
 
 @contextmanager
 def serving(
-    log: Path, *, module: str = "memgate_service", grace_seconds: float = 30, **settings: str
+    log: Path,
+    *,
+    module: str = "memgate_service",
+    grace_seconds: float = 30,
+    environment: Mapping[str, str] | None = None,
+    **settings: str,
 ) -> Iterator[Served]:
     """Run the service on a port of its own choice while the block runs, from when it listens."""
     before = log.stat().st_size if log.exists() else 0
     given = {"port": "0"} | settings
-    with running(module, log, grace_seconds=grace_seconds, **given) as process:
+    with running(
+        module, log, grace_seconds=grace_seconds, environment=environment, **given
+    ) as process:
 
         def is_listening() -> bool:
             assert process.poll() is None, log.read_text()
