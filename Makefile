@@ -32,11 +32,14 @@ PROCESSES ?= $(shell expr $$(nproc) + 1)
 # what fails beside other tests, which keep the machine busy, has to pass alone; both runs are shown
 ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed --last-failed-no-failures=none
 
+# how long `make soak` takes
+MINUTES ?= 60
+
 # a folder with measured runs for `make public-rows`
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes failover faults lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes failover faults soak lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -118,6 +121,9 @@ faults: install runtime ## kill processes while 2,000 jobs run: nothing may be l
 
 failover: install ## lose the queue's primary 20 times under load, and as often with partitions: nothing may be lost (5 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_failover.py
+
+soak: install runtime ## ask for MINUTES whether anything grows: memory, open files, keys, temporary files; fails if so
+	$(BIN)/python -m tests.bench.soak --minutes $(MINUTES) --plot build/soak.png --csv build/soak.csv
 
 # node and npm come with `make install`, so nothing else is needed
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)

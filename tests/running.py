@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,16 +64,11 @@ def plain_environment() -> dict[str, str]:
 
 @contextmanager
 def running(
-    module: str,
-    log: Path,
-    *,
-    grace_seconds: float = 30,
-    environment: Mapping[str, str] | None = None,
-    **settings: str,
+    module: str, log: Path, *, grace_seconds: float = 30, **settings: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``python -m module`` with MEMGATE_* settings, and no others, while the block runs."""
     variables = {f"MEMGATE_{name.upper()}": value for name, value in settings.items()}
-    known = plain_environment() | (environment or {})
+    known = plain_environment()
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module],
@@ -109,19 +104,12 @@ class Served:
 
 @contextmanager
 def serving(
-    log: Path,
-    *,
-    module: str = "memgate_service",
-    grace_seconds: float = 30,
-    environment: Mapping[str, str] | None = None,
-    **settings: str,
+    log: Path, *, module: str = "memgate_service", grace_seconds: float = 30, **settings: str
 ) -> Iterator[Served]:
     """Run the service on a port of its own choice while the block runs, from when it listens."""
     before = log.stat().st_size if log.exists() else 0
     given = {"port": "0"} | settings
-    with running(
-        module, log, grace_seconds=grace_seconds, environment=environment, **given
-    ) as process:
+    with running(module, log, grace_seconds=grace_seconds, **given) as process:
 
         def is_listening() -> bool:
             assert process.poll() is None, log.read_text()
@@ -160,10 +148,17 @@ def answers(url: str) -> bool:
         return False
 
 
-def ask(url: str, method: str, body: object = None, *, wait: float = 0) -> tuple[int, Any]:
-    """Ask over HTTP, in JSON; status 0 if there was no answer."""
-    headers = {"Content-Type": "application/json", "Prefer": f"wait={wait:.0f}"}
-    data = None if body is None else json.dumps(body).encode()
+def ask(
+    url: str,
+    method: str,
+    body: object = None,
+    *,
+    wait: float = 0,
+    content: str = "application/json",
+) -> tuple[int, Any]:
+    """Ask over HTTP, in JSON unless the body is of another type; status 0 without an answer."""
+    headers = {"Content-Type": content, "Prefer": f"wait={wait:.0f}"}
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
     request = Request(url, data=data, headers=headers, method=method)
     try:
         with urlopen(request, timeout=wait + 30) as answer:

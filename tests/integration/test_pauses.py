@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -54,18 +56,18 @@ class Programs:
 
 
 @contextmanager
-def _running(home: Path, environment: dict[str, str] | None = None) -> Iterator[Programs]:
-    with running_server(environment) as (redis_url, store):
-        given: dict[str, Any] = {"environment": environment, "redis_url": redis_url}
-        with (
-            running("tests.integration.stub_worker", home / "worker.log", **given) as worker,
-            serving(home / "service.log", **given) as served,
-        ):
-            programs = Programs(
-                url=served.url, store=psutil.Process(store), worker=psutil.Process(worker.pid)
-            )
-            wait_until(lambda: programs.ready()[0] == 200, "it is ready", 60)
-            yield programs
+def _running(home: Path, environment: Mapping[str, str] | None = None) -> Iterator[Programs]:
+    with ExitStack() as stack:
+        with patch.dict(os.environ, environment or {}):
+            url, store = stack.enter_context(running_server())
+            work = running("tests.integration.stub_worker", home / "worker.log", redis_url=url)
+            worker = stack.enter_context(work)
+            served = stack.enter_context(serving(home / "service.log", redis_url=url))
+        programs = Programs(
+            url=served.url, store=psutil.Process(store), worker=psutil.Process(worker.pid)
+        )
+        wait_until(lambda: programs.ready()[0] == 200, "it is ready", 60)
+        yield programs
 
 
 @contextmanager

@@ -40,7 +40,8 @@ class Whole:
         memgate = str(Path(sys.executable).parent / "memgate")
         self.command = [memgate, "up", "--data", str(data), "--port", "0"]
         self._said = data / "said"
-        self._url = ""
+        #: where it listens, once it is up
+        self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
 
@@ -77,7 +78,7 @@ class Whole:
         said = self._said.read_text()
         assert self.process.poll() is None, said
         if found := re.search(r"memgate is up at (http://\S+),", said):
-            self._url = found[1]
+            self.url = found[1]
         return bool(found)
 
     def said(self) -> str:
@@ -89,7 +90,7 @@ class Whole:
         self, method: str, path: str, body: object = None, *, wait: float = 0
     ) -> tuple[int, Any]:
         """Ask over HTTP; status 0 if there was no answer."""
-        return ask(f"{self._url}{path}", method, body, wait=wait)
+        return ask(f"{self.url}{path}", method, body, wait=wait)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to ``memgate up`` itself; remember what it has started."""
