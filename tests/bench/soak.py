@@ -175,7 +175,7 @@ def judge(samples: list[tuple[float, dict[str, float]]]) -> list[str]:
 
 def draw(samples: list[tuple[float, dict[str, float]]], path: Path) -> None:
     """Draw the memory of each process over time."""
-    from matplotlib.figure import Figure  # type: ignore[attr-defined]
+    from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots()
