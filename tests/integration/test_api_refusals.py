@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from threading import Thread
@@ -14,10 +15,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from memgate.contract import UploadsFullError, Work, WorkKind
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import Role
 from memgate_worker.queue.store import JobStore
+from tests.integration.queue_place import Place
 from tests.integration.running import make_key
 from tests.running import wait_until
 
@@ -26,6 +29,11 @@ JOB: dict[str, Any] = {
     "input": {"shape": [3, 32, 32]},
     "batch_size": 4,
 }
+
+MakePlace = Callable[..., Place]
+
+#: another question about the same upload
+_OTHER = "expandable_segments:True"
 
 ASKED = {"job": JOB, "gpu": "rtx-3060"}
 
@@ -136,12 +144,72 @@ def test_uploads_together_are_bounded(redis_url: str) -> None:
     assert "2.00 KiB" in refused.json()["detail"]
 
 
+def test_an_upload_goes_when_it_is_answered(place: Place) -> None:
+    """At once without an answer; with one, when others need the room, or soon in any case."""
+    name = place.store.save_trace(b"1" * 1000)
+    key = f"memgate:trace:{name}"
+    two = [Work(kind=WorkKind.FIT, trace=name, allocator=conf) for conf in ("", _OTHER)]
+    ids = [place.client.submit(work).id for work in two]
+    waiting = place.redis.ttl(key)
+    place.client.cancel(ids[0])
+    assert place.redis.ttl(key) > place.settings.trace_ttl_seconds, "the other one needs it"
+
+    place.work()
+
+    assert waiting > place.settings.trace_ttl_seconds
+    assert 0 < place.redis.ttl(key) <= 300
+    place.client.cancel(place.client.submit(two[0]).id)
+    assert not place.redis.exists(key)
+    assert place.redis.get("memgate:traces:total") == b"0"
+
+
+def test_an_answered_upload_makes_room_and_a_waiting_one_does_not(make_place: MakePlace) -> None:
+    """GIVEN room for one WHEN another is sent THEN it is refused until the first is answered."""
+    place = make_place(max_uploads_bytes=2048)
+    first = place.store.save_trace(b"1" * 1500)
+    place.client.submit(Work(kind=WorkKind.FIT, trace=first))
+    with pytest.raises(UploadsFullError):
+        place.store.save_trace(b"2" * 1500)
+
+    place.work()
+
+    second = place.store.save_trace(io.BytesIO(b"2" * 1500))
+    assert place.store.load_trace(first) is None
+    assert place.store.load_trace(second) == b"2" * 1500
+    assert place.redis.get("memgate:traces:total") == b"1500"
+
+
+def test_an_upload_without_content_is_kept_like_any_other(place: Place) -> None:
+    """What is wrong with it, the worker says."""
+    assert place.store.load_trace(place.store.save_trace(b"")) == b""
+
+
 def test_a_damaged_count_of_uploads_is_begun_anew(redis_url: str) -> None:
     """What a neighbour wrote there must not refuse uploads for ever."""
     with _client(redis_url) as client:
         _store(client).redis.set("memgate:traces", "nonsense")
 
         assert client.post("/estimate", files=_upload(b"{}")).status_code == 202
+
+
+def test_a_page_of_large_jobs_has_fewer_of_them(redis_url: str) -> None:
+    """GIVEN 40 specs of 120 kB WHEN they are listed THEN each once, and never 5 MB at a time."""
+    config = {"note": "x" * 120_000}
+    with _client(redis_url) as client:
+        for number in range(40):
+            model = {"source": "transformers", "class": "LlamaForCausalLM", "config": config}
+            job = JOB | {"model": model, "batch_size": number + 1}
+            asked = client.post("/estimate", json={"job": job, "gpu": "t4"})
+            assert asked.status_code == 202, asked.json()
+        for filtered in ("", "&state=queued"):
+            seen: list[str] = []
+            offset: int | None = 0
+            while offset is not None:
+                answer = client.get(f"/jobs?limit=200&offset={offset}{filtered}")
+                assert len(answer.content) < 10**6
+                seen += [job["id"] for job in answer.json()["jobs"]]
+                offset = answer.json()["next_offset"]
+            assert len(seen) == len(set(seen)) == 40
 
 
 def test_a_full_store_is_told_by_name(redis_url: str) -> None:

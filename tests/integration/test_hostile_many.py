@@ -167,7 +167,7 @@ def test_ten_thousand_hostile_requests(tmp_path: Path, capsys: pytest.CaptureFix
     """GIVEN a worker and keys THEN no 500, no broken connection, no worker lost, below 150 MB."""
     with running_valkey() as url:
         worker_log, log = tmp_path / "worker.log", tmp_path / "service.log"
-        settings = {"api_keys": "required", "rate_limit": "3000/minute"}
+        settings: dict[str, Any] = {"api_keys": "required", "rate_limit": "3000/minute"}
         with (
             running("tests.integration.stub_worker", worker_log, redis_url=url) as worker,
             serving(log, redis_url=url, **settings) as served,

@@ -157,8 +157,7 @@ async def ask_trace(
     if mistakes:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     async with _uploads:
-        data = await trace.read()
-        name = await anyio.to_thread.run_sync(deps.queue.save_trace, data)
+        name = await anyio.to_thread.run_sync(deps.queue.save_trace, trace.file)
     submit = partial(deps.queue.submit, asked.work(name), caller=viewer.caller)
     record = await anyio.to_thread.run_sync(submit)
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
+from typing import BinaryIO
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
@@ -27,6 +27,7 @@ from memgate.contract import (
     WorkKind,
 )
 from memgate.run_key import RunKey
+from memgate.units import MIB
 from memgate_worker.queue.announcements import Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.blobs import redis_key
@@ -86,7 +87,9 @@ _SERVING_SECONDS = 1.0
 
 #: how many records are read to fill a page of a filtered list
 _MAX_SCANNED = 5_000
-_READ_AT_ONCE = 50
+
+#: how much a page may hold of what is stored: one job may have 130 kB, and many read at a time
+_MAX_PAGE_BYTES = MIB // 2
 
 
 class QueueClient:
@@ -168,6 +171,8 @@ class QueueClient:
             if self.store.create(job_id, work, priority, asked_by, served, caller):
                 enqueue(self._redis, job_id, self._speed(work), priority, caller)
             if (record := self.store.find(job_id)) is not None:
+                if work.trace is not None:
+                    self.store.keep_upload(work.trace, job_id)
                 self._confirm(record)
                 return record
             self.store.discard(job_id)  # an older version's, which cannot be read
@@ -183,14 +188,14 @@ class QueueClient:
             keys.append(redis_key("trace", record.work.trace))
         confirm(self._redis, keys, num_replicas)
 
-    def save_trace(self, data: bytes) -> str:
+    def save_trace(self, upload: bytes | BinaryIO) -> str:
         """Keep a trace that a question will be about; return the digest that names it.
 
         Raises:
             QueueFullError: if too much is waiting.
         """
         self.store.refuse_if_full()
-        return self.store.save_trace(data)
+        return self.store.save_trace(upload)
 
     def needs_run(self, work: Work) -> bool:
         """Return whether a question must wait for a run; otherwise a known run is replayed."""
@@ -256,17 +261,20 @@ class QueueClient:
         count: int,
         state: JobState | None = None,
         kind: WorkKind | None = None,
-    ) -> list[JobRecord]:
-        """Return jobs, the newest first; with filters, only of the newest few thousand."""
-        if state is None and kind is None:
-            return self.store.read_many(self.store.newest(offset, count))
-        found = self.store.matching(self.store.newest(0, _MAX_SCANNED), state, kind)
-        return [*islice(self._read_in_turn(found), offset, offset + count)]
+    ) -> tuple[list[JobRecord], int | None]:
+        """Return jobs, the newest first, and where the next ones begin, if there are more.
 
-    def _read_in_turn(self, job_ids: Sequence[str]) -> Iterator[JobRecord]:
-        """Yield those that exist; of thousands, only a few are in memory at a time."""
-        for start in range(0, len(job_ids), _READ_AT_ONCE):
-            yield from self.store.read_many(job_ids[start : start + _READ_AT_ONCE])
+        With filters, only of the newest few thousand. A page of large jobs has fewer of them.
+        """
+        if state is None and kind is None:
+            job_ids, num_all = self.store.newest(offset, count), self.store.num_jobs()
+        else:
+            found = self.store.matching(self.store.newest(0, _MAX_SCANNED), state, kind)
+            job_ids, num_all = found[offset : offset + count], len(found)
+        job_ids = job_ids[: self.store.num_fitting(job_ids, _MAX_PAGE_BYTES)]
+        after = offset + len(job_ids)
+        is_last = not job_ids or after >= num_all
+        return self.store.read_many(job_ids), None if is_last else after
 
     def depths(self) -> dict[str, int]:
         """Return how many jobs wait in each queue, and how many are parked."""

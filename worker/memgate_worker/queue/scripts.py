@@ -304,24 +304,6 @@ end
 return false
 """
 
-#: count bytes that are about to be kept until they expire; 0 if there is no room for them.
-#: KEYS: when each expires, sizes, total. ARGV: name, bytes, timestamp, ttl, most
-RESERVE = """
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do
-    redis.call('DECRBY', KEYS[3], redis.call('HGET', KEYS[2], gone) or 0)
-    redis.call('HDEL', KEYS[2], gone)
-    redis.call('ZREM', KEYS[1], gone)
-end
-local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
-local total = tonumber(redis.call('GET', KEYS[3]) or 0)
-if total - before + tonumber(ARGV[2]) > tonumber(ARGV[5]) then return 0 end
-redis.call('INCRBY', KEYS[3], tonumber(ARGV[2]) - before)
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
-for key = 1, 3 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end  -- as the last of them does
-return 1
-"""
-
 #: put a task into a list where its caller's turn is: callers take turns, however many tasks each
 #: has. Each task gets a number, that of the task which is next in the list or one more than that of
 #: its caller's last one, whichever is larger, and tasks wait in the order of their numbers

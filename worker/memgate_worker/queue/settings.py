@@ -73,7 +73,8 @@ class QueueSettings(Settings):
     """How long answers are kept; ``MEMGATE_RESULT_TTL_SECONDS``."""
 
     trace_ttl_seconds: Annotated[int, Field(ge=60)] = 3600
-    """How long uploaded traces are kept; ``MEMGATE_TRACE_TTL_SECONDS``."""
+    """How long uploaded traces are kept that no question is about;
+    ``MEMGATE_TRACE_TTL_SECONDS``."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 100_000
     """How many jobs are remembered, the newest; ``MEMGATE_MAX_JOBS``."""
