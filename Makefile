@@ -39,7 +39,7 @@ MINUTES ?= 60
 PUBLIC  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes failover faults hostile soak lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes failover faults chaos hostile soak lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -121,6 +121,9 @@ faults: install runtime ## kill processes while 2,000 jobs run: nothing may be l
 
 failover: install ## lose the queue's primary 20 times under load, and as often with partitions: nothing may be lost (5 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_failover.py
+
+chaos: install runtime ## 24 rounds of a minute: kills, stops, a full store, hostile traffic (40 min)
+	$(BIN)/python -m pytest -m slow -s tests/integration/test_chaos.py
 
 hostile: install ## send 10,000 hostile requests: no 500, no broken connection, at most 150 MB (5 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_hostile_many.py

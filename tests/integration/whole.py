@@ -39,6 +39,7 @@ class Whole:
         self._settings = settings
         memgate = str(Path(sys.executable).parent / "memgate")
         self.command = [memgate, "up", "--data", str(data), "--port", "0"]
+        self.data = data
         self._said = data / "said"
         #: where it listens, once it is up
         self.url = ""
