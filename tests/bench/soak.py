@@ -48,6 +48,9 @@ _BUDGET = {
 _MAX_GROWTH_BYTES = 10 * MIB
 _MAX_GROWTH_RATIO = 1.05
 
+#: samples at either end: what is under way comes and goes
+_NUM_COMPARED = 8
+
 #: of a lasting key, or an open file: a few come and go with what happens to be under way
 _SLACK = 8
 
@@ -149,19 +152,17 @@ def sample(whole: Whole, redis: Any, temporary: Path) -> dict[str, float]:
 
 
 def judge(samples: list[tuple[float, dict[str, float]]]) -> list[str]:
-    """Return what has grown since minute ten: the last two minutes against two then."""
+    """Return what has grown since minute ten: the last samples against the first ones then."""
     grown = []
-    end = samples[-1][0]
     series: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for minute, found in samples:
         for name, value in found.items():
             series[name].append((minute, value))
     for name, values in series.items():
-        before = [v for m, v in values if _SETTLED_MINUTES <= m < _SETTLED_MINUTES + 2]
-        after = [v for m, v in values if m > end - 2]
-        if not before or not after:
+        settled = [value for minute, value in values if minute >= _SETTLED_MINUTES]
+        if not settled:
             continue
-        was, now = max(before), min(after)
+        was, now = max(settled[:_NUM_COMPARED]), min(settled[-_NUM_COMPARED:])
         if "memory" in name:
             is_more = now > was * _MAX_GROWTH_RATIO and now > was + _MAX_GROWTH_BYTES
         else:
