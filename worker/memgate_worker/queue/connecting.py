@@ -44,6 +44,10 @@ class NoReplicasError(LostConnectionError):
     """The server has fewer replicas than it needs to take writes (``min-replicas-to-write``)."""
 
 
+class StoreDiskError(LostConnectionError):
+    """The server cannot write to its disk, and so takes nothing new."""
+
+
 class SentinelAddress(NamedTuple):
     """What a ``redis+sentinel://`` URL says."""
 
@@ -106,6 +110,8 @@ def _means_lost(error: ResponseError) -> LostConnectionError | None:
     text = str(error)
     if text.startswith("NOREPLICAS"):
         return NoReplicasError(text)
+    if text.startswith("MISCONF"):  # a worker waits until that is over, as for a lost server
+        return StoreDiskError(text)
     if isinstance(error, ReadOnlyError | MasterDownError) or text.startswith("UNBLOCKED"):
         return LostConnectionError("this server is no longer the primary")
     return None

@@ -55,6 +55,12 @@ def _look(deps: Dependencies) -> Response:
     memory = deps.queue.memory()
     if memory.is_full:
         return problem(503, "STORE_FULL", _no_room(memory), fault=Fault.OPERATOR)
+    if not memory.can_write:
+        detail = (
+            "the queue's server cannot write to its disk, and takes nothing new; its log says why:"
+            " mostly the disk is full"
+        )
+        return problem(503, "STORE_DISK_FULL", detail, fault=Fault.OPERATOR)
     needed, replication = deps.settings.num_replicas, deps.queue.replication()
     if replication.num_replicas < needed or not replication.is_primary:
         detail = _no_replicas(needed, replication)
