@@ -19,7 +19,9 @@ RUNTIME ?= torch-2.14
 CUDNN   ?=
 # figures for `make breadth`; what must be in the file is in tests/bench/breadth.py
 TIMM    ?= timm_a100.csv
-# measured runs for `make rules`, with models.json next to them
+# of `make evaluation`: what predicts, formulas first
+ENGINES ?= phantom
+# measured runs for `make rules` and `make evaluation`, with models.json next to them
 PEAKS   ?= tests/data/peaks_sample.csv
 CAPPED  ?=
 # models for `make extrapolation`: names, and what each means
@@ -38,19 +40,32 @@ MINUTES ?= 60
 # a folder with measured runs for `make public-rows`
 PUBLIC  ?=
 
+# 1: the newest versions, for `make constraints`
+UPGRADE ?=
+
+# for each target of `make fuzz`
+SECONDS ?= 60
+KEEP    ?=
+
 .DEFAULT_GOAL := help
-.PHONY: acceptance-kubernetes acceptance-slurm help install runtime parts kube-apiserver run test-fast test test-slow test-kubernetes test-environments test-recipes failover faults chaos hostile soak lint format bench trace-styles bench-traces bench-timeline bench-ranks load sizing breadth breadth-tasks compare extrapolation public-rows rules manifests constraints clean bench-webhooks bench-dashboard screenshots
+# what has a line of help is a name, not a file
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*\#\# .*/\1/p' Makefile)
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
 
 install: $(STAMP) ## create .venv with everything in it (quick if nothing changed)
 
+# Every file that is installed, or builds memgate, has a hash in constraints.txt, or pip refuses it. Not
+# --require-hashes: that would ask for a hash of memgate's own folder.
+PINNED := --no-require-hashes --constraint constraints.txt --build-constraint constraints.txt
+
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "memgate needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(1)
+	@sed -n '/^pip==/,/[^\\]$$/p' constraints.txt > $(VENV)/pip.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement $(VENV)/pip.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) $(1)
 	@cd $(VENV) && bin/python -P -c 'from memgate.allocator.native_core import load_core; print(end="" if load_core() else "notice: the native core was not built (no C++ compiler? see docs/allocator.md): replays run on the Python core\n")'
 endef
 
@@ -135,7 +150,11 @@ soak: install runtime ## ask for MINUTES whether anything grows: memory, open fi
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/npm install --silent --no-fund --no-audit --global --prefix $(abspath $(TYPESCRIPT)) typescript@$(TYPESCRIPT_VERSION)
 
-lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers
+fuzz: install ## look for input that breaks a reader, SECONDS=60 of processor time for each (KEEP=1: keep what is worth it)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PINNED) --group fuzz
+	$(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(if $(KEEP),--keep)
+
+lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's and JavaScript's), spelling, containers, the docs' links
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -143,6 +162,10 @@ lint: install $(TYPESCRIPT)/bin/tsc ## check style, docstrings, types (Python's 
 	$(BIN)/codespell
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+	@$(MAKE) --no-print-directory docs
+
+docs: install ## build the site of the docs into build/docs, and check its links; it is read without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file deploy/docs/mkdocs.yml
 
 format: install ## rewrite the code in the house format
 	$(BIN)/ruff format .
@@ -150,6 +173,9 @@ format: install ## rewrite the code in the house format
 
 bench: install ## measure the simulator: events per second, and how the cost grows
 	$(BIN)/python -m tests.bench.allocator
+
+bench-all: install runtime parts ## measure ratios (native / Python, known / new, cached / constant...) into build/bench.json; fails if one is a quarter larger than in tests/data/bench_ratios.json (5 min; RENEW=1 makes them the new ones)
+	$(BIN)/python -m tests.bench.ratios $(if $(RENEW),--renew)
 
 trace-styles: install runtime ## hold traces in ten styles against the phantom (10 min; RUNTIME=torch-2.14)
 	$(BIN)/python -m tests.bench.trace_styles --runtime $(RUNTIME)
@@ -168,6 +194,12 @@ bench-webhooks: install ## measure what the gate adds to a Kubernetes object; fa
 
 load: install parts ## measure the service under load against a constant FastAPI route; fails if it is too slow
 	$(BIN)/python -m tests.bench.load
+
+bench-throughput: install runtime ## measure cached, replayed and new answers a second, and the processor time of each: 1, 2 and 4 workers, 2 services (5 min)
+	$(BIN)/python -m tests.bench.throughput
+
+flood: install runtime ## measure what others notice of a key that asks on 64 connections as fast as it can; fails if it is too much (3 min)
+	$(BIN)/python -m tests.bench.flood
 
 sizing: install runtime ## measure memory, jobs per second, bytes in the store: the figures of docs/operations.md
 	$(BIN)/python -m tests.bench.sizing
@@ -196,15 +228,18 @@ public-rows: install ## hold answers against fine-tuning jobs that others measur
 rules: install runtime ## measure what each rule of the profile engine changes (PEAKS=, CAPPED=)
 	$(BIN)/python -m tests.bench.rules '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)')
 
+evaluation: install runtime ## renew the paper's evaluation in docs/accuracy.md (PEAKS=, CAPPED=, RUNTIME=; 10 min)
+	$(BIN)/python -m tests.bench.evaluation -- '$(PEAKS)' $(if $(CAPPED),--capped '$(CAPPED)') --runtime $(RUNTIME) $(ENGINES:%=--engine %)
+
 manifests: install parts ## render the plain Kubernetes manifests from the Helm chart
 	@$(BIN)/python -m tests.chart
 
-constraints: ## renew constraints.txt: newest versions that pyproject.toml allows
-	rm -rf build/constraints
+constraints: ## lock what pyproject.toml asks for, with hashes, for every platform and Python (UPGRADE=1: newest versions)
 	$(PYTHON) -m venv build/constraints
-	build/constraints/bin/python -m pip install --quiet --upgrade pip
-	build/constraints/bin/python -m pip install --quiet '.[plot,service,up,client,kubernetes]' --group dev
-	build/constraints/bin/python -m pip freeze --all --exclude memgate --exclude setuptools > constraints.txt
+	@sed -n '/^uv==/,/[^\\]$$/p' constraints.txt > build/constraints/uv.txt
+	build/constraints/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement build/constraints/uv.txt
+	build/constraints/bin/uv pip compile --quiet $(if $(UPGRADE),--upgrade) pyproject.toml --all-extras --group dev --group fuzz --group audit --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --no-header --output-file constraints.txt > /dev/null
 
 clean: ## remove what make made
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

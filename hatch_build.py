@@ -24,7 +24,7 @@ SOURCES = Path("memgate/allocator/native")
 #: one build serves every CPython from 3.11 on: it uses the limited API
 EXTENSION = "core.abi3.so"
 TAG = "cp311-abi3"
-FLAGS = ("-std=c++17", "-O2", "-DNDEBUG", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden")
+FLAGS = ("-std=c++17", "-O3", "-DNDEBUG", "-Wall", "-Wextra", "-fPIC", "-fvisibility=hidden")
 
 
 class NotBuiltError(Exception):

@@ -7,7 +7,7 @@ count in the validations only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from statistics import median
@@ -15,7 +15,9 @@ from typing import Any
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import replay
+from memgate.decision import Decision
 from memgate.errors import InputError
+from memgate.evaluation.verdicts import VerdictCounts, count_verdicts
 from memgate.gpus import CATALOGUE, GpuSpec
 from memgate.jobspec import JobSpec, ZeroGrad, parse_job_spec
 from memgate.timeline import Timeline
@@ -37,6 +39,8 @@ class CappedRun:
 
     cap_bytes: int
     died: bool
+    #: what was measured, if it lived
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,12 @@ class Prediction:
     capped: tuple[bool, ...]
     #: the smallest cap in which it lives
     required_bytes: int | None = None
+    #: the product's verdict at the card's own size; None: it was not asked
+    decision: Decision | None = None
+    #: and for each capped run
+    capped_decisions: tuple[Decision, ...] = ()
+    #: whether the job died in its own estimate, where that was tried
+    second_died: bool | None = None
 
 
 def read_measured_runs(
@@ -82,8 +92,11 @@ def read_measured_runs(
     by_run: dict[str, list[CappedRun]] = {}
     try:
         for row in capped:
+            peak = _number(row.get("peak2_preferred"))
             cap = CappedRun(
-                cap_bytes=int(float(row["allocator_cap_bytes"])), died=row["oom_2nd"] == "true"
+                cap_bytes=int(float(row["allocator_cap_bytes"])),
+                died=row["oom_2nd"] == "true",
+                peak_bytes=None if peak is None else int(peak),
             )
             by_run.setdefault(row["run"], []).append(cap)
         return [_measured_run(row, by_run.get(row["run"], []), models) for row in peaks]
@@ -180,6 +193,10 @@ class AccuracyFigures:
     seconds_median: float | None
     capped: CappedFigures
     margin_99: float | None
+    #: decisions at the cards' own sizes, counted with what happened; of published estimators too
+    verdicts: VerdictCounts
+    #: the same for capped runs; published estimators were run at their own estimates only
+    capped_verdicts: VerdictCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,13 +234,21 @@ def published_prediction(run: MeasuredRun, estimator: str) -> Prediction:
     supported = predicted is not None and predicted > 0
     verdict = run.columns.get(f"{estimator}_oom")
     second = run.columns.get(f"{estimator}_2nd_oom")
+    runs_out = verdict == "true" if supported and verdict else None
     return Prediction(
         bytes=predicted if supported else None,
-        runs_out=verdict == "true" if supported and verdict else None,
+        runs_out=runs_out,
         seconds=_number(run.columns.get(f"{estimator}_runtime_s")),
         # It claims that its own estimate is enough; "true" says that the job died within it.
         capped=(second == "true",) if supported and second else (),
+        decision=None if runs_out is None else _DECISIONS[runs_out],
+        capped_decisions=(Decision.ADMIT,) if supported and second else (),
+        second_died=second == "true" if supported and second else None,
     )
+
+
+#: of an estimator that only says whether a job runs out of memory
+_DECISIONS = {False: Decision.ADMIT, True: Decision.REJECT}
 
 
 def _number(text: str | None) -> float | None:
@@ -270,6 +295,10 @@ def _figures(
         seconds_median=median(seconds) if seconds else None,
         capped=_capped_own_estimate(pairs) if is_published else _capped(pairs),
         margin_99=_margin(pairs),
+        verdicts=count_verdicts(
+            (said.decision, run.ran_out) for run, said in pairs if said.decision is not None
+        ),
+        capped_verdicts=count_verdicts(_capped_decisions(pairs, is_published)),
     )
 
 
@@ -289,6 +318,14 @@ def _capped(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> CappedFigures:
         false_admits=sum(died and not dies for died, dies in outcomes),
         false_rejects=sum(dies and not died for died, dies in outcomes),
     )
+
+
+def _capped_decisions(
+    pairs: Sequence[tuple[MeasuredRun, Prediction]], is_published: bool
+) -> Iterator[tuple[Decision, bool]]:
+    for run, said in pairs:
+        died = said.capped if is_published else tuple(cap.died for cap in run.capped)
+        yield from zip(said.capped_decisions, died, strict=False)
 
 
 def _margin(pairs: Sequence[tuple[MeasuredRun, Prediction]]) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 
 from memgate.errors import ExtrapolationError
 from memgate.timeline import Alloc, Timeline, TimelineEvent
@@ -15,12 +14,11 @@ class BatchLine:
 
     def __init__(self, batches: tuple[int, int], batch: int) -> None:
         first, second = batches
-        self._share = Fraction(batch - first, second - first)
+        self._past, self._apart = batch - first, second - first
 
     def at(self, first: int, second: int) -> int:
         """Return the value at the batch size that is asked for; a part of a byte is a byte."""
-        value = first + (second - first) * self._share
-        return -(-value.numerator // value.denominator)
+        return first - (first - second) * self._past // self._apart
 
 
 def extrapolate_timeline(first: Timeline, second: Timeline, line: BatchLine) -> Timeline:

@@ -18,6 +18,8 @@ def find_peak(replayed: Replay) -> int:
             continue
         end = following.event_index if following is not None else replayed.num_events
         allocated = replayed.allocated_series[change.event_index : end]
+        if not allocated:  # nothing ever happens: what is reserved was there before
+            continue
         if (most := max(allocated)) > best_allocated:
             best, best_allocated = change.event_index + allocated.index(most), most
     return best

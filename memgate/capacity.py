@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import Core, Probe, Replay, Replayer
 from memgate.allocator.window import BEYOND_BYTES
+from memgate.breakdown import break_down
 from memgate.timeline import Timeline
 from memgate.units import MIB
 
@@ -44,6 +46,7 @@ class MemoryNeeds:
         core: Core | None = None,
         max_events: int = _MAX_EVENTS,
     ) -> None:
+        self._timeline = timeline
         self._config = config
         self._replayer = Replayer(timeline, core=core)
         self._runs: list[Replay] = []
@@ -54,6 +57,11 @@ class MemoryNeeds:
     def ample(self) -> Replay:
         """What it would do with unlimited memory."""
         return self._run(AMPLE_BYTES)
+
+    @cached_property
+    def breakdown(self) -> Mapping[str, int]:
+        """What would hold that memory at its peak, by category."""
+        return break_down(self._timeline, self.ample)
 
     def run_in(self, capacity_bytes: int) -> Replay:
         """Return what it does on a device: with enough memory, what it does with ample memory."""

@@ -1,7 +1,8 @@
 """What service and worker say to each other: work, and what became of it. JSON, no rq, no torch.
 
-A job's id is a digest of its work. So the same question has the same id: asked again while it is
-being answered it joins the answer, and asked later it finds it.
+A run's id is a digest of its work. So the same question asked again while it is being answered
+joins the run, and asked later it finds the answer. Each time it is asked it is a question of its
+own, with an id that cannot be guessed and an owner: that id is what callers see.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from memgate.errors import Fault, InputError, MemgateError, PassingError
 from memgate.gpus import GpuRequest, GpuTarget, digest_own_gpus
 from memgate.jobspec import JobSpec
 from memgate.max_batch import MaxBatch
 from memgate.mistakes import Mistake
+from memgate.owner import Owner
 from memgate.report import Estimate, Fit
 from memgate.version import __version__
 
@@ -94,7 +96,7 @@ class Work(BaseModel):
     """The question about a trace is about inference; otherwise it is about training."""
 
     def id(self) -> str:
-        """Return the digest of everything that the answer depends on."""
+        """Return the digest of everything that the answer depends on: the id of its run."""
         document = self.model_dump(mode="json", by_alias=True) | {"memgate": _VERSION}
         if own := digest_own_gpus():  # answers name every GPU on which a job fits
             document["gpus"] = own
@@ -173,6 +175,15 @@ class JobRecord(BaseModel):
     advice_until: datetime | None = None
     """Until then, a worker is looking for a batch that fits, to add it to ``result``. It moves this
     on while it looks, so a time in the past means that the worker was lost."""
+    owner: Owner = Owner()
+    """Who asked."""
+    asked_at: datetime | None = None
+    """When; others may have asked the same before, and ``created_at`` is when the first of them
+    did."""
+    run: str = Field(default="", exclude=True)
+    """Id of the run, where ``id`` is that of a question about it."""
+    question: str = Field(default="", exclude=True)
+    """Id of the first question about it, where ``id`` is that of a run."""
 
     @field_validator("result", mode="before")
     @classmethod
@@ -200,6 +211,11 @@ class JobRecord(BaseModel):
         where = {"id": self.id, "page": f"{public_url}{page_path(self.id)}"}
         return self.model_copy(update={"result": self.result.model_copy(update=where)})
 
+    @property
+    def run_id(self) -> str:
+        """Id of the run that answers it, which all who ask the same share."""
+        return self.run or self.id
+
     def is_advice_pending(self, now: datetime) -> bool:
         """Say whether advice may still be added to the answer."""
         return self.advice_until is not None and now < self.advice_until
@@ -217,7 +233,7 @@ class UnknownJobError(InputError):
 
 
 class NotYoursError(InputError):
-    """Somebody else has asked for it."""
+    """Somebody else has asked it."""
 
     code = "NOT_YOURS"
 

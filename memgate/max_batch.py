@@ -20,7 +20,7 @@ from memgate.verdict import MAX_CONTEXT_BYTES
 MAX_BATCH_SIZE = 1 << 24
 
 #: by how much a batch may grow at once: beyond that, a line through small batches says little
-_MAX_GROWTH = 16
+MAX_GROWTH = 16
 
 #: the share of the first guess that is tried, going down
 _CAUTION = 0.95
@@ -29,7 +29,7 @@ _CAUTION = 0.95
 _MAX_MISS = 8
 
 #: after that, lines have proved useless, and halving is sure to end
-_MAX_GUESSES = 8
+MAX_GUESSES = 8
 
 
 class TriedBatch(BaseModel):
@@ -53,6 +53,8 @@ class MaxBatch(BaseModel):
     """None: not even one sample is admitted."""
     headline: str
     """The answer in one line, in the words of every door."""
+    proof: str = ""
+    """How that is known: which batch sizes were run, and what they tell about others."""
     is_monotone: bool
     """A larger batch never needed less; otherwise a larger one may be admitted."""
     tried: list[TriedBatch]
@@ -64,8 +66,11 @@ class MaxBatch(BaseModel):
     """Where a person can look at the answer: a URL, or a path on the server."""
 
     @classmethod
-    def of(cls, largest: int, said: dict[int, Estimate]) -> Self:
-        """Tell what was found; ``said`` are the answers, ``largest`` is 0 if none is admitted."""
+    def of(cls, largest: int, said: dict[int, Estimate], proof: str = "") -> Self:
+        """Tell what was found; ``said`` are the answers, ``largest`` is 0 if none is admitted.
+
+        Without a ``proof``, the largest was run and admitted; the next was run and was not.
+        """
         tried = [
             TriedBatch(
                 batch_size=size,
@@ -79,6 +84,7 @@ class MaxBatch(BaseModel):
         return cls(
             batch_size=largest or None,
             headline=_headline(largest, said),
+            proof=proof or _proof_by_runs(largest),
             is_monotone=bounds == sorted(bounds),
             tried=tried,
             estimate=said.get(largest),
@@ -127,7 +133,7 @@ def narrow_down(
         size = guess(low, high)
         middle = 2 * max(1, low) if high is None else (low + high) // 2
         if low < size and (high is None or size < high):
-            size = middle if num_asked >= _MAX_GUESSES else size
+            size = middle if num_asked >= MAX_GUESSES else size
         elif size <= low:  # all that is left is to see the next one, if the guess is right
             size, step = min(low + step, middle), _MAX_MISS * step
         else:
@@ -149,13 +155,21 @@ def _headline(largest: int, said: dict[int, Estimate]) -> str:
     return f"even batch size {smallest} {said[smallest].explanation.headline}"
 
 
+def _proof_by_runs(largest: int) -> str:
+    if largest == 0:
+        return "batch size 1 was run"
+    if largest == MAX_BATCH_SIZE:
+        return f"batch size {largest:,} was run, and no larger one is looked for"
+    return f"batch sizes {largest:,} and {largest + 1:,} were run"
+
+
 def choose_size(said: dict[int, Estimate], low: int, high: int | None) -> int:
     """Choose the next size to ask about: where a line points, between the known sizes."""
     if high is None:
         # Allocators take memory in steps, on which lines are flat: gallop over them.
         least = low + (1 << max(0, len(said) - 3))
-        return min(MAX_BATCH_SIZE, max(least, min(_guess(said), _MAX_GROWTH * low)))
-    if len(said) >= _MAX_GUESSES:
+        return min(MAX_BATCH_SIZE, max(least, min(_guess(said), MAX_GROWTH * low)))
+    if len(said) >= MAX_GUESSES:
         return (low + high) // 2
     guess = _guess(said) if low == 0 else _between(low, said[low], high, said[high])
     return min(max(guess, low + 1), high - 1)

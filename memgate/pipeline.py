@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.blocks import pair_blocks
-from memgate.breakdown import break_down
 from memgate.capacity import MemoryNeeds, RequiredMemory
 from memgate.collector import pause_collector
 from memgate.decision import Decision
 from memgate.doubts import find_doubts
-from memgate.gpus import GpuTarget, list_gpus
+from memgate.gpus import GpuSpec, GpuTarget, list_gpus
 from memgate.host_work import leave_out_host_work
 from memgate.links import link_blocks
 from memgate.nccl import NO_COMMUNICATION, MemoryRange, NcclUse, estimate_nccl
@@ -31,7 +31,14 @@ from memgate.timeline import Timeline
 from memgate.trace import Trace
 from memgate.trace_doubts import find_trace_doubts, find_trace_notes
 from memgate.units import format_size
-from memgate.verdict import USUAL_CONTEXT_BYTES, Verdict, decide, left_for_segments
+from memgate.verdict import (
+    USUAL_CONTEXT_BYTES,
+    Verdict,
+    decide,
+    decide_by_sizes,
+    find_sizes,
+    left_for_segments,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +109,8 @@ def estimate_timeline(
     run = needs.run_in(left)
     # what it would take with unlimited memory, and the least in which it runs,
     ample, required = needs.ample, needs.least_bytes(died_at_bytes=left if run.oom else 0)
-    # 5. and what would hold the memory at the peak.
-    breakdown = break_down(timeline, ample) | _beside(nccl)
+    # and what would hold the memory at the peak.
+    breakdown = {**needs.breakdown, **_beside(nccl)}
     # 6. The verdict, here and elsewhere.
     verdict = decide(
         required, gpu, already_used_bytes=target.already_used_bytes, communication=nccl
@@ -130,7 +137,7 @@ def estimate_timeline(
         breakdown=breakdown,
         reasons=[*reasons, *_tell_search(needs.required), *tell_communication(used, nccl), *notes],
         oom=Oom(event=run.oom.event_index, message=run.oom.details.message) if run.oom else None,
-        fits_on=_find_others(required, architectures, used),
+        fits_on=[*_find_others((*list_gpus(),), required, (*architectures,), used)],
         timings_ms={},
         runtime=runtime,
         versions=versions,
@@ -162,13 +169,16 @@ def _beside(nccl: MemoryRange) -> dict[str, int]:
     return context | ({"communication": nccl.expected_bytes} if nccl.is_any else {})
 
 
-def _find_others(required_bytes: int, architectures: Collection[str], used: NcclUse) -> list[str]:
-    """Return the GPUs that admit a job, smallest first."""
-    return [
+@lru_cache(maxsize=64)  # one job is judged for every GPU of the catalogue
+def _find_others(
+    gpus: tuple[GpuSpec, ...], required_bytes: int, architectures: tuple[str, ...], used: NcclUse
+) -> tuple[str, ...]:
+    """Return the GPUs that admit a job, in their order."""
+    return tuple(
         gpu.name
-        for gpu in list_gpus()
+        for gpu in gpus
         if gpu.has_kernels(architectures)
         and not doubt_mig(used, gpu)
-        and decide(required_bytes, gpu, communication=estimate_nccl(used, gpu)).decision
+        and decide_by_sizes(find_sizes(required_bytes, gpu, 0, estimate_nccl(used, gpu)))
         is Decision.ADMIT
-    ]
+    )

@@ -68,6 +68,9 @@ _MEMORY_NAME = "[memory]"
 #: the shapes of an operator's inputs, in order
 Dims = tuple[tuple[int, ...], ...]
 
+#: of parts that are kept as they stand in the file: not what they should be, or not UTF-8
+_UNREADABLE = (msgspec.ValidationError, UnicodeDecodeError)
+
 _SHAPES = msgspec.json.Decoder(Dims)
 _TYPES = msgspec.json.Decoder(tuple[str, ...] | None)
 
@@ -260,14 +263,14 @@ def _missing_flags(has_memory: bool, ops: Collection[OpEvent], has_stacks: bool)
 def _devices(raw: msgspec.Raw) -> tuple[TracedGpu, ...]:
     try:
         return msgspec.json.decode(raw, type=tuple[TracedGpu, ...])
-    except msgspec.ValidationError:  # other accelerators say other things; none of it is needed
+    except _UNREADABLE:  # other accelerators say other things; none of it is needed
         return ()
 
 
 def _world_size(raw: msgspec.Raw) -> int:
     try:
         return msgspec.json.decode(raw, type=_Distributed).world_size
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return 1
 
 
@@ -320,28 +323,28 @@ def _dims(raw: bytes) -> Dims:
     """Read the shapes of the inputs; those of a list of tensors are a list, and not needed."""
     try:
         return _SHAPES.decode(raw)
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return tuple(map(_shape, _inputs(raw)))
 
 
 def _types(raw: bytes) -> tuple[str, ...]:
     try:
         return _TYPES.decode(raw) or ()
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         raise TraceFormatError("'Input type' of an operator is not a list of names") from None
 
 
 def _inputs(raw: bytes) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(raw, type=list[msgspec.Raw])
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         raise TraceFormatError("'Input Dims' of an operator is not a list") from None
 
 
 def _shape(raw: msgspec.Raw) -> tuple[int, ...]:
     try:
         return msgspec.json.decode(raw, type=tuple[int, ...])
-    except msgspec.ValidationError:
+    except _UNREADABLE:
         return ()
 
 

@@ -66,6 +66,20 @@ def decide_by_sizes(sizes: Sizes) -> Decision:
     return Decision.REJECT if sizes.least_bytes > sizes.available_bytes else Decision.UNCERTAIN
 
 
+def find_sizes(
+    segments_bytes: int, gpu: GpuSpec, already_used_bytes: int, communication: MemoryRange
+) -> Sizes:
+    """Return what is compared, of the arguments of ``decide``."""
+    most = ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES
+    return Sizes(
+        needs_bytes=most + communication.high_bytes,
+        least_bytes=segments_bytes + MIN_CONTEXT_BYTES + communication.low_bytes,
+        available_bytes=gpu.memory_bytes - already_used_bytes,
+        used_bytes=already_used_bytes,
+        has_nccl=communication.is_any,
+    )
+
+
 def decide(
     segments_bytes: int,
     gpu: GpuSpec,
@@ -77,14 +91,7 @@ def decide(
 
     ``communication`` is what NCCL takes of it.
     """
-    most = ceil(segments_bytes * (1 + MARGIN)) + MAX_CONTEXT_BYTES
-    sizes = Sizes(
-        needs_bytes=most + communication.high_bytes,
-        least_bytes=segments_bytes + MIN_CONTEXT_BYTES + communication.low_bytes,
-        available_bytes=gpu.memory_bytes - already_used_bytes,
-        used_bytes=already_used_bytes,
-        has_nccl=communication.is_any,
-    )
+    sizes = find_sizes(segments_bytes, gpu, already_used_bytes, communication)
     decision = decide_by_sizes(sizes)
     return Verdict(
         decision=decision,

@@ -41,9 +41,10 @@ function slurm_job_submit(job, partitions, _)
 end
 
 function slurm_job_modify(job, record, partitions, uid)
+  if uid == 0 then return slurm.SUCCESS end
   local comment = record.admin_comment or ""
-  if uid == 0 or not comment:find('"memgate"', 1, true) then return slurm.SUCCESS end
   return call("modify", function()
+    if not comment:find('"memgate"', 1, true) then return slurm.SUCCESS end -- not a job of ours
     if comment:find('"mode":"', 1, true) then return slurm.SUCCESS end -- nothing is enforced
     return slurm.ERROR
   end, job, record, uid, partitions)

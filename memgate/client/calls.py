@@ -18,6 +18,7 @@ from memgate.file_kinds import HEAD_BYTES, FileKind, find_file_kind
 from memgate.given_files import open_given_file, read_lengths
 from memgate.gpus import GpuRequest
 from memgate.jobspec import DEVICE_OF_A_JOB, INFERENCE_OF_A_JOB, JobSpec
+from memgate.owner import OWNER_HEADERS, Owner
 from memgate.schemas import JobList, OutcomeCreate
 from memgate.spec_text import read_job_bytes
 
@@ -54,6 +55,13 @@ class HttpCall:
         if whole:
             headers["Prefer"] = f"wait={whole}"
         return replace(self, headers=headers, timeout_seconds=whole + _SLACK_SECONDS)
+
+
+def ask_for(call: HttpCall, owner: Owner | None) -> HttpCall:
+    """Ask for somebody else; the key needs the right to."""
+    named = {} if owner is None else owner.model_dump(exclude={"key"}, exclude_defaults=True)
+    headers = {OWNER_HEADERS[field]: quote(text, safe=" ") for field, text in named.items()}
+    return replace(call, headers=call.headers | headers)
 
 
 def ask_estimate(

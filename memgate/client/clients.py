@@ -11,7 +11,6 @@ Both do what ``conversation`` says; nothing is decided here. They need an extra:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -23,9 +22,10 @@ from memgate.audit import AuditEntry
 from memgate.client import calls, conversation
 from memgate.client.calls import Asked, Gpu, HttpCall, Job
 from memgate.client.conversation import Pause, RetryPolicy, ServedEstimate, Talk
+from memgate.client.servers import find_server
 from memgate.contract import EngineName, JobRecord, JobState, WorkKind
-from memgate.errors import InputError
 from memgate.max_batch import MaxBatch
+from memgate.owner import Owner
 from memgate.report import Fit
 from memgate.schemas import AccuracyRead, GpuRead, JobList, OutcomeCreate
 from memgate.validation import validate
@@ -76,10 +76,12 @@ class _Connection(Generic[Http]):
         device: int | None,
         inference: bool,
         wait: float,
+        owner: Owner | None,
     ) -> Talk[ServedEstimate]:
         call = calls.ask_estimate(
             asked, gpu, engine=engine, allocator=allocator, device=device, inference=inference
         )
+        call = calls.ask_for(call, owner)
         return conversation.ask(ServedEstimate, call, wait, self._policy(wait))
 
     def _submit(self, asked: Asked, gpu: Gpu, engine: EngineName) -> Talk[str]:
@@ -90,8 +92,10 @@ class _Connection(Generic[Http]):
         call = calls.ask_fit(asked, engine=engine, allocator=allocator)
         return conversation.ask(Fit, call, wait, self._policy(wait))
 
-    def _max_batch(self, job: Job, gpu: Gpu, engine: EngineName, wait: float) -> Talk[MaxBatch]:
-        call = calls.ask_max_batch(job, gpu, engine=engine)
+    def _max_batch(
+        self, job: Job, gpu: Gpu, engine: EngineName, wait: float, owner: Owner | None
+    ) -> Talk[MaxBatch]:
+        call = calls.ask_for(calls.ask_max_batch(job, gpu, engine=engine), owner)
         return conversation.ask(MaxBatch, call, wait, self._policy(wait))
 
     def _job(self, job_id: str, wait: float) -> Talk[JobRecord]:
@@ -113,21 +117,6 @@ class _Connection(Generic[Http]):
         fields = {"job": job_id, "measured_peak_bytes": measured_peak_bytes} | more
         outcome = validate(OutcomeCreate, fields, what="outcome")
         return conversation.send(calls.report(outcome), self._policy())
-
-
-def find_server(url: str | None, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """Return the server's address and the key to send it: ``MEMGATE_URL`` and ``MEMGATE_API_KEY``.
-
-    Raises:
-        InputError: if no address is given.
-    """
-    url = url or os.environ.get("MEMGATE_URL")
-    if not url:
-        raise InputError("no server is named: give its URL, or set MEMGATE_URL")
-    if not url.startswith(("http://", "https://")):
-        raise InputError(f"server {url!r}: a URL begins with http:// or https://")
-    key = api_key or os.environ.get("MEMGATE_API_KEY")
-    return url, {"Authorization": f"Bearer {key}"} if key else {}
 
 
 class Client(_Connection[httpx2.Client]):
@@ -187,6 +176,7 @@ class Client(_Connection[httpx2.Client]):
         device: int | None = None,
         inference: bool = False,
         wait: float = DEFAULT_WAIT_SECONDS,
+        owner: Owner | None = None,
     ) -> ServedEstimate:
         """Ask whether a job fits on a GPU.
 
@@ -203,8 +193,11 @@ class Client(_Connection[httpx2.Client]):
             inference: the job of a trace does not train; without a backward pass it may then be
                 admitted.
             wait: how many seconds to wait for the answer.
+            owner: for whom it is asked, by a program that asks for others.
         """
-        return self._run(self._estimate(asked, gpu, engine, allocator, device, inference, wait))
+        return self._run(
+            self._estimate(asked, gpu, engine, allocator, device, inference, wait, owner)
+        )
 
     def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
         """Ask the same without waiting; return the job's id, for ``job``."""
@@ -230,10 +223,16 @@ class Client(_Connection[httpx2.Client]):
         return self._run(self._fit(asked, engine, allocator, wait))
 
     def max_batch(
-        self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+        self,
+        job: Job,
+        gpu: Gpu,
+        *,
+        engine: EngineName = "auto",
+        wait: float = DEFAULT_WAIT_SECONDS,
+        owner: Owner | None = None,
     ) -> MaxBatch:
         """Ask for the largest batch of a job that is admitted on a GPU."""
-        return self._run(self._max_batch(job, gpu, engine, wait))
+        return self._run(self._max_batch(job, gpu, engine, wait, owner))
 
     def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
         """Return a job in its current state; waits up to half a minute for it to finish."""
@@ -248,7 +247,7 @@ class Client(_Connection[httpx2.Client]):
             yield from pages.take(self._run(self._page(pages)))
 
     def cancel(self, job_id: str) -> JobRecord:
-        """Cancel a job; one that has ended stays as it is."""
+        """Withdraw a question; one that is answered stays as it is."""
         return self._run(self._cancel(job_id))
 
     def timeline(self, job_id: str) -> TimelineView:
@@ -325,10 +324,11 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         device: int | None = None,
         inference: bool = False,
         wait: float = DEFAULT_WAIT_SECONDS,
+        owner: Owner | None = None,
     ) -> ServedEstimate:
         """Ask whether a job fits on a GPU; takes the arguments of ``Client.estimate``."""
         return await self._run(
-            self._estimate(asked, gpu, engine, allocator, device, inference, wait)
+            self._estimate(asked, gpu, engine, allocator, device, inference, wait, owner)
         )
 
     async def submit(self, asked: Asked, gpu: Gpu, *, engine: EngineName = "auto") -> str:
@@ -347,10 +347,16 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
         return await self._run(self._fit(asked, engine, allocator, wait))
 
     async def max_batch(
-        self, job: Job, gpu: Gpu, *, engine: EngineName = "auto", wait: float = DEFAULT_WAIT_SECONDS
+        self,
+        job: Job,
+        gpu: Gpu,
+        *,
+        engine: EngineName = "auto",
+        wait: float = DEFAULT_WAIT_SECONDS,
+        owner: Owner | None = None,
     ) -> MaxBatch:
         """Ask for the largest batch of a job that is admitted on a GPU."""
-        return await self._run(self._max_batch(job, gpu, engine, wait))
+        return await self._run(self._max_batch(job, gpu, engine, wait, owner))
 
     async def job(self, job_id: str, *, wait: float = 0.0) -> JobRecord:
         """Return a job in its current state; waits up to half a minute for it to finish."""
@@ -366,7 +372,7 @@ class AsyncClient(_Connection[httpx2.AsyncClient]):
                 yield record
 
     async def cancel(self, job_id: str) -> JobRecord:
-        """Cancel a job; one that has ended stays as it is."""
+        """Withdraw a question; one that is answered stays as it is."""
         return await self._run(self._cancel(job_id))
 
     async def timeline(self, job_id: str) -> TimelineView:

@@ -10,7 +10,7 @@ Note [Bounds] in ``unpickling``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -142,6 +142,8 @@ class _Parser:
             segments.setdefault(device, []).append(self._segment(found))
         traces = _list(document, "device_traces", _MAX_DEVICES, default=[])
         _count_events(traces)
+        for device, placed in segments.items():
+            _check_addresses(device, placed)
         events = [tuple(self._events(trace)) for trace in traces]
         devices = range(max([len(events), *(device + 1 for device in segments)]))
         return Snapshot(
@@ -249,6 +251,18 @@ def _text(found: object, name: str) -> str:
     if not isinstance(value, str):
         raise SnapshotFormatError(f"{name!r} of an entry of the snapshot is not a string")
     return value
+
+
+def _check_addresses(device: int, segments: Iterable[Segment]) -> None:
+    """Refuse two blocks at one place: which of them an event means, nobody could say."""
+    seen: set[int] = set()
+    for block in (block for segment in segments for block in segment.blocks):
+        if block.address in seen:
+            raise SnapshotFormatError(
+                f"device {device} of the snapshot has two blocks in use at address"
+                f" {block.address:#x}; an allocator has one at each"
+            )
+        seen.add(block.address)
 
 
 def _int(found: object, name: str, most: int, default: int | None = None) -> int:

@@ -65,6 +65,10 @@ class ServiceSettings(AdmissionSettings, QueueSettings):
     max_waiting_each: Annotated[int, Field(ge=0)] = 128
     """How many of them may be of one key; ``MEMGATE_MAX_WAITING_EACH``."""
 
+    link_days: Annotated[float, Field(ge=0)] = 7.0
+    """How long the page that a gate prints opens, to look at only, for whoever has its link; 0: not
+    at all; ``MEMGATE_LINK_DAYS``."""
+
     max_viewers: Annotated[int, Field(ge=0)] = 64
     """How many pages may be live at the same time; ``MEMGATE_MAX_VIEWERS``."""
 

@@ -43,7 +43,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
     "hub": {"engines", "jobs"},
     # how a job is run on the GPUs that it gets, if it does not say it
     "dividing": {"engines"},
-    "verdicts": {"engines"},
+    "batch_search": {"engines"},
+    "verdicts": {"batch_search", "engines", "runtimes"},
     "devices": {"engines", "timings", "verdicts"},
     "snapshots": {"devices", "engines", "timings"},
     "timings": {"engines", "verdicts"},
@@ -54,8 +55,8 @@ WORKER_ROOMS: dict[str, set[str]] = {
         "timings",
     },
     "recorder": {
-        *("engines", "family", "guard", "hook", "jobs", "limits", "runtimes", "standins"),
-        "verdicts",
+        *("batch_search", "engines", "family", "guard", "hook", "jobs", "limits"),
+        *("runtimes", "standins", "verdicts"),
     },
     "local": {
         *(

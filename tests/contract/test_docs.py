@@ -332,7 +332,6 @@ def test_the_documented_third_allocator_works(monkeypatch: pytest.MonkeyPatch) -
 
 def test_every_make_target_has_a_line_of_help() -> None:
     """``make help`` is complete."""
-    makefile = _text("Makefile")
-    (targets,) = re.findall(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)
-    for target in targets.split():
-        assert re.search(rf"^{target}:.*## ", makefile, re.MULTILINE), target
+    targets = re.findall(r"^([a-z-]+):(?!=)(.*)$", _text("Makefile"), re.MULTILINE)
+    assert len(targets) > 30
+    assert not [name for name, rest in targets if " ## " not in rest]

@@ -20,12 +20,12 @@ from memgate_service.settings import ServiceSettings
 ROOT = Path(__file__).parents[2]
 PACKAGES = [ROOT / "memgate", ROOT / "service/memgate_service", ROOT / "worker/memgate_worker"]
 
-_TARGETS = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-assert _TARGETS is not None
+_TARGETS = re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+assert len(_TARGETS) > 30
 
 #: a target of the Makefile, or a file of the repository that no package has
 ONLY_IN_A_CHECKOUT = re.compile(
-    rf"\bmake (?:{'|'.join(_TARGETS[1].split())})\b"
+    rf"\bmake (?:{'|'.join(_TARGETS)})\b"
     r"|(?<![\w/.])(?:deploy|docs|tests|service|worker)/\w[\w/.-]*"
     r"|\b(?:README|CONTRIBUTING|CHANGELOG)\.md\b"
 )

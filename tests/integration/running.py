@@ -14,7 +14,7 @@ from rq import SimpleWorker
 from memgate_service.settings import ServiceSettings
 from memgate_worker.main import make_worker
 from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.queue.keys import KeyRing, Right, Role
 from memgate_worker.settings import WorkerSettings
 from tests.running import serving
 
@@ -73,11 +73,12 @@ def running(redis_url: str, log: Path, **settings: object) -> Iterator[Running]:
         yield Running(port=served.port, pid=served.process.pid, log=log)
 
 
-def make_key(redis_url: str, role: Role) -> str:
+def make_key(redis_url: str, rights: Role | Right, user: str = "") -> str:
     """Make an API key."""
+    allowed = rights.rights if isinstance(rights, Role) else rights
     queue = QueueClient(ServiceSettings(redis_url=redis_url))
     try:
-        return KeyRing(queue.store).make("test", role)
+        return KeyRing(queue.store).make("test", allowed, user)
     finally:
         queue.close()
 

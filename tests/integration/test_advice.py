@@ -23,6 +23,7 @@ from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.history import read_history
 from tests.admission import T4, make_estimate, make_pod, make_review
 from tests.integration.gates import Gate
+from tests.integration.pages import run_of
 from tests.integration.queue_place import Place, Stub, answer_alone, make_work
 
 MakePlace = Callable[..., Place]
@@ -200,8 +201,9 @@ def _decide(client: TestClient, batch_size: int = 64) -> str:
     """Ask, and have it rejected with advice to come; return the job's id."""
     job_id: str = client.post("/estimate", json=_asked(batch_size)).json()["id"]
     store = Gate(client).store
-    assert store.begin(job_id, WORKER)
-    assert store.finish(job_id, REJECTED.model_dump_json(), with_advice_to_come=True)
+    run = run_of(client, job_id)
+    assert store.begin(run, WORKER)
+    assert store.finish(run, REJECTED.model_dump_json(), with_advice_to_come=True)
     return job_id
 
 
@@ -210,7 +212,8 @@ def _asked(batch_size: int) -> dict[str, Any]:
 
 
 def _advise(client: TestClient, job_id: str) -> None:
-    assert Gate(client).store.add_advice(job_id, WORKER, ADVISED.model_dump_json())
+    run = run_of(client, job_id)
+    assert Gate(client).store.add_advice(run, WORKER, ADVISED.model_dump_json())
 
 
 @contextmanager
@@ -289,7 +292,8 @@ def test_a_page_shows_the_batch_when_it_is_found(client: TestClient) -> None:
     job_id = _decide(client)
     page = client.get(f"/ui/jobs/{job_id}").text
     pending = client.get(f"/ui/jobs/{job_id}/advice").json()
-    assert Gate(client).store.add_advice(job_id, WORKER, ADVISED.model_dump_json())
+    run = run_of(client, job_id)
+    assert Gate(client).store.add_advice(run, WORKER, ADVISED.model_dump_json())
     known = client.get(f"/ui/jobs/{job_id}/advice").json()
 
     assert 'data-pending="yes"' in page

@@ -18,6 +18,8 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
 from tests.admission import make_estimate
+from tests.integration.pages import run_of
+from tests.running import wait_until
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -57,10 +59,11 @@ def test_a_question_is_accepted_and_found_under_its_location(client: TestClient)
     again = client.post("/estimate", content=json.dumps(ASKED, indent=3), headers=_JSON)
 
     assert first.status_code == again.status_code == 202
-    assert first.headers["location"] == again.headers["location"]
+    assert first.headers["location"] != again.headers["location"], "each has its own id"
     job = client.get(first.headers["location"]).json()
     assert (job["state"], job["kind"], job["id"]) == ("queued", "estimate", first.json()["id"])
-    assert len(client.get("/jobs").json()["jobs"]) == 1
+    assert run_of(client, first.json()["id"]) == run_of(client, again.json()["id"])
+    assert len(client.get("/jobs").json()["jobs"]) == 2
 
 
 _JSON = {"Content-Type": "application/json"}
@@ -69,14 +72,17 @@ _JSON = {"Content-Type": "application/json"}
 def test_an_answer_comes_from_the_store_then_from_memory(client: TestClient) -> None:
     """200 with the answer itself; the same bytes are not looked up twice."""
     job = client.post("/estimate", json=ASKED).json()["id"]
-    assert _store(client).finish(job, RESULT.model_dump_json())
+    assert _store(client).finish(run_of(client, job), RESULT.model_dump_json())
 
     answers = [client.post("/estimate", json=ASKED) for _ in range(2)]
 
-    want = RESULT.model_copy(update={"id": job, "page": f"/ui/jobs/{job}"}).model_dump(mode="json")
-    assert [answer.json() for answer in answers] == [want, want]
+    ids = [answer.headers["location"].removeprefix("/jobs/") for answer in answers]
+    assert len({job, *ids}) == 3
+    for answer, mine in zip(answers, ids, strict=True):
+        own = {"id": mine, "page": f"/ui/jobs/{mine}"}
+        assert answer.json() == RESULT.model_copy(update=own).model_dump(mode="json")
+        assert client.get(f"/jobs/{mine}").json()["result"] == answer.json()
     assert [answer.headers["x-memgate-cache"] for answer in answers] == ["store", "memory"]
-    assert {answer.headers["location"] for answer in answers} == {f"/jobs/{job}"}
 
 
 @pytest.mark.parametrize(
@@ -110,8 +116,9 @@ def test_a_job_is_canceled_once_and_can_be_asked_for_again(client: TestClient) -
     again = client.post("/fit", json={"job": JOB})
 
     assert states == ["canceled", "canceled"]
-    assert (again.status_code, again.headers["location"]) == (202, where)
-    assert client.get(where).json()["state"] == "queued"
+    assert again.status_code == 202
+    assert client.get(where).json()["state"] == "canceled", "it was withdrawn"
+    assert client.get(again.headers["location"]).json()["state"] == "queued"
 
 
 @pytest.mark.parametrize(
@@ -128,12 +135,13 @@ def test_a_job_that_failed_is_a_problem_with_its_own_code(
     """The job has the same reason as the answer."""
     job = client.post("/max-batch", json=ASKED).json()["id"]
     error = Failure(code=code, message="because", fault=Fault(fault))
-    assert _store(client).fail(job, error)
+    assert _store(client).fail(run_of(client, job), error)
 
     answer = client.post("/max-batch", json=ASKED)
 
     assert (answer.status_code, answer.json()["code"]) == (want, code)
-    assert (answer.json()["detail"], answer.json()["job"]) == ("because", job)
+    assert answer.json()["detail"] == "because"
+    assert run_of(client, answer.json()["job"]) == run_of(client, job)
     assert answer.json()["fault"] == fault
     assert client.get(f"/jobs/{job}").json()["error"]["code"] == code
 
@@ -142,7 +150,9 @@ def test_a_job_that_failed_is_a_problem_with_its_own_code(
 def test_what_the_operator_can_mend_is_asked_anew(client: TestClient, fault: Fault) -> None:
     """The failure is told to those who look at the job, and not to the next who asks."""
     job = client.post("/max-batch", json=ASKED).json()["id"]
-    assert _store(client).fail(job, Failure(code="X", message="because", fault=fault))
+    assert _store(client).fail(
+        run_of(client, job), Failure(code="X", message="because", fault=fault)
+    )
     told = client.get(f"/jobs/{job}").json()
 
     again = client.post("/max-batch", json=ASKED)
@@ -194,7 +204,7 @@ def test_a_timeline_is_there_once_an_estimate_is_done(client: TestClient) -> Non
     """404 before, with a code of its own."""
     job = client.post("/estimate", json=ASKED).json()["id"]
     before = client.get(f"/jobs/{job}/timeline")
-    _store(client).save_view(job, '{"num_events": 0}')
+    _store(client).save_view(run_of(client, job), '{"num_events": 0}')
 
     assert (before.status_code, before.json()["code"]) == (404, "NO_TIMELINE")
     assert client.get(f"/jobs/{job}/timeline").json() == {"num_events": 0}
@@ -206,7 +216,7 @@ def test_an_outcome_is_compared_with_what_was_predicted(client: TestClient) -> N
     predicted = RESULT.peak_on_gpu_bytes
     outcome = {"job": job, "measured_peak_bytes": 2 * predicted}
     early = client.post("/outcomes", json=outcome)
-    _store(client).finish(job, RESULT.model_dump_json())
+    _store(client).finish(run_of(client, job), RESULT.model_dump_json())
 
     made = client.post("/outcomes", json=outcome)
 
@@ -223,14 +233,15 @@ def _upload(trace: bytes, request: object = None) -> dict[str, Any]:
 
 
 def test_a_trace_is_uploaded_and_named_by_its_bytes(client: TestClient) -> None:
-    """The same trace and GPU are the same job; a 'request' with a file name is taken too."""
+    """The same trace and GPU are the same run; a 'request' with a file name is taken too."""
     first = client.post("/estimate", files=_upload(b"{}"))
     named = {"request": ("request.json", b'{"gpu": "rtx-3060"}'), "trace": ("x", b"{}")}
     again = client.post("/estimate", files=named)
     other = client.post("/estimate", files=_upload(b"{ }"))
 
     assert first.status_code == again.status_code == other.status_code == 202
-    assert first.json() == again.json() != other.json()
+    runs = [run_of(client, one.json()["id"]) for one in (first, again, other)]
+    assert runs[0] == runs[1] != runs[2]
 
 
 def test_inference_is_another_question_about_a_trace(client: TestClient) -> None:
@@ -242,7 +253,8 @@ def test_inference_is_another_question_about_a_trace(client: TestClient) -> None
     taken = client.post("/estimate", json=ASKED | {"inference": False})
 
     assert taken.status_code == 202
-    assert training.json() == false.json() != true.json()
+    runs = [run_of(client, one.json()["id"]) for one in (training, false, true)]
+    assert runs[0] == runs[1] != runs[2]
     assert refused.status_code == 422
     assert refused.json()["errors"][0]["field"] == "inference"
     assert "inference is for traces; a job spec describes training" in refused.json()["detail"]
@@ -277,7 +289,7 @@ def test_requests_are_counted_by_route_not_by_path(client: TestClient) -> None:
 def test_an_answer_says_where_it_can_be_looked_at(
     redis_url: str, public_url: str, kind: str
 ) -> None:
-    """By POST, from the cache of the process and by GET: the same id, the same page."""
+    """By POST, from the cache of the process and by GET: its question's id, and page."""
     asked: dict[str, Any] = {"json": {"job": JOB} if kind == "/fit" else ASKED}
     if kind == "/estimate of a trace":
         asked = {"files": _upload(b"{}")}
@@ -290,13 +302,18 @@ def test_an_answer_says_where_it_can_be_looked_at(
     path = kind.partition(" ")[0]
     with _client(redis_url, public_url=public_url) as client:
         job = client.post(path, **asked).json()["id"]
-        assert _store(client).finish(job, result.model_dump_json())
+        assert _store(client).finish(run_of(client, job), result.model_dump_json())
 
         answers = [client.post(path, **asked).json() for _ in range(2)]
         answers.append(client.get(f"/jobs/{job}").json()["result"])
-        answers.append(client.get("/jobs").json()["jobs"][0]["result"])
+        asked_ones = client.app.state.dependencies.asked  # type: ignore[attr-defined]
+        wait_until(lambda: not asked_ones._waiting, "all questions are stored")
+        listed = [one["result"] for one in client.get("/jobs").json()["jobs"]]
         page = client.get(f"/ui/jobs/{job}")
 
-    want = (job, f"{public_url}/ui/jobs/{job}")
-    assert [(answer["id"], answer["page"]) for answer in answers] == [want] * 4
+    ids = [answer["id"] for answer in answers]
+    assert len(set(ids)) == 3
+    assert {one["id"] for one in listed} == set(ids)
+    for one in answers + listed:
+        assert one["page"] == f"{public_url}/ui/jobs/{one['id']}"
     assert (page.status_code, job in page.text) == (200, True)

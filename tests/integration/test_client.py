@@ -142,14 +142,15 @@ def test_snapshots_are_uploaded_and_recognised_by_their_content(
 
 
 def test_timelines_are_uploaded_and_have_a_page(client: Client, server: str) -> None:
-    """The id comes from the content; a page, a curve, what-if, every GPU; hostile ones are not."""
+    """Each has an id; a page, a curve, what-if, every GPU; hostile ones are not."""
     said = client.estimate(TIMELINE, "rtx-3060")
     again = client.estimate(TIMELINE.read_bytes(), "rtx-3060")
     conf = "expandable_segments:True"
     other = client.estimate(TIMELINE, "a100-80", allocator=conf)
     page = httpx2.get(f"{server}/ui/jobs/{said.id}").text
 
-    assert (said.decision, said.engine, again.id) == ("admit", "phantom", said.id)
+    assert (said.decision, said.engine, again.decision) == ("admit", "phantom", "admit")
+    assert again.id != said.id, "it was asked twice, and answered once"
     assert max(client.timeline(said.id).reserved) == said.peak_reserved_bytes
     assert "What was recorded" in page
     assert "python train.py --batch-size 16" in page

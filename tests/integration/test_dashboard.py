@@ -30,7 +30,7 @@ from memgate_worker.queue.history import note_answer, note_failure, read_history
 from memgate_worker.queue.store import JobStore
 from tests.admission import make_estimate
 from tests.builders import make_replay, mib
-from tests.integration.pages import NO_ID, OURS, make_app, store_of
+from tests.integration.pages import NO_ID, OURS, make_app, question_about, run_of, store_of
 from tests.integration.queue_place import Place
 from tests.integration.running import running
 
@@ -60,7 +60,8 @@ def _answer(store: JobStore, work: Work, asked_by: Asker = Asker.CALLER) -> JobR
         timeline, target, engine="phantom", runtime="torch", versions={}
     )
     said = said.model_copy(update={"timings_ms": {"run": 7, "trace": 8, "replay": 1, "total": 9}})
-    store.create(work.id(), work, Priority.NORMAL, asked_by)
+    question = question_about(work, asked_by)
+    store.create(work.id(), work, Priority.NORMAL, asked_by, question=question)
     record = store.read(work.id())
     replayed = make_replay(*timeline.events)
     store.save_view(work.id(), view_timeline(timeline, replayed).model_dump_json())
@@ -212,7 +213,7 @@ def _decide(store: JobStore, gib: float, *, doubts: tuple[Reason, ...] = ()) -> 
     said = make_estimate(int(gib * GIB), gpu, doubts=doubts).model_copy(
         update={"largest_batch_size": 1} if gib > 20 else {}
     )
-    store.create(work.id(), work, Priority.NORMAL)
+    store.create(work.id(), work, Priority.NORMAL, question=question_about(work))
     record = store.read(work.id())
     timeline = Timeline(events=(Alloc(0, int(gib * GIB)), Free(0)))
     view = view_timeline(timeline, make_replay(*timeline.events))
@@ -322,7 +323,7 @@ def test_a_job_is_edited_as_it_was_asked(client: TestClient, gpu: Any) -> None:
     """The form holds its spec: unchanged, it is the same question."""
     hostile = JOB | {"model": {"source": "torchvision", "name": "</textarea><b>: # no"}}
     work = EstimateCreate.model_validate({"job": hostile, "gpu": gpu}).work()
-    store_of(client).create(work.id(), work, Priority.NORMAL)
+    store_of(client).create(work.id(), work, Priority.NORMAL, question=question_about(work))
 
     page = client.get(f"/ui/try?job={work.id()}").text
     spec = unescape(page.partition("<textarea")[2].partition(">")[2].partition("</textarea>")[0])
@@ -332,7 +333,7 @@ def test_a_job_is_edited_as_it_was_asked(client: TestClient, gpu: Any) -> None:
     asked = client.post("/ui/try/spec", data=form, headers=OURS)
 
     assert "<b>" not in page
-    assert asked.json() == {"location": f"/ui/jobs/{work.id()}"}
+    assert run_of(client, asked.json()["location"].rpartition("/")[2]) == work.id()
     assert client.get(f"/ui/try?job={NO_ID}").status_code == 200, "one that is gone is an example"
 
 
@@ -347,7 +348,7 @@ def test_advice_is_asked_once_at_low_priority(client: TestClient) -> None:
     assert before["waiting"] == []
     assert len(asked["waiting"]) == 6
     assert again == asked
-    records = [store_of(client).read(job) for job in asked["waiting"]]
+    records = [store_of(client).read(run_of(client, job)) for job in asked["waiting"]]
     assert {one.priority for one in records} == {Priority.LOW}
     assert {one.asked_by for one in records} == {Asker.DASHBOARD}
 
@@ -366,7 +367,7 @@ def test_what_if_says_what_it_will_take(client: TestClient) -> None:
     )
 
     assert (new["is_open"], "a new run is needed" in new["html"]) == (True, True)
-    assert (unchanged["job"], unchanged["is_open"]) == (record.id, False)
+    assert (run_of(client, unchanged["job"]), unchanged["is_open"]) == (record.id, False)
     assert wrong.status_code == 422
     assert "batch_size" in wrong.text
 

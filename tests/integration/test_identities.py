@@ -221,7 +221,7 @@ def test_a_job_that_cannot_be_read_is_absent(place: Place, broken: dict[str, str
     job_id = _ask(place, _fit()).id
     place.redis.hset(f"memgate:job:{job_id}", mapping=broken)
 
-    assert place.client.list(offset=0, count=9)[0] == []
+    assert place.store.read_many(place.store.newest(0, 9)) == []
     with pytest.raises(UnknownJobError):
         place.client.read(job_id)
     again = _ask(place, _fit())

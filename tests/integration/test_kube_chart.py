@@ -313,7 +313,7 @@ def test_a_key_is_made_once_and_kept_in_a_secret(
 
     assert (first.status, second.status) == (0, 0), first.err + second.err
     assert held is not None
-    assert (held.name, held.role, len(known)) == ("controller", Role.ADMIN, 1)
+    assert (held.name, held.rights, len(known)) == ("controller", Role.GATE.rights, 1)
     assert held.key_id in first.out
     assert key not in first.out + first.err
     assert "which is in force" in second.out

@@ -97,10 +97,12 @@ def test_the_schema_is_structural_and_refuses_mistakes(lab: Lab) -> None:
     wrong = _try(lab, _policy("wrong", mode="watch"))
     never = _try(lab, _policy("never", on={"late": "hold"}))
     text = _try(lab, _policy("text", rules=[{"user": "ada"}]))
+    everybody = _try(lab, _policy("everybody", exempt=[{"label": {}}]))
 
     assert "spec.mode" in wrong.stderr
     assert "spec.on.late" in never.stderr
     assert "spec.rules.user" in text.stderr
+    assert "spec.exempt.label" in everybody.stderr
 
 
 @pytest.mark.usefixtures("kinds")

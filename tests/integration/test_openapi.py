@@ -27,6 +27,7 @@ from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.store import JobStore
 from tests.builders import mib
+from tests.integration.pages import run_of
 from tests.timeline_files import make_plain
 from tests.valkey import running_valkey
 
@@ -145,7 +146,8 @@ def test_an_example_is_accepted_and_answered_as_documented(
     where = first.headers["location"]
     _check(client.get(where), "/jobs/{job_id}")
     store = _store(client)
-    store.finish(first.json()["id"], _answer(store.read(first.json()["id"])))
+    run = run_of(client, first.json()["id"])
+    store.finish(run, _answer(store.read(run)))
     second = _send(client, path, kind, example)
 
     assert second.status_code == 200
@@ -158,9 +160,10 @@ def _finished(client: TestClient) -> str:
     example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
     job = str(client.post("/estimate", json=example).json()["id"])
     store = _store(client)
-    store.finish(job, _answer(store.read(job)))
+    run = run_of(client, job)
+    store.finish(run, _answer(store.read(run)))
     ample = replay(_TIMELINE, parse_alloc_conf(""), AMPLE_BYTES)
-    store.save_view(job, view_timeline(_TIMELINE, ample).model_dump_json())
+    store.save_view(run, view_timeline(_TIMELINE, ample).model_dump_json())
     return job
 
 
@@ -193,7 +196,7 @@ def test_problems_have_the_documented_schema(client: TestClient) -> None:
     example = _document()["components"]["schemas"]["EstimateCreate"]["examples"][0]
     job = client.post("/estimate", json=example).json()["id"]
     error = Failure(code="JOB_FAILED", message="no", fault=Fault.JOB)
-    _store(client).fail(job, error)
+    _store(client).fail(run_of(client, job), error)
 
     _check(client.post("/estimate", json=example), "/estimate", "post")
     _check(client.post("/estimate", json={}), "/estimate", "post")

@@ -292,6 +292,9 @@ class TestCommands:
         assert (ours["rows"], figures["failed"]) == (8, {})
         assert ours["median_relative_error"] < 0.05
         assert ours["capped"]["right"] / ours["capped"]["rows"] > 0.85
+        assert sum(ours["verdicts"].values()) == 9
+        assert ours["verdicts"]["admit_died"] == 0
+        assert sum(ours["capped_verdicts"].values()) == ours["capped"]["rows"]
         assert figures["xmem"]["rows"] == 8
 
     def test_accuracy_prints_a_table_and_draws(self, run: Any, tmp_path: Path) -> None:

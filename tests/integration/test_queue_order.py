@@ -141,7 +141,8 @@ def test_a_result_of_another_layout_is_absent(make_place: MakePlace) -> None:
 
     with pytest.raises(UnknownJobError):
         place.read()
-    assert [one.id for one in place.client.list(offset=0, count=9)[0]] == [other_id]
+    known = place.store.read_many(place.store.newest(0, 9))
+    assert [one.id for one in known] == [other_id]
     again = place.submit()
     place.work()
 
@@ -204,7 +205,7 @@ def test_the_index_of_jobs_is_bounded(make_place: MakePlace) -> None:
         place.submit(number)
         place.work()
 
-    known = [record.work for record in place.client.list(offset=0, count=10)[0]]
+    known = [record.work for record in place.store.read_many(place.store.newest(0, 10))]
     assert known == [make_work(7), make_work(6), make_work(0)]
     with pytest.raises(UnknownJobError):
         place.read(1)

@@ -221,10 +221,12 @@ def test_a_search_for_advice_makes_room_first(place: Place, referee: Referee) ->
 
 def _hold_until_lost(place: Place, job_id: str, take_away: Callable[[], Any]) -> None:
     """Work on a job until its lease is lost, which ``take_away`` brings about."""
-    threading.Timer(0.1, take_away).start()
+    taking = threading.Timer(0.1, take_away)
+    taking.start()
     lease = Lease(place.store, job_id, "w1", seconds=3600)  # it is not renewed in this time
     with pytest.raises(LeaseLostError), lease:
         wait_until(lambda: False, "the lease is lost", 30)
+    taking.join()
 
 
 def test_a_worker_stops_in_a_moment_when_its_job_makes_room(place: Place, referee: Referee) -> None:

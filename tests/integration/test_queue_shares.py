@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from memgate.contract import Asker, JobState, NotYoursError, Priority, QueueFullError
+from memgate.contract import Asker, JobState, Priority, QueueFullError
+from memgate.owner import Owner
 from memgate_service.http.app import create_app
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.client import AskedQuestion
 from memgate_worker.queue.keys import Role
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
 from tests.integration.queue_place import Place, make_work
@@ -122,30 +124,89 @@ def test_one_caller_may_not_have_all_places(redis_url: str, ends: str) -> None:
         place.close()
 
 
-def test_callers_withdraw_and_the_last_one_ends_the_job(place: Place) -> None:
+def _ask(place: Place, key: str, number: int = 0) -> AskedQuestion:
+    record = place.client.ask(make_work(number, place.kind), Owner(key=key))
+    question = place.client.questions.find(record.id)
+    assert question is not None
+    return question
+
+
+def _withdraw(place: Place, question: AskedQuestion) -> JobState:
+    place.client.questions.withdraw(question)
+    return place.client.questions.read(question.id).state
+
+
+def test_the_last_question_that_is_withdrawn_ends_the_run(place: Place) -> None:
     """A run is shared by all who ask the same: one of them does not take it from the others."""
-    _submit(place, "key a", 0)
-    _submit(place, "key b", 0)
-    job_id = make_work(0, place.kind).id()
+    first, second, third = (_ask(place, key) for key in ("a", "b", "a"))
 
-    with pytest.raises(NotYoursError, match="key c has not asked for job"):
-        place.client.cancel(job_id, "key c")
-    assert place.client.cancel(job_id, "key a").state is JobState.QUEUED
-    with pytest.raises(NotYoursError):
-        place.client.cancel(job_id, "key a")
-    assert place.client.cancel(job_id, "key b").state is JobState.CANCELED
-    assert place.client.cancel(job_id, "key c").state is JobState.CANCELED  # it stays as it is
+    assert len({first.id, second.id, third.id, first.run}) == 4
+    assert _withdraw(place, first) is JobState.CANCELED
+    assert _withdraw(place, first) is JobState.CANCELED  # twice is like once
+    assert _withdraw(place, second) is JobState.CANCELED
+    assert place.read().state is JobState.QUEUED
+    assert place.client.questions.read(third.id).state is JobState.QUEUED
+    assert _withdraw(place, third) is JobState.CANCELED
+    assert place.read().state is JobState.CANCELED
 
 
-def test_a_caller_that_withdrew_must_ask_again(place: Place) -> None:
-    """A job that starts over is wanted by who has asked since."""
-    _submit(place, "key a", 0)
-    job_id = make_work(0, place.kind).id()
-    place.client.cancel(job_id, "key a")
-    _submit(place, "key b", 0)
+def test_a_question_that_was_withdrawn_stays_so(place: Place) -> None:
+    """Though somebody else asks the same later, and gets an answer."""
+    gone = _ask(place, "a")
+    _withdraw(place, gone)
+    later = _ask(place, "a")
+    place.work()
 
-    with pytest.raises(NotYoursError):
-        place.client.cancel(job_id, "key a")
+    found = place.client.questions.read(gone.id)
+    assert (found.state, found.result) == (JobState.CANCELED, None)
+    assert found.error is not None
+    assert found.error.code == "CANCELED"
+    assert place.client.questions.read(later.id).state is JobState.DONE
+
+
+def test_what_is_answered_is_not_withdrawn(place: Place) -> None:
+    """It stays as it is."""
+    question = _ask(place, "a")
+    place.work()
+
+    assert _withdraw(place, question) is JobState.DONE
+
+
+def test_a_run_of_an_older_version_is_not_ended_by_one_question(place: Place) -> None:
+    """It noted callers instead of questions: nobody knows how many of theirs there are."""
+    _submit(place, "key old", 0)
+    question = _ask(place, "new")
+
+    assert _withdraw(place, question) is JobState.CANCELED
+    assert place.read().state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("written", [b"", b"{}", b"[1]", b"\xff", b'{"id":"a","run":1}'])
+def test_a_question_that_cannot_be_read_is_none(place: Place, written: bytes) -> None:
+    """Another version wrote it, or another program: absent, not an error."""
+    question = _ask(place, "a")
+    place.redis.set(f"memgate:question:{question.id}", written)
+
+    assert place.client.questions.find(question.id) is None
+    assert place.client.questions.list(None, offset=0, count=9) == ([], None)
+    assert place.client.questions.states([question.id]) == [None]
+
+
+def test_questions_are_bounded_and_one_key_does_not_push_out_another_s(redis_url: str) -> None:
+    """The newest of each are kept, and of all together."""
+    place = Place(redis_url, max_jobs=5, max_jobs_each=3)
+    try:
+        kept = [_ask(place, "quiet", 0).id]
+        loud = [_ask(place, "loud", 0).id for _ in range(7)]
+        listed = [one.id for one in place.client.questions.list(["key loud"], offset=0, count=9)[0]]
+        assert listed == loud[:-4:-1]
+        assert place.client.questions.find(loud[0]) is None
+        assert place.client.questions.find(kept[0]) is not None
+        more = [_ask(place, f"key {number}", 0).id for number in range(3)]
+        everybody = [one.id for one in place.client.questions.list(None, offset=0, count=9)[0]]
+        assert everybody == [*more[::-1], *loud[:-3:-1]]
+    finally:
+        place.close()
 
 
 def test_over_http_one_key_does_not_cancel_another_s_job(redis_url: str) -> None:
@@ -164,7 +225,9 @@ def test_over_http_one_key_does_not_cancel_another_s_job(redis_url: str) -> None
         asked = {"job": job, "gpu": "rtx-3060"}
         location = client.post("/estimate", json=asked, headers=mine).headers["location"]
         refused = client.delete(location, headers=theirs)
+        hidden = client.get(location, headers=theirs)
         canceled = client.delete(location, headers=admin)
 
     assert (refused.status_code, refused.json()["code"]) == (403, "NOT_YOURS")
+    assert (hidden.status_code, hidden.json()["code"]) == (403, "NOT_YOURS")
     assert canceled.json()["state"] == "canceled"

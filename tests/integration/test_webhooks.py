@@ -23,6 +23,7 @@ from tests.admission import (
     read_recorded,
 )
 from tests.integration.gates import Gate
+from tests.integration.pages import run_of
 from tests.running import wait_until
 
 _ON_T4 = make_review(make_pod(nodeSelector=T4))
@@ -59,11 +60,34 @@ def test_what_does_not_fit_is_refused_with_what_would(gate: Gate) -> None:
     assert response["allowed"] is False
     assert response["status"]["code"] == 403
     message = response["status"]["message"]
-    (job_id,) = gate.store.newest(0, 9)
-    assert message == (
+    said, _, job_id = message.rpartition("; see /ui/jobs/")
+    assert said == (
         "memgate: does not fit on t4: needs 20.91 GiB, t4 has 14.56 GiB; batch size 32 fits, the"
-        f" largest that does; as it is, it fits on l4, a10, a10g; see /ui/jobs/{job_id}"
+        " largest that does; as it is, it fits on l4, a10, a10g"
     )
+    assert [run_of(gate.client, job_id)] == gate.store.newest(0, 9)
+
+
+def test_a_question_of_a_review_is_its_namespace_s(gate: Gate) -> None:
+    """With user and name beside it; an object that is reviewed again keeps its question."""
+    gate.learn(_ON_T4, 2 * GIB)
+    review = copy.deepcopy(_ON_T4)
+    review["request"]["object"]["metadata"]["name"] = "train"
+
+    mutated = gate.mutated(review)
+    noted = mutated["request"]["object"]["metadata"]["annotations"]["memgate.dev/estimate-id"]
+    warned = gate.ask("validate", mutated)
+    again = gate.mutated(mutated)
+    record = gate.client.get(f"/jobs/{noted}").json()
+    other = copy.deepcopy(mutated)
+    other["request"]["namespace"] = "others"
+    theirs = gate.mutated(other)["request"]["object"]["metadata"]["annotations"]
+
+    assert warned["allowed"]
+    owner = {"namespace": "team", "user": "ada", "job_name": "train", "key": "", "cluster": ""}
+    assert record["owner"] == owner
+    assert again == mutated
+    assert theirs["memgate.dev/estimate-id"] != noted, "whoever copies an id gets one of their own"
 
 
 def test_every_door_says_the_same(gate: Gate) -> None:
@@ -202,7 +226,9 @@ def test_a_long_warning_is_told_to_its_end(gate: Gate) -> None:
 
     assert all(warning.startswith("memgate: ") and len(warning) <= 250 for warning in warnings)
     assert len(warnings) == 2
-    assert f"take another runtime; see /ui/jobs/{job_id}" in warnings[1]
+    said, _, question = warnings[1].rpartition("; see /ui/jobs/")
+    assert said.endswith("take another runtime")
+    assert run_of(gate.client, question[:32]) == job_id
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memgate.units import GIB
-from tests.admission import JOB, T4, answer_work, make_pod, make_review
+from tests.admission import JOB, T4, answer_work, make_job, make_pod, make_review
 from tests.integration.gates import Gate
 from tests.running import wait_until
 
@@ -112,12 +112,16 @@ def test_what_was_let_in_without_an_answer_is_followed_up(
 def test_what_is_undescribed_is_refused_where_the_policy_says_so(
     make_gate: Callable[..., Gate], tmp_path: Path
 ) -> None:
-    """It is counted in any case; what a job's controller creates is not."""
+    """It is counted in any case; what a controller creates for another object is not."""
     path = tmp_path / "policy.json"
     path.write_text(json.dumps({"rules": [{"namespace": "team", "on": {"undescribed": "reject"}}]}))
     gate = make_gate(admission_policy=path)
     made = copy.deepcopy(_BARE)
     made["request"]["object"]["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "x"}]
+    pretended = copy.deepcopy(made)
+    made["request"]["userInfo"] = {"username": "system:serviceaccount:kube-system:job-controller"}
+    own = copy.deepcopy(made)
+    own["request"]["userInfo"] = {"username": "system:serviceaccount:team:default"}
 
     refused = gate.ask("validate", _BARE)
 
@@ -126,7 +130,52 @@ def test_what_is_undescribed_is_refused_where_the_policy_says_so(
         "needs a description here: the annotation memgate.dev/job" in refused["status"]["message"]
     )
     assert gate.ask("validate", made)["allowed"]
+    for review in (pretended, own):  # anybody may write an owner into what they make
+        assert not gate.ask("validate", review)["allowed"]
+    assert [one["done"] for one in _audited(gate, 3, decision="undescribed")] == ["refused"] * 3
+
+
+@pytest.mark.parametrize("name", ["a GPU", "without the annotation"])
+def test_an_edit_does_not_make_something_undescribed(
+    make_gate: Callable[..., Gate], tmp_path: Path, name: str
+) -> None:
+    """Neither a GPU that comes later, nor an annotation that goes; other edits are let through."""
+    path = tmp_path / "policy.json"
+    path.write_text('{"on": {"undescribed": "reject"}}')
+    gate = make_gate(admission_policy=path, rehearsal_image="memgate-worker:1")
+    bare = make_job(make_pod(annotations={}, nodeSelector=T4))
+    old = copy.deepcopy(bare)
+    if name == "a GPU":
+        old["spec"]["template"]["spec"]["containers"] = [{"name": "main"}]
+    else:
+        old["spec"]["template"]["metadata"] = make_pod(nodeSelector=T4)["metadata"]
+    kind = ("Deployment", "apps")
+
+    refused = gate.ask("validate", make_review(bare, *kind, operation="UPDATE", oldObject=old))
+
+    assert "needs a description here" in refused["status"]["message"]
+    scaled = copy.deepcopy(bare)
+    scaled["spec"]["replicas"] = 3
+    assert gate.ask("validate", make_review(scaled, *kind, operation="UPDATE", oldObject=bare))[
+        "allowed"
+    ]
+    path.write_text('{"on": {"undescribed": "rehearse"}}')
+    edited = gate.mutated(make_review(bare, "Job", "batch", operation="UPDATE", oldObject=old))
+    assert "suspend" not in edited["request"]["object"]["spec"]  # that would end its pods
     assert [one["done"] for one in _audited(gate, 1, decision="undescribed")] == ["refused"]
+
+
+def test_who_is_exempt_is_recorded_without_a_description(
+    make_gate: Callable[..., Gate], tmp_path: Path
+) -> None:
+    """As everywhere: nothing is said or done, and the audit has it."""
+    path = tmp_path / "policy.json"
+    path.write_text('{"on": {"undescribed": "reject"}, "exempt": [{"name": "ops", "user": "ada"}]}')
+    gate = make_gate(admission_policy=path)
+
+    assert gate.ask("validate", _BARE) == {"uid": "705ab4f5", "allowed": True}
+    (said,) = _audited(gate, 1, decision="exempt")
+    assert (said["user"], said["rule"], said["done"]) == ("ada", "ops", "admitted")
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,30 @@ def test_the_install_step_of_an_image_works(
         _check_that_a_runtime_can_be_built(venv)
 
 
+@pytest.mark.parametrize("package", ["pip", "hatchling", "mdurl"])
+def test_a_file_with_another_hash_is_not_installed(package: str, tmp_path: Path) -> None:
+    """What installs, what builds, what is installed: none may have been exchanged."""
+    copied = _copy_of_what_the_image_gets(tmp_path / "src")
+    lock = copied / "constraints.txt"
+    said = re.search(rf"^{package}==(.|\n    )*", lock.read_text(), re.MULTILINE)
+    assert said is not None
+    other = re.sub(r"sha256:.{6}", "sha256:badbad", said[0])
+    lock.write_text(lock.read_text().replace(said[0], other))
+
+    ran = subprocess.run(
+        ["make", "install", f"PYTHON={sys.executable}", f"VENV={tmp_path / 'venv'}", "INSTALL=."],
+        cwd=copied,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ran.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in ran.stderr
+    assert f"{package}==" in ran.stderr
+    assert not (tmp_path / "venv" / "bin" / "memgate").exists()
+
+
 def _check_that_a_runtime_can_be_built(venv: Path) -> None:
     """The step that builds it names what was installed, and builds it where it is copied from."""
     step = re.search(

@@ -136,11 +136,13 @@ class Installed:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     """Install it, and set the traps; afterwards none may have been stepped into."""
     home = tmp_path_factory.mktemp("installed")
-    venv.create(home / "venv", with_pip=True)
+    venv.create(home / "venv")
     python = str(home / "venv" / "bin" / "python")
-    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    # ours: an older one cannot check the hashes of constraints
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    pip += ["--python", python]
     # not compiled in advance: most of it is never imported
-    options = ["--no-compile", f"--constraint={ROOT / 'constraints.txt'}"]
+    options = ["--no-compile", "--no-require-hashes", f"--constraint={ROOT / 'constraints.txt'}"]
     subprocess.run([*pip, "install", *options, f"{wheel}[{EXTRAS}]"], cwd=home, check=True)
     for name in ("folder", "marks", "user"):
         (home / name).mkdir()

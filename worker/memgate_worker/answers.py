@@ -162,7 +162,6 @@ class EngineAnswerer:
                 partial(self._run_of, work),
                 work.job,
                 target,
-                known=said,
                 goes_on=lambda: time.monotonic() < deadline,
                 on_said=note,
             )

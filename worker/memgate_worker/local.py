@@ -44,7 +44,7 @@ from memgate_worker.runtimes.runtime import find_runtime, read_runtimes
 from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
-from memgate_worker.verdicts import fit_everywhere, largest_batch
+from memgate_worker.verdicts import answer_run, fit_everywhere, largest_batch
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -55,6 +55,7 @@ __all__ = [
     "RunLimits",
     "Script",
     "Watch",
+    "answer_run",
     "check_engine",
     "close_engines",
     "estimate_command",

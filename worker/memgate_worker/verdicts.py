@@ -7,8 +7,9 @@ torch: running the job is up to the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from memgate.allocator.alloc_conf import parse_alloc_conf
 from memgate.allocator.replay import Replay
@@ -18,16 +19,17 @@ from memgate.decision import Decision
 from memgate.doubts import find_doubts
 from memgate.errors import Fault, LimitExceededError, MemgateError, NoKernelsError
 from memgate.gpus import CATALOGUE, GpuSpec, GpuTarget
-from memgate.max_batch import MaxBatch, find_max_batch
+from memgate.max_batch import MaxBatch
 from memgate.measured import doubt_reserved, quote_peaks
 from memgate.pipeline import estimate_timeline
 from memgate.ranks import RankAnswer, find_worst, join_ranks
 from memgate.report import Estimate, Fit, FitEntry, Reason
 from memgate.run_key import GpuTraits
-from memgate.timeline import Timeline
 from memgate.timeline_file.job_phases import find_phase_peaks
 from memgate.varied import note_lengths
+from memgate_worker.batch_search import BatchSearch
 from memgate_worker.engines.traced import TracedJob
+from memgate_worker.runtimes.runtime import named_runtime, why_no_kernels
 
 if TYPE_CHECKING:  # a process that judges an upload has no job spec, and starts sooner without
     from memgate.jobspec import JobSpec
@@ -119,24 +121,19 @@ def largest_batch(
     job: JobSpec,
     target: GpuTarget,
     *,
-    known: Estimate | None = None,
     goes_on: Callable[[], bool] = lambda: True,
     on_said: Callable[[int, Estimate], None] = lambda *_: None,
 ) -> MaxBatch | None:
     """Find the largest batch of a job that is admitted; None if ``goes_on`` ended the search.
 
-    ``known`` is the answer for the job as it is; ``on_said`` is told of each size tried.
+    ``on_said`` is told of each size that was run.
     """
 
-    def ask(batch_size: int) -> Estimate:
-        if batch_size == job.batch_size and known is not None:
-            return known
-        other = job.model_copy(update={"batch_size": batch_size})
-        said = estimate_run(trace(other, target.gpu), target)
-        on_said(batch_size, said)
-        return said
+    def run(batch_size: int) -> TracedJob:
+        return trace(job.model_copy(update={"batch_size": batch_size}), target.gpu)
 
-    return find_max_batch(ask, job.batch_size, goes_on)
+    search = BatchSearch(run, lambda traced: estimate_run(traced, target))
+    return search.find(job.batch_size, goes_on, on_said)
 
 
 def fit_everywhere(
@@ -152,7 +149,7 @@ def fit_everywhere(
     are the same for the engine, or as ``fit_groups`` says. Raises what ``fit_groups`` raises.
     """
     groups = group_by_run(CATALOGUE.values(), job, engine)
-    return fit_groups(partial(trace, job), groups, on_gpus)
+    return fit_groups(_WithKernels(trace, job), groups, on_gpus)
 
 
 def fit_groups(
@@ -262,23 +259,33 @@ class _FailingOnce:
             raise
 
 
+class _WithKernels:
+    """Runs a job only on GPUs that its PyTorch was built for, once it has said which they are."""
+
+    def __init__(self, trace: Tracer, job: JobSpec) -> None:
+        self._trace = trace
+        self._job = job
+        self._traced: TracedJob | None = None
+
+    def __call__(self, gpu: GpuSpec) -> TracedJob:
+        if self._traced and not gpu.has_kernels(self._traced.architectures):
+            raise NoKernelsError(why_no_kernels(named_runtime(self._traced.runtime), gpu))
+        self._traced = self._trace(self._job, gpu)
+        return self._traced
+
+
 class _NeedsByTimeline:
     """Runs for different GPUs often have the same events: their needs are computed once."""
 
     def __init__(self) -> None:
-        self._known: list[tuple[TracedJob, RunNeeds]] = []
+        self._known: dict[bytes, RunNeeds] = {}
 
     def __call__(self, traced: TracedJob) -> RunNeeds:
-        for other, needs in self._known:
-            if _timelines(other) == _timelines(traced):
-                return needs
-        needs = find_needs(traced)
-        self._known.append((traced, needs))
-        return needs
-
-
-def _timelines(traced: TracedJob) -> list[tuple[Timeline, str]]:
-    return [(one.timeline, one.alloc_conf) for one in traced.ranks]
+        # much faster to compare than the timelines are
+        encoded = msgspec.msgpack.encode([(one.timeline, one.alloc_conf) for one in traced.ranks])
+        if encoded not in self._known:
+            self._known[encoded] = find_needs(traced)
+        return self._known[encoded]
 
 
 def group_by_run(gpus: Iterable[GpuSpec], job: JobSpec, engine: str) -> Iterator[list[GpuSpec]]:

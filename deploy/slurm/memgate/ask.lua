@@ -16,13 +16,14 @@ local DECISIONS = { admit = true, reject = true, uncertain = true }
 -- for the way there and back, on top of the time that memgate may wait for a worker
 local WAY_SECONDS = 0.1
 
+-- Return the key in a file; or nil, and what is wrong with the file, which is the operator's to mend.
 local function read_key(path)
   if path == "" then return nil end
-  local file = assert(io.open(path))
-  local key = file:read("*l") or ""
+  local file, problem = io.open(path)
+  if not file then return nil, "the key cannot be read: " .. problem end
+  local key = (file:read("*l") or ""):match("^%s*(.-)%s*$")
   file:close()
-  key = key:match("^%s*(.-)%s*$")
-  if not key:find("^[%w_%-%.]+$") then error(path .. ": there is no key in it", 0) end
+  if not key:find("^[%w_%-%.]+$") then return nil, path .. ": there is no key in it" end
   return key
 end
 
@@ -79,10 +80,29 @@ local function nothing(why)
   return { fault = "passing", why = words.plain(why) }
 end
 
--- Ask, within so many seconds; key_file names the file with the key, "" if none is needed.
-return function(settings, body, key_file, seconds)
+local OWNER_HEADERS = {
+  cluster = "X-Memgate-Cluster", user = "X-Memgate-User", job_name = "X-Memgate-Job-Name",
+}
+local MAX_OWNER_BYTES = 256
+
+-- Return the headers that say for whom is asked. All of it comes from users: encoded, and cut off.
+local function owner_headers(owner)
   local headers = {}
-  local key = read_key(key_file)
+  for field, header in pairs(OWNER_HEADERS) do
+    local text = owner and owner[field]
+    if type(text) == "string" and text ~= "" and #text <= MAX_OWNER_BYTES and not text:find("%c") then
+      headers[header] = text:gsub("[^%w%-%._~]", function(byte) return ("%%%02X"):format(byte:byte()) end)
+    end
+  end
+  return headers
+end
+
+-- Ask, within so many seconds; key_file names the file with the key, "" if none is needed; owner says
+-- for whom: {cluster =, user =, job_name =}, nil for the one who asks.
+return function(settings, body, key_file, seconds, owner)
+  local headers = owner_headers(owner)
+  local key, wrong = read_key(key_file)
+  if wrong then return { fault = "operator", why = words.plain(wrong) } end
   if key then headers["Authorization"] = "Bearer " .. key end
   headers["Prefer"] = ("wait=%.1f"):format(seconds)
   local answer, problem = http.post(settings, "/estimate", body, headers, seconds + WAY_SECONDS)

@@ -7,6 +7,7 @@ local ask = require("memgate.ask")
 local audit = require("memgate.audit")
 local http = require("memgate.http")
 local judging = require("memgate.judging")
+local moving = require("memgate.moving")
 local policy = require("memgate.policy")
 local question = require("memgate.question")
 local settings_file = require("memgate.settings")
@@ -28,13 +29,13 @@ local function seconds_allowed(settings, now)
   return settings.bound_seconds - spent.seconds
 end
 
-local function ask_in_time(settings, body)
+local function ask_in_time(settings, body, owner)
   local began = http.now()
   local seconds = seconds_allowed(settings, began)
   if seconds < MIN_SECONDS then
     return { fault = "passing", why = "memgate was too slow lately to be asked again so soon" }
   end
-  local answer = ask(settings, body, settings.key_file, seconds)
+  local answer = ask(settings, body, settings.key_file, seconds, owner)
   spent.at = http.now()
   spent.seconds = spent.seconds + math.max(0, spent.at - began)
   return answer
@@ -60,22 +61,22 @@ end
 
 -- Return what memgate answers about a job, for each card that it may get, and the question about the
 -- first; or what is wrong before it is asked.
-local function find_answer(settings, spec, gpu)
+local function find_answer(settings, spec, gpu, owner)
   local problem = question.find_problem(spec, settings.max_spec_bytes)
   if problem then return { fault = "caller", why = words.plain(problem) } end
   local answers = {}
   for index, name in ipairs(gpu.names or { gpu.name }) do
-    answers[index] = ask_in_time(settings, question.body(spec, gpu, name))
+    answers[index] = ask_in_time(settings, question.body(spec, gpu, name), owner)
   end
   return judging.combine(answers), question.body(spec, gpu)
 end
 
 -- Fill in the smallest GPU of this cluster on which a job fits that asks for any; nil if nothing is
 -- filled in: the smallest is not known, or memgate does not say in time that the job fits there.
-local function right_size(settings, job, spec, gpu, answer)
+local function right_size(settings, job, spec, gpu, answer, owner)
   local kind, name = words.smallest_kind(settings, answer.estimate and answer.estimate.fits_on or {})
   if not kind then return nil end
-  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name))
+  local sure = name == gpu.name and answer or ask_in_time(settings, question.body(spec, gpu, name), owner)
   if not sure.estimate or sure.estimate.decision ~= "admit" or not question.fill_in(job, kind) then return nil end
   local chosen = setmetatable({ name = name }, { __index = gpu })
   local line = ("it asks for any GPU, and gets the smallest here on which it fits: --gres=gpu:%s"):format(kind)
@@ -91,8 +92,9 @@ local function find(settings, chosen, job, spec, gpu, unknown)
   if not gpu and not question.find_problem(spec, settings.max_spec_bytes) then
     return judging.unknown_gpu(settings, chosen, unknown)
   end
-  local answer, body = find_answer(settings, spec, gpu)
-  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer)
+  local owner = { cluster = settings.cluster, user = judging.subject(job).user, job_name = job.name }
+  local answer, body = find_answer(settings, spec, gpu, owner)
+  local smaller = judging.is_right_sized(settings, chosen, gpu) and right_size(settings, job, spec, gpu, answer, owner)
   if smaller then gpu, answer = smaller.gpu, smaller.answer end
   local found = judging.about(settings, chosen, gpu, answer)
   if smaller then found.lines[#found.lines + 1] = smaller.line end
@@ -100,7 +102,10 @@ local function find(settings, chosen, job, spec, gpu, unknown)
     found.lines[#found.lines + 1] = question.remark(spec, gpu)
     found.lines[#found.lines + 1] = question.find_doubt(job)
   end
-  if found.record.decision == "pending" then found.record.question = body end
+  if found.record.decision == "pending" then
+    found.record.question = body
+    found.record.cluster = settings.cluster ~= "" and settings.cluster or nil
+  end
   return found
 end
 
@@ -148,12 +153,22 @@ end
 local OPEN = "memgate: failed, and this job was not checked"
 local SHUT = "memgate: failed, and no job with a description is let in; tell your administrators"
 
+-- Record what happens to a job although something went wrong; that may fail as well.
+local function note_error(state, job, action, problem)
+  local about = { record = { decision = "unanswered" }, action = action, why = "memgate failed: " .. tostring(problem) }
+  local subject = state.subject or judging.subject(job)
+  audit.write(state.settings, judging.audit_record(subject, state.chosen, about, action, {
+    id = audit.new_id(http.now()), name = job.name,
+  }))
+end
+
 -- If anything went wrong in Lua: what the settings say, where jobs are refused at all.
-local function on_error(state, problem)
+local function on_error(state, job, problem)
   slurm.log_error("memgate: %s", tostring(problem))
   if not state.is_ours then return slurm.SUCCESS end
   local settings, chosen = state.settings, state.chosen
   local is_shut = settings and settings.on_error == "reject" and chosen and chosen.mode == "enforce"
+  if settings and chosen then pcall(note_error, state, job, is_shut and "reject" or "admit", problem) end
   if not chosen or chosen.mode ~= "audit" then slurm.log_user("%s", is_shut and SHUT or OPEN) end
   return is_shut and slurm.ERROR or slurm.SUCCESS
 end
@@ -174,6 +189,7 @@ local function read_files(path, state)
 end
 
 local function submit(path, job, partitions, state)
+  judging.remember(job)
   state.is_ours = looks_described(job)
   local settings, document = read_files(path, state)
   local spec, warning = question.find_spec(job)
@@ -184,7 +200,7 @@ local function submit(path, job, partitions, state)
   if not spec and gpu == nil and not near then return slurm.SUCCESS end
   local subject = judging.subject(whole)
   local chosen = policy.resolve(document, subject)
-  state.chosen = chosen
+  state.chosen, state.subject = chosen, subject
   if gpu ~= nil then return judge(settings, chosen, subject, job, spec, gpu, unknown, near) end
   -- nothing is asked; but a GPU that its owner adds later would not be judged
   if near and chosen.mode ~= "audit" then slurm.log_user("%s", "memgate: " .. near) end
@@ -199,13 +215,10 @@ function gate.submit(path, job, partitions)
   local state = {}
   local is_done, result = pcall(submit, path, job, partitions, state)
   if is_done and type(result) == "number" then return result end
-  return on_error(state, result)
+  return on_error(state, job, result)
 end
 
-local function may_change(settings, job, record, uid, partitions)
-  for _, admin in ipairs(settings.admins) do
-    if admin == uid then return true end
-  end
+local function may_change(job, record, partitions, settings)
   if record.mode then return true end -- nothing is enforced
   if record.held and not (record.timer and record.timer <= os.time()) then return false, "memgate holds it" end
   for _, field in ipairs(GPU_FIELDS) do
@@ -229,25 +242,51 @@ local function record_of(job)
   return words.read_record(comment) or (is_ours and { held = true }) or nil
 end
 
--- Guard a job that was judged: its owner may neither release what is held nor change its GPU.
--- Slurm shows the owner "Access/permission denied" and no message of ours.
+-- Say whether a change gets a job past the policy, and why not; what is found goes to the audit.
+local function may_move(settings, job, before, record, partitions)
+  if not moving.is_change(job) then return true end
+  local document, wrong = policy.read(settings.policy_path, settings.is_policy_optional)
+  log_problem(wrong)
+  local found = moving.judge(settings, document, job, before, record, partitions)
+  if not found then return true end
+  local action = found.is_refused and "reject" or "admit"
+  local about = { record = { decision = found.decision }, action = action, why = found.why }
+  audit.write(settings, judging.audit_record(found.subject, found.chosen, about, action, {
+    id = audit.new_id(http.now()), name = before.name, gpu = found.gpu, job = tostring(before.job_id),
+  }), not found.is_refused)
+  return not found.is_refused, found.why
+end
+
+local function is_admin(settings, uid)
+  for _, admin in ipairs(settings.admins) do
+    if admin == uid then return true end
+  end
+  return false
+end
+
+local function modify(path, job, before, uid, partitions, record)
+  local settings, problem = settings_file.read_or_last(path)
+  if not settings then error(problem, 0) end
+  if is_admin(settings, uid) then return slurm.SUCCESS end
+  local is_allowed, why = true, nil
+  if record then is_allowed, why = may_change(job, record, partitions, settings) end
+  if is_allowed then is_allowed, why = may_move(settings, job, before, record, partitions) end
+  if is_allowed then return slurm.SUCCESS end
+  slurm.log_info("memgate: a change of job %s by uid %d was refused: %s", tostring(before.job_id), uid, why)
+  return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
+end
+
+-- Guard a job: its owner may neither release what is held, nor change the GPU that it was judged for, nor
+-- get it past the policy. Slurm shows the owner "Access/permission denied" and no message of ours. If our
+-- own Lua fails, only a job with a record keeps its guard.
 function gate.modify(path, job, before, uid, partitions)
   if uid == 0 then return slurm.SUCCESS end
-  local denied = slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
-  local is_done, result = pcall(function()
-    local record = record_of(before)
-    if not record then return slurm.SUCCESS end
-    local settings, problem = settings_file.read_or_last(path)
-    if not settings then error(problem, 0) end
-    local is_allowed, why = may_change(settings, job, record, uid, partitions)
-    if is_allowed then return slurm.SUCCESS end
-    slurm.log_info("memgate: a change of job %s by uid %d was refused: %s",
-      tostring(before.job_id), uid, why)
-    return denied
-  end)
+  local is_known, record = pcall(record_of, before)
+  local is_done, result = pcall(modify, path, job, before, uid, partitions, is_known and record or nil)
   if is_done and type(result) == "number" then return result end
   pcall(slurm.log_error, "memgate: %s", words.plain(result))
-  return denied
+  if is_known and not record then return slurm.SUCCESS end
+  return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR
 end
 
 return gate

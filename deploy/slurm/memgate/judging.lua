@@ -1,6 +1,7 @@
 -- What memgate says about a job, and the policy -> what happens to the job, what is printed, and the
 -- records of it. Nothing here asks, and nothing here changes a job: gate.lua does.
 
+local policy = require("memgate.policy")
 local words = require("memgate.words")
 
 local judging = {}
@@ -18,13 +19,24 @@ local function text_of(value)
   return type(value) == "string" and value ~= "" and value or nil
 end
 
--- Return who submits a job, and where to, as policies name it.
+-- users' names by their numbers: Slurm tells a name when a job is submitted, and not when it is changed
+local names = {}
+
+-- Remember who submits a job.
+function judging.remember(job)
+  local name = text_of(job.user_name)
+  if name and job.user_id then names[job.user_id] = name end
+end
+
+-- Return who submits a job, and where to, as policies name it. A user without a name is one who has
+-- submitted nothing since slurmctld started.
 function judging.subject(job)
   local partitions = {}
   for name in (job.partition or ""):gmatch("[^,]+") do partitions[#partitions + 1] = name end
   local group = judging.given(job.group_id)
   return {
-    user = text_of(job.user_name) or tostring(job.user_id or ""),
+    user = text_of(job.user_name) or names[job.user_id] or tostring(job.user_id or ""),
+    is_nameless = not text_of(job.user_name) and not names[job.user_id],
     group = group and { tostring(group) } or {},
     account = text_of(job.account) or text_of(job.default_account),
     qos = text_of(job.qos) or text_of(job.default_qos),
@@ -42,10 +54,18 @@ local ON_FAULT = {
   passing = { "unanswered", "pending" },
 }
 
--- Return what a decision leads to where jobs are refused: by the rule, otherwise by the settings.
-local function on(settings, chosen, decision)
-  return chosen.on[decision] or settings["on_" .. decision]
+-- Return what a decision leads to where jobs are refused: by the rule, otherwise by the settings; of
+-- several partitions whatever is strictest.
+function judging.action(settings, chosen, decision)
+  local usual = settings["on_" .. decision]
+  local action = chosen.on[decision] or usual
+  for _, other in ipairs(chosen.others or {}) do
+    action = policy.stricter(action, other[decision] or usual)
+  end
+  return action
 end
+
+local on = judging.action
 
 -- Return one answer for a job that may get one of several cards: it fits on all, on none, or on some.
 function judging.combine(answers)
@@ -192,7 +212,7 @@ function judging.audit_record(subject, chosen, found, action, more)
     decision = record.decision == "pending" and "unanswered" or record.decision,
     mode = chosen.mode, rule = chosen.rule, done = DONE[action],
     would = action ~= found.action and DONE[found.action] or nil,
-    why = found.why, estimate = record.id, near_miss = more.near, ms = more.ms,
+    why = found.why, estimate = record.id, near_miss = more.near, ms = more.ms, job = more.job,
   }
 end
 

@@ -22,6 +22,9 @@ local ACTIONS = {
   unknown_gpu = NEVER_HELD, undescribed = WITHOUT_A_WORD, untyped = WITHOUT_A_KIND, late = NEVER_HELD,
 }
 
+-- what a decision may lead to; the strictest has the largest number
+local SEVERITY = { admit = 1, right_size = 2, rehearse = 3, hold = 4, reject = 5 }
+
 local function fail(text, ...)
   error(text:format(...), 0)
 end
@@ -33,6 +36,18 @@ end
 local function check_table(value, where)
   if type(value) ~= "table" then fail("%s is not an object or a list", where) end
   return value
+end
+
+-- An object where a list belongs would be passed over in silence: ipairs finds nothing in it.
+local function check_list(value, where)
+  for key in pairs(check_table(value, where)) do
+    if type(key) ~= "number" then fail("%s is not a list: write [{...}]", where) end
+  end
+  return value
+end
+
+local function check_text(value, where)
+  if value ~= nil and type(value) ~= "string" then fail("%s is not a text", where) end
 end
 
 local function check_texts(value, where)
@@ -62,10 +77,10 @@ local function check_entry(entry, where, fields)
   local num_fields = 0
   for name, value in pairs(check_table(entry, where)) do
     if fields[name] then
-      num_fields = num_fields + 1
+      if name ~= "label" or (type(value) == "table" and next(value)) then num_fields = num_fields + 1 end
       if name == "label" then check_labels(value, where .. ".label") else check_texts(value, where .. "." .. name) end
     elseif name == "name" or name == "note" then
-      check_texts(value, where .. "." .. name)
+      check_text(value, where .. "." .. name)
     elseif fields == EXEMPT_BY or (name ~= "mode" and name ~= "on") then
       fail("%s has %s, which is not known", where, tostring(name))
     end
@@ -77,11 +92,12 @@ local function check(document)
   for name in pairs(check_table(document, "the policy")) do
     if not PARTS[name] then fail("the policy has %s, which is not known", tostring(name)) end
   end
+  check_text(document.note, "note")
   check_choices(document, "the policy")
-  for index, entry in ipairs(check_table(document.exempt or {}, "exempt")) do
+  for index, entry in ipairs(check_list(document.exempt or {}, "exempt")) do
     check_entry(entry, ("exempt[%d]"):format(index), EXEMPT_BY)
   end
-  for index, rule in ipairs(check_table(document.rules or {}, "rules")) do
+  for index, rule in ipairs(check_list(document.rules or {}, "rules")) do
     local where = ("rules[%d]"):format(index)
     check_entry(rule, where, RANKS)
     check_choices(rule, where)
@@ -154,8 +170,9 @@ local function find_rule(document, subject)
   return { mode = found.mode or document.mode or "enforce", on = on, rule = name }
 end
 
--- Return {mode =, on =, rule =, is_exempt =} for a job. subject has user, group (a list), account, qos,
--- partition (a list), kind, namespace, label. Of several partitions the strictest mode counts.
+-- Return {mode =, on =, rule =, is_exempt =, others =} for a job. subject has user, group (a list), account,
+-- qos, partition (a list), kind, namespace, label. Of several partitions the strictest mode counts; others
+-- has the `on` of those that are as strict, so that the order in which a job names them changes nothing.
 function policy.resolve(document, subject)
   for index, entry in ipairs(document.exempt or {}) do
     if is_about(entry, EXEMPT_BY, subject) then
@@ -167,9 +184,18 @@ function policy.resolve(document, subject)
   for index = 1, math.max(1, #partitions) do
     local part = setmetatable({ partition = partitions[index] or {} }, { __index = subject })
     local found = find_rule(document, part)
-    if not chosen or MODES[found.mode] > MODES[chosen.mode] then chosen = found end
+    if not chosen or MODES[found.mode] > MODES[chosen.mode] then
+      chosen, found.others = found, {}
+    elseif found.mode == chosen.mode then
+      table.insert(chosen.others, found.on)
+    end
   end
   return chosen
+end
+
+-- Return the stricter of two actions.
+function policy.stricter(one, other)
+  return SEVERITY[other] > SEVERITY[one] and other or one
 end
 
 -- Say whether a policy may be anything but audit for a job of which some fields are not known, such as
@@ -189,9 +215,13 @@ end
 -- the last policy that could be read, by its path: {text =, document =}
 local last = {}
 
+-- the number of the error "No such file or directory"
+local ENOENT = 2
+
+-- Return what is in a file; nil, and whether it is not there at all: one that may not be read is.
 local function read_text(path)
-  local file = io.open(path, "rb")
-  if not file then return nil end
+  local file, _, errno = io.open(path, "rb")
+  if not file then return nil, errno == ENOENT end
   local text = file:read("*a")
   file:close()
   return text
@@ -200,9 +230,10 @@ end
 -- Return the policy in a file, and what is wrong with the file. A broken one leaves the last good one
 -- in force; without that, nothing is enforced. A file that was never there is no policy: enforce.
 function policy.read(path, is_optional)
-  local text, known = read_text(path), last[path]
+  local text, is_missing = read_text(path)
+  local known = last[path]
   if text and known and known.text == text then return known.document end
-  if not text and not known and is_optional then return { mode = "enforce" } end
+  if is_missing and not known and is_optional then return { mode = "enforce" } end
   local is_right, result = pcall(policy.parse, text or "")
   if text and is_right then
     last[path] = { text = text, document = result }

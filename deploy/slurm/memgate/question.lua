@@ -14,6 +14,8 @@ local MAX_GPUS = 2 ^ 20
 local MAX_ARGUMENTS_BYTES = 2048
 -- letters by which a word may differ from ours and still be meant as it
 local MAX_DISTANCE = 2
+-- how much of such a line is shown
+local MAX_SHOWN = 40
 -- cards that one job may get, by its partitions
 local MAX_CARDS = 4
 -- what Slurm has for --exclusive
@@ -67,7 +69,7 @@ local function near_miss(script)
   local head = script:sub(1, MAX_HEAD_BYTES)
   for line, word in ("\n" .. head):gmatch("\n([ \t]*#[ \t]*([%w_:%-]+)[ \t]*{)") do
     local is_ours = line:find("^" .. DIRECTIVE .. "[ \t{]") ~= nil
-    if not is_ours and is_near(word) then return line end
+    if not is_ours and is_near(word) then return (line:gsub("[%c ]+", " "):sub(1, MAX_SHOWN)) end
   end
 end
 

@@ -17,6 +17,7 @@ local MAX_REHEARSAL_SECONDS = 600
 local DEFAULTS = {
   url = "http://127.0.0.1:8080",
   public_url = "",
+  cluster = "",
   key_file = "",
   client_key_file = "",
   policy_file = "",

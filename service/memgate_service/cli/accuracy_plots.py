@@ -27,7 +27,7 @@ _BAND = 0.1
 _BAND_NAME = f"within {100 * _BAND:.0f} %"
 
 
-def prepare_pictures(directory: Path) -> None:
+def prepare_pictures(directory: Path, option: str = "--plot") -> None:
     """Make sure that pictures can be drawn, before minutes are spent on what they show.
 
     Raises:
@@ -38,7 +38,7 @@ def prepare_pictures(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--plot {directory}: {error.strerror or error}") from None
+        raise InputError(f"{option} {directory}: {error.strerror or error}") from None
 
 
 def plot_accuracy(

@@ -79,9 +79,6 @@ _ALL = (
     Command(name="gpus", summary="List the GPUs that a job can be asked to fit on."),
     Command(name="models", summary="List the public models that a job spec can name."),
     Command(
-        name="init", summary="Write a first job spec: of a script, of a config, or by questions."
-    ),
-    Command(
         name="init",
         summary="Write a first job spec: of a script or a config, or by five questions.",
     ),

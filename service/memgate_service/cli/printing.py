@@ -135,6 +135,8 @@ def print_max_batch(found: MaxBatch, *, server: str = "") -> None:
         needs = format_size(tried.needs_bytes)
         table.add_row(str(tried.batch_size), _mark(tried.decision), needs)
     console.print(table)
+    if found.proof:
+        console.print(found.proof, markup=False)
     _print_page(console, found.page, server)
 
 

@@ -1,7 +1,8 @@
 """A job -> other questions whose answers say what would make it fit; and those answers, in words.
 
-Nothing is guessed: each is a question like any other, answered by a worker. An id is a digest of
-its question, so an answer that exists is found without asking again.
+Nothing is guessed: each is a question like any other, answered by a worker. A run's id is a digest
+of what it answers, so an answer that exists is found without asking again; its page is shown to
+those who may see the question that was asked on this page.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from memgate.contract import Asker, JobRecord, JobState, Priority, Work, WorkKin
 from memgate.decision import Decision
 from memgate.jobspec import JobSpec, Precision
 from memgate.max_batch import MaxBatch
+from memgate.owner import Owner
 from memgate.report import Estimate, Fit
+from memgate_service.dashboard.links import may_link
 from memgate_service.dashboard.rendering import write_seconds, write_size
+from memgate_service.dashboard.viewers import Viewer
+from memgate_service.http.dependencies import Dependencies
 from memgate_worker.queue.client import JobOutcome, QueueClient
 
 #: from this generation on, GPUs have bfloat16 in hardware
@@ -42,6 +47,7 @@ class ProposalAdvice:
 
     name: str
     title: str
+    #: id of the question that was asked on this page, if its viewer may see that
     job: str
     #: None: nobody has asked
     state: JobState | None
@@ -100,36 +106,57 @@ def _propose(work: Work, job: JobSpec) -> Iterator[Proposal]:
     yield Proposal(name="gpu", title="Smallest GPU", work=everywhere)
 
 
-def ask_all(queue: QueueClient, record: JobRecord, caller: str) -> None:
+def ask_all(queue: QueueClient, record: JobRecord, owner: Owner) -> None:
     """Ask the workers about every proposal, behind everybody else's questions."""
+    known = _find_asked(queue, record)
     for proposal in propose(record):
-        queue.submit(proposal.work, Priority.LOW, Asker.DASHBOARD, caller)
+        asked = known.get(proposal.name)
+        if asked is None or asked.error is not None:
+            asked = queue.ask(proposal.work, owner, Priority.LOW, Asker.DASHBOARD)
+            queue.questions.note_proposal(record.id, proposal.name, asked.id)
 
 
-def read_advice(queue: QueueClient, record: JobRecord) -> list[ProposalAdvice]:
+def _find_asked(queue: QueueClient, record: JobRecord) -> dict[str, JobRecord]:
+    """Return the questions that were asked on the page of a job, by the names of proposals."""
+    ids = queue.questions.proposals(record.id)
+    found = {one.id: one for one in queue.questions.read_many(list(ids.values()))}
+    return {name: found[asked] for name, asked in ids.items() if asked in found}
+
+
+def read_advice(deps: Dependencies, record: JobRecord, viewer: Viewer) -> list[ProposalAdvice]:
     """Return what is known about each proposal."""
     proposals = propose(record)
-    found = queue.read_many([proposal.work.id() for proposal in proposals])
-    records = {other.id: other for other in found}
-    return [_advice(proposal, records.get(proposal.work.id()), record) for proposal in proposals]
+    found = deps.queue.read_many([proposal.work.id() for proposal in proposals])
+    runs = {run.id: run for run in found}
+    asked = {
+        name: one.id
+        for name, one in _find_asked(deps.queue, record).items()
+        if may_link(deps, one, viewer)
+    }
+    return [
+        _advice(proposal, runs.get(proposal.work.id()), record, asked.get(proposal.name, ""))
+        for proposal in proposals
+    ]
 
 
 def find_fit(queue: QueueClient, record: JobRecord) -> Fit | None:
     """Return the answer for all GPUs, if somebody asked and there is one."""
     for proposal in propose(record):
         if proposal.work.kind is WorkKind.FIT:
-            found = queue.read_many([proposal.work.id()])
-            said = found[0].result if found else None
+            found = queue.find_run(proposal.work)
+            said = found.result if found else None
             return said if isinstance(said, Fit) else None
     return None
 
 
-def _advice(proposal: Proposal, other: JobRecord | None, record: JobRecord) -> ProposalAdvice:
+def _advice(
+    proposal: Proposal, other: JobRecord | None, record: JobRecord, asked: str
+) -> ProposalAdvice:
     found = _Found(None, "not asked yet", "") if other is None else _sum_up(other, record)
     return ProposalAdvice(
         name=proposal.name,
         title=proposal.title,
-        job=proposal.work.id(),
+        job=asked,
         state=other.state if other else None,
         outcome=found.outcome,
         text=found.text,

@@ -23,10 +23,11 @@ from memgate_service.dashboard.job_view import (
     slice_breakdown,
     strip_of,
 )
+from memgate_service.dashboard.links import open_data, open_page, read_own
 from memgate_service.dashboard.mistakes import next_step, whose_mistake
 from memgate_service.dashboard.ranks_view import view_ranks
 from memgate_service.dashboard.rendering import render, render_part
-from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
+from memgate_service.dashboard.viewers import LinkViewer, Submitter, Viewer
 from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.questions import is_advice_pending
@@ -41,11 +42,11 @@ Event = Annotated[int, Query(ge=0, le=1 << 40)]
 
 
 @job_pages.get("/{job_id}")
-def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -> Response:
+def read_page(request: Request, job_id: JobId, deps: Deps, viewer: LinkViewer) -> Response:
     """Return the page of a job in its current state."""
     request.state.job = job_id
     try:
-        record = deps.queue.read(job_id)
+        record, viewer = open_page(deps, job_id, viewer)
     except UnknownJobError as error:
         return render(request, "missing.html", viewer, status=404, message=error.message)
     context: dict[str, Any] = {
@@ -64,12 +65,14 @@ def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -
     if (said := record.estimate) is None:
         cells = strip_of(record, record.result if isinstance(record.result, Fit) else None)
         return render(request, "job_answered.html", viewer, cells=cells, **context)
-    context |= _estimate_context(deps, record, said)
+    context |= _estimate_context(deps, record, said, viewer)
     return render(request, "job.html", viewer, **context)
 
 
-def _estimate_context(deps: Dependencies, record: JobRecord, said: Estimate) -> dict[str, Any]:
-    view = _load_view(deps, record.id)
+def _estimate_context(
+    deps: Dependencies, record: JobRecord, said: Estimate, viewer: Viewer
+) -> dict[str, Any]:
+    view = _load_view(deps, record.run_id)
     layers = prune_layers(view.layers) if view and view.layers else None
     return {
         "explanation": said.explanation,
@@ -82,7 +85,7 @@ def _estimate_context(deps: Dependencies, record: JobRecord, said: Estimate) -> 
         "phases": list_phases(view) if view else [],
         "layers": layers,
         "layer_rows": list(list_layers(layers)) if layers else [],
-        "advice": read_advice(deps.queue, record),
+        "advice": read_advice(deps, record, viewer),
         "cells": strip_of(record, find_fit(deps.queue, record)),
     }
 
@@ -100,14 +103,14 @@ def _load_view(deps: Dependencies, job_id: str) -> TimelineView | None:
 def read_curve(
     job_id: JobId,
     deps: Deps,
-    viewer: DataViewer,
+    viewer: LinkViewer,
     begin: Event = 0,
     end: Event | None = None,
     points: Annotated[int, Query(ge=16, le=20_000)] = _POINTS,
 ) -> Response:
     """Return the visible part of a memory curve, with as many points as there is room for."""
-    record, said = _answered(deps, job_id)
-    view = _load_view(deps, job_id)
+    record, said = _answered(deps, job_id, viewer)
+    view = _load_view(deps, record.run_id)
     if view is None:
         raise ProblemError(404, "the curve is no longer kept; ask again", code="NO_TIMELINE")
     shown = thin_view(view, begin=begin, end=end, max_points=points)
@@ -123,21 +126,22 @@ def read_curve(
 
 
 @job_pages.get("/{job_id}/advice")
-def read_proposals(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
+def read_proposals(job_id: JobId, deps: Deps, viewer: LinkViewer) -> Response:
     """Return what is known about what would make a job fit."""
-    return _advice(deps, *_answered(deps, job_id), viewer)
+    record, viewer = open_data(deps, job_id, viewer)
+    return _advice(deps, *_estimated(record), viewer)
 
 
 @job_pages.post("/{job_id}/advice")
 def ask_proposals(job_id: JobId, deps: Deps, viewer: Submitter) -> Response:
     """Have workers find out what would make a job fit; known answers are not asked for again."""
-    record, said = _answered(deps, job_id)
-    ask_all(deps.queue, record, viewer.caller)
+    record, said = _estimated(read_own(deps, job_id, viewer))
+    ask_all(deps.queue, record, viewer.owner)
     return _advice(deps, record, said, viewer)
 
 
 def _advice(deps: Dependencies, record: JobRecord, said: Estimate, viewer: Viewer) -> Response:
-    advice = read_advice(deps.queue, record)
+    advice = read_advice(deps, record, viewer)
     cells = strip_of(record, find_fit(deps.queue, record))
     is_pending = is_advice_pending(record)
     html = {
@@ -147,20 +151,23 @@ def _advice(deps: Dependencies, record: JobRecord, said: Estimate, viewer: Viewe
         "advice": render_part("parts/advice.html", advice=advice, viewer=viewer),
         "strip": render_part("parts/strip.html", cells=cells),
     }
-    waiting = [one.job for one in advice if one.state is not None and one.state.is_open]
+    waiting = [one.job for one in advice if one.job and one.state and one.state.is_open]
     return JSONResponse({"html": html, "waiting": waiting, "is_advice_pending": is_pending})
 
 
 @job_pages.get("/{job_id}/state")
-def read_state(job_id: JobId, deps: Deps, viewer: DataViewer) -> Response:
+def read_state(job_id: JobId, deps: Deps, viewer: LinkViewer) -> Response:
     """Return a job's progress, as its page shows it."""
-    record = deps.queue.read(job_id)
+    record = open_data(deps, job_id, viewer)[0]
     return HTMLResponse(render_part("parts/progress.html", record=record))
 
 
-def _answered(deps: Dependencies, job_id: str) -> tuple[JobRecord, Estimate]:
-    record = deps.queue.read(job_id)
+def _answered(deps: Dependencies, job_id: str, viewer: Viewer) -> tuple[JobRecord, Estimate]:
+    return _estimated(open_data(deps, job_id, viewer)[0])
+
+
+def _estimated(record: JobRecord) -> tuple[JobRecord, Estimate]:
     if record.estimate is None:
-        detail = f"job {job_id} is not an estimate that is done"
+        detail = f"job {record.id} is not an estimate that is done"
         raise ProblemError(404, detail, code="NO_TIMELINE")
     return record, record.estimate

@@ -41,9 +41,11 @@ def write_event(name: str, data: str) -> bytes:
 class Stream:
     """What one browser is sent."""
 
-    def __init__(self, jobs: frozenset[str]) -> None:
+    def __init__(self, jobs: frozenset[str], hidden: frozenset[str] = frozenset()) -> None:
         #: the jobs that it waits for; if none, it watches the overview
         self.jobs = jobs
+        #: what of the overview its viewer may not see
+        self.hidden = hidden
         self.told: dict[str, str] = {}
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_MAX_BEHIND)
         self.is_over = False
@@ -103,7 +105,9 @@ class Hub:
         return len(self._streams)
 
     @contextmanager
-    def stream(self, jobs: frozenset[str] = frozenset()) -> Iterator[Stream]:
+    def stream(
+        self, jobs: frozenset[str] = frozenset(), hidden: frozenset[str] = frozenset()
+    ) -> Iterator[Stream]:
         """Open a stream for a browser.
 
         Raises:
@@ -117,7 +121,7 @@ class Hub:
                 code="TOO_MANY_VIEWERS",
                 headers={"Retry-After": "30"},
             )
-        stream = Stream(jobs)
+        stream = Stream(jobs, hidden)
         self._streams.add(stream)
         self._somebody.set()
         try:
@@ -144,8 +148,8 @@ class Hub:
             sections = await anyio.to_thread.run_sync(self._read_overview)
             for stream in self._streams:
                 if not stream.jobs:
-                    for name, data in sections.items():
-                        stream.tell(name, data)
+                    for name in sections.keys() - stream.hidden:
+                        stream.tell(name, sections[name])
         wanted = sorted(frozenset().union(*(stream.jobs for stream in self._streams)))
         if wanted:
             states = await anyio.to_thread.run_sync(self._read_states, wanted)

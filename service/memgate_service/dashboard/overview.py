@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from memgate.contract import JobRecord
@@ -29,6 +29,12 @@ from memgate_worker.queue.client import (
 
 _MAX_AGE_SECONDS = 1.0
 
+#: parts that show others' questions
+OTHERS_PARTS = frozenset({"workers", "decisions", "callers"})
+
+#: how many callers are shown
+_MAX_CALLERS = 20
+
 #: the period over which latencies are shown
 _LATENCY_MINUTES = 60
 
@@ -40,7 +46,21 @@ class WorkerRow:
     worker: WorkerSeen
     #: what it is doing, in words
     doing: str
+    #: the first question about that
+    question: str
     busy_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerRow:
+    """A caller, and what it uses."""
+
+    name: str
+    open_jobs: int
+    running: int
+    #: clients of this service
+    waiting_clients: int
+    stored_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +71,8 @@ class Overview:
     rows: list[list[int]]
     now_minute: int
     parts: dict[str, str]
+    #: the workers, without what they are doing
+    plain_workers: str
     #: there are more decisions than the newest ones that are shown
     has_more: bool
 
@@ -68,8 +90,14 @@ class Overview:
 class OverviewReader:
     """Reads the store; remembers what can no longer change."""
 
-    def __init__(self, queue: QueueClient, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        queue: QueueClient,
+        clock: Callable[[], float] = time.time,
+        read_waiting: Callable[[], dict[str, int]] = dict,
+    ) -> None:
         self._queue = queue
+        self._read_waiting = read_waiting
         self._clock = clock
         self._lock = threading.Lock()
         self._minutes: dict[int, dict[str, int]] = {}
@@ -102,8 +130,10 @@ class OverviewReader:
             rows=chart_rows(self._minutes),
             now_minute=minute,
             has_more=has_more,
+            plain_workers=_render_workers([_hide_work(row) for row in workers], now),
             parts={
-                "workers": render_part("parts/workers.html", workers=workers, now=now),
+                "workers": _render_workers(workers, now),
+                "callers": render_part("parts/callers.html", callers=self._read_callers()),
                 "engines": render_part("parts/engines.html", engines=hour.engines),
                 "decisions": render_decisions(decisions),
             },
@@ -126,6 +156,37 @@ class OverviewReader:
         records = {record.id: record for record in self._queue.read_many(at_work)}
         return [_row(worker, records.get(worker.job or "")) for worker in roster]
 
+    def _read_callers(self) -> list[CallerRow]:
+        """Return who uses most: first those with most open jobs."""
+        shares, waiting = self._queue.shares(), self._read_waiting()
+        names = {**shares.open_jobs, **waiting, **shares.stored_bytes}
+        rows = [
+            CallerRow(
+                name=self._name(caller),
+                open_jobs=shares.open_jobs.get(caller, 0),
+                running=shares.running.get(caller, 0),
+                waiting_clients=waiting.get(caller, 0),
+                stored_bytes=shares.stored_bytes.get(caller, 0),
+            )
+            for caller in names
+        ]
+        rows.sort(key=lambda row: (-row.open_jobs, -row.waiting_clients, -row.stored_bytes))
+        return rows[:_MAX_CALLERS]
+
+    def _name(self, caller: str) -> str:
+        """Return a caller's name for a person: a key's has a name of its own."""
+        kind, _, key_id = caller.partition(" ")
+        key = self._queue.keys.find(key_id) if kind == "key" else None
+        return f"{caller} ({key.name})" if key else caller or "without a key"
+
+
+def _render_workers(workers: list[WorkerRow], now: float) -> str:
+    return render_part("parts/workers.html", workers=workers, now=now)
+
+
+def _hide_work(row: WorkerRow) -> WorkerRow:
+    return replace(row, doing="", question="")
+
 
 def render_decisions(decisions: list[HistoryEntry], *, is_search: bool = False) -> str:
     """Make the rows of the table of decisions."""
@@ -134,12 +195,14 @@ def render_decisions(decisions: list[HistoryEntry], *, is_search: bool = False) 
 
 def _row(worker: WorkerSeen, record: JobRecord | None) -> WorkerRow:
     if not worker.is_busy or record is None:
-        return WorkerRow(worker=worker, doing="", busy_since=None)
+        return WorkerRow(worker=worker, doing="", question="", busy_since=None)
     gpu = record.work.gpu.name if record.work.gpu else None
     batch = f", batch {record.work.job.batch_size:,}" if record.work.job else ""
     place = f" on {gpu}" if gpu else ""
     doing = f"{record.kind}: {describe_subject(record)}{batch}{place}"
-    return WorkerRow(worker=worker, doing=doing, busy_since=record.started_at)
+    return WorkerRow(
+        worker=worker, doing=doing, question=record.question, busy_since=record.started_at
+    )
 
 
 def _texts(day: Figures, queue: QueueClient, workers: list[WorkerRow]) -> dict[str, str]:

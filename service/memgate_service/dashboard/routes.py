@@ -32,9 +32,11 @@ class Dashboard:
 
     def __init__(self, deps: Dependencies) -> None:
         self.viewers = Viewers(deps.settings, deps.queue, deps.gatekeeper)
-        self.overview = OverviewReader(deps.queue)
+        self.overview = OverviewReader(deps.queue, read_waiting=deps.waiters.callers)
         self.hub = Hub(
-            lambda: self.overview.read().sections(), deps.queue.states, deps.settings.max_viewers
+            lambda: self.overview.read().sections(),
+            deps.queue.questions.states,
+            deps.settings.max_viewers,
         )
         self._cache_counter = CacheCounter(deps.metrics, deps.queue)
 

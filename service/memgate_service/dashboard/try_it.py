@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Any, get_args
 
 import anyio.to_thread
@@ -11,7 +10,7 @@ from fastapi import APIRouter, File, Form, Query, Request, UploadFile
 from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ValidationError
 
-from memgate.contract import EngineName, Work
+from memgate.contract import EngineName, UnknownJobError, Work
 from memgate.errors import InputError
 from memgate.first_spec import OPTIMIZERS
 from memgate.gpus import list_gpus
@@ -20,11 +19,12 @@ from memgate.mistakes import Mistake, show_value
 from memgate.schemas import JOB_ID, EstimateCreate, TraceEstimateCreate
 from memgate.spec_text import SpecTextError, read_text
 from memgate.worlds import fill_question
+from memgate_service.dashboard.links import read_own
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.spec_form import FIELDS, fill_form, list_models, read_form
-from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter
-from memgate_service.http.dependencies import Deps
+from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter, Viewer
+from memgate_service.http.dependencies import Dependencies, Deps
 
 try_it = APIRouter(include_in_schema=False, prefix="/ui/try")
 
@@ -63,8 +63,7 @@ def read_page(
     if not viewer.may_submit:
         message = "Try it asks the workers, and your key may only read."
         return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
-    found = deps.queue.read_many([job]) if job else []
-    known = found[0].work if found else None
+    known = _find_work(deps, job, viewer) if job else None
     return render(
         request,
         "try_it.html",
@@ -79,6 +78,14 @@ def read_page(
         gpu=(known and known.gpu and known.gpu.name) or _EXAMPLE_GPU,
         engine=known.engine if known else "auto",
     )
+
+
+def _find_work(deps: Dependencies, question_id: str, viewer: Viewer) -> Work | None:
+    """Return what was asked; None if it is not kept any longer."""
+    try:
+        return read_own(deps, question_id, viewer).work
+    except UnknownJobError:
+        return None
 
 
 def write_question(work: Work) -> str:
@@ -105,7 +112,7 @@ def ask_spec(
     work, mistakes = read_question(spec, gpu, engine)
     if work is None:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
-    record = deps.queue.submit(work, caller=viewer.caller)
+    record = deps.queue.ask(work, viewer.owner)
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 
 
@@ -157,9 +164,10 @@ async def ask_trace(
     if mistakes:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     async with _uploads:
-        name = await anyio.to_thread.run_sync(deps.queue.save_trace, trace.file)
-    submit = partial(deps.queue.submit, asked.work(name), caller=viewer.caller)
-    record = await anyio.to_thread.run_sync(submit)
+        name = await anyio.to_thread.run_sync(
+            deps.queue.save_trace, trace.file, viewer.owner.caller
+        )
+    record = await anyio.to_thread.run_sync(deps.queue.ask, asked.work(name), viewer.owner)
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 
 

@@ -22,11 +22,13 @@ from limits import parse
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
 
+from memgate.owner import Owner
 from memgate_service.http.access import Gatekeeper
 from memgate_service.http.errors import ProblemError
+from memgate_service.http.ownership import Actor
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import QueueClient
-from memgate_worker.queue.keys import ApiKey, Role, name_caller
+from memgate_worker.queue.keys import ApiKey, Right, Role
 
 COOKIE = "memgate_session"
 
@@ -43,19 +45,39 @@ _MAX_GUESSES = parse("10/minute")
 class Viewer(NamedTuple):
     """Somebody who looks at pages."""
 
-    role: Role
-    #: None where no keys are needed
+    rights: Right
+    #: None where no keys are needed, and of a guest
     key: ApiKey | None = None
+    #: has nothing but the link to a page
+    is_guest: bool = False
 
     @property
-    def caller(self) -> str:
-        """Whose share of the queue they take; empty where no keys are needed."""
-        return name_caller(self.key.key_id) if self.key else ""
+    def actor(self) -> Actor:
+        """Whose questions they may see."""
+        return Actor(self.rights) if self.key is None else Actor.of(self.key)
+
+    @property
+    def owner(self) -> Owner:
+        """Whose question they ask; its key is empty where no keys are needed."""
+        return Owner(key=self.key.key_id if self.key else "")
 
     @property
     def may_submit(self) -> bool:
         """Questions may be asked."""
-        return self.role >= Role.SUBMIT
+        return Right.SUBMIT in self.rights
+
+    @property
+    def sees_all(self) -> bool:
+        """Everybody's questions are shown."""
+        return Right.READ_ALL in self.rights
+
+    def as_guest(self) -> Viewer:
+        """Return them as somebody who was only given a link."""
+        return self._replace(rights=Right(0))
+
+
+#: somebody without a session who has a link
+GUEST = Viewer(Right(0), is_guest=True)
 
 
 class SignInNeededError(Exception):
@@ -96,12 +118,12 @@ class Viewers:
     @property
     def anybody(self) -> Viewer | None:
         """The viewer if no keys are needed."""
-        return None if self._needs_keys else Viewer(Role.ADMIN)
+        return None if self._needs_keys else Viewer(Role.ADMIN.rights)
 
     async def find(self, request: Request) -> Viewer | None:
         """Return who asks, None without a session."""
         if not self._needs_keys:
-            return Viewer(Role.ADMIN)
+            return Viewer(Role.ADMIN.rights)
         token = request.cookies.get(COOKIE, "")
         if not token:
             return None
@@ -112,8 +134,8 @@ class Viewers:
             if key is None:
                 return None
             self._known[digest] = key
-        request.state.key = key.key_id
-        return Viewer(key.role, key)
+        request.state.key, request.state.api_key = key.key_id, key
+        return Viewer(key.rights, key)
 
     def _look_up(self, digest: str) -> ApiKey | None:
         key_id = self._queue.load_session(digest)
@@ -153,14 +175,23 @@ async def _page(request: Request) -> Viewer:
     return viewer
 
 
-def _data(role: Role) -> Callable[[Request], Awaitable[Viewer]]:
+async def _link(request: Request) -> Viewer:
+    """Return who asks for a page that may be opened with its link alone."""
+    viewer = await _viewers(request).find(request)
+    if viewer is not None and viewer.key is not None:
+        _viewers(request).gatekeeper.let_in(request, viewer.key, Right(0))
+    request.state.viewer = viewer = viewer or GUEST
+    return viewer
+
+
+def _data(right: Right) -> Callable[[Request], Awaitable[Viewer]]:
     async def check(request: Request) -> Viewer:
         viewers = _viewers(request)
         viewer = await viewers.find(request)
         if viewer is None:
             raise ProblemError(401, "sign in again: the session has ended")
         if viewer.key is not None:
-            viewers.gatekeeper.let_in(request, viewer.key, role)
+            viewers.gatekeeper.let_in(request, viewer.key, right)
         return viewer
 
     return check
@@ -168,7 +199,7 @@ def _data(role: Role) -> Callable[[Request], Awaitable[Viewer]]:
 
 async def _submits(request: Request) -> Viewer:
     refuse_other_origins(request)
-    return await _data(Role.SUBMIT)(request)
+    return await _data(Right.SUBMIT)(request)
 
 
 def refuse_other_origins(request: Request) -> None:
@@ -186,7 +217,9 @@ def refuse_other_origins(request: Request) -> None:
 #: anybody who may see a page; others are asked for a key
 PageViewer = Annotated[Viewer, Depends(_page)]
 #: the same for what pages fetch: others are refused
-DataViewer = Annotated[Viewer, Depends(_data(Role.READ))]
+DataViewer = Annotated[Viewer, Depends(_data(Right.READ_OWN))]
+#: anybody, for pages and data that may be opened with the link: ``links`` decides
+LinkViewer = Annotated[Viewer, Depends(_link)]
 #: anybody who may ask questions, from one of our pages
 Submitter = Annotated[Viewer, Depends(_submits)]
 

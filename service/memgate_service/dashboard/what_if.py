@@ -13,9 +13,11 @@ from memgate.contract import Asker, JobRecord, Priority, UnknownJobError, Work, 
 from memgate.gpus import GpuRequest, list_gpus
 from memgate.jobspec import JobSpec, Precision
 from memgate.mistakes import Mistake
+from memgate.owner import Owner
 from memgate.schemas import JOB_ID, TraceEstimateCreate
 from memgate_service.dashboard.advice import describe_run
 from memgate_service.dashboard.job_view import describe_gpu, describe_job
+from memgate_service.dashboard.links import read_own
 from memgate_service.dashboard.mistakes import explain, find_wrong_gpu, next_step
 from memgate_service.dashboard.rendering import render, render_part
 from memgate_service.dashboard.viewers import DataViewer, PageViewer, Submitter
@@ -44,7 +46,7 @@ def read_page(request: Request, job_id: JobId, deps: Deps, viewer: PageViewer) -
         message = "What-if asks the workers, and your key may only read."
         return render(request, "missing.html", viewer, status=403, title=_REFUSED, message=message)
     try:
-        record = deps.queue.read(job_id)
+        record = read_own(deps, job_id, viewer)
     except UnknownJobError as error:
         return render(request, "missing.html", viewer, status=404, message=error.message)
     return render(
@@ -80,7 +82,7 @@ def ask(
     checkpointing: Annotated[bool, Form()] = False,
 ) -> Response:
     """Ask about the job with something changed; say whether that needs a run."""
-    record = deps.queue.read(job_id)
+    record = read_own(deps, job_id, viewer)
     change: dict[str, Any] = {
         "batch_size": int(batch_size) if batch_size.strip().isdecimal() else batch_size,
         "precision": precision,
@@ -92,12 +94,12 @@ def ask(
     if work is None:
         html = render_part("parts/mistakes.html", mistakes=mistakes)
         return HTMLResponse(html, 422)
-    return _submit(deps, work, record, viewer.caller)
+    return _submit(deps, work, record, viewer.owner)
 
 
-def _submit(deps: Dependencies, work: Work, base: JobRecord, caller: str) -> Response:
+def _submit(deps: Dependencies, work: Work, base: JobRecord, owner: Owner) -> Response:
     needs_run = work.job is not None and deps.queue.needs_run(work)
-    asked = deps.queue.submit(work, Priority.NORMAL, Asker.DASHBOARD, caller)
+    asked = deps.queue.ask(work, owner, Priority.NORMAL, Asker.DASHBOARD)
     html = render_part("parts/compared.html", row=_compared(asked, base, needs_run=needs_run))
     return JSONResponse({"job": asked.id, "is_open": asked.state.is_open, "html": html})
 
@@ -141,7 +143,7 @@ def read_compared(
     viewer: DataViewer,
 ) -> Response:
     """Return a row that compares one job with another."""
-    row = _compared(deps.queue.read(job_id), deps.queue.read(base))
+    row = _compared(read_own(deps, job_id, viewer), read_own(deps, base, viewer))
     return HTMLResponse(render_part("parts/compared.html", row=row))
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: API keys, roles and rates. Off only where the service listens on loopback."""
+"""Who may do what: API keys, rights and rates. Off only where the service listens on loopback."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from limits.strategies import FixedWindowRateLimiter
 
 from memgate_service.http.errors import ProblemError
 from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.keys import ApiKey, KeyRing, Role
+from memgate_worker.queue.keys import ApiKey, KeyRing, Right
 
 #: how long a revoked key may still be accepted
 _REMEMBERED_SECONDS = 10.0
@@ -30,21 +30,23 @@ class Gatekeeper:
         self._known: TTLCache[bytes, ApiKey] = TTLCache(10_000, _REMEMBERED_SECONDS)
         self._limiter = FixedWindowRateLimiter(MemoryStorage())
 
-    def admits_at_once(self, request: Request, role: Role) -> bool:
+    def admits_at_once(self, request: Request, needed: Right) -> bool:
         """Let a request in if its key is remembered; otherwise ``admit`` decides, and says why."""
         if not self._needs_keys:
             return True
         key = self._known.get(digest_of(_shown_key(request)))
-        if key is None or key.role < role or not self._limiter.hit(self._rate, key.key_id):
+        if key is None or needed not in key.rights:
             return False
-        request.state.key, request.state.role = key.key_id, key.role
+        if not self._limiter.hit(self._rate, key.key_id):
+            return False
+        request.state.key, request.state.api_key = key.key_id, key
         return True
 
-    async def admit(self, request: Request, role: Role) -> None:
+    async def admit(self, request: Request, needed: Right) -> None:
         """Let a request in, or refuse it.
 
         Raises:
-            ProblemError: 401 without a key, 403 if its role may not, 429 if it asks too often.
+            ProblemError: 401 without a key, 403 if it lacks a right, 429 if it asks too often.
         """
         if not self._needs_keys:
             return
@@ -55,18 +57,17 @@ class Gatekeeper:
                 "send a key as 'Authorization: Bearer KEY'; make one with: memgate keys create",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        self.let_in(request, key, role)
+        self.let_in(request, key, needed)
 
-    def let_in(self, request: Request, key: ApiKey, role: Role) -> None:
+    def let_in(self, request: Request, key: ApiKey, needed: Right) -> None:
         """Let a request in whose key is known, or refuse it.
 
         Raises:
-            ProblemError: 403 if its role may not, 429 if it asks too often.
+            ProblemError: 403 if it lacks a right, 429 if it asks too often.
         """
-        request.state.key, request.state.role = key.key_id, key.role
-        if key.role < role:
-            needed, has = role.name.lower(), key.role.name.lower()
-            raise ProblemError(403, f"this needs a key with the role {needed}, and yours is {has}")
+        request.state.key, request.state.api_key = key.key_id, key
+        if needed not in key.rights:
+            raise refuse_right(key, needed, "this")
         if not self._limiter.hit(self._rate, key.key_id):
             reset = self._limiter.get_window_stats(self._rate, key.key_id).reset_time
             raise ProblemError(
@@ -99,11 +100,22 @@ def _shown_key(request: Request) -> str:
     return request.headers.get("x-api-key", "")
 
 
-def needs(role: Role) -> Callable[[Request], object]:
-    """Make a dependency that admits only a role."""
+def refuse_right(key: ApiKey, needed: Right, what: str) -> ProblemError:
+    """Make the refusal of what a key does not allow."""
+    lacks = ", ".join((needed & ~key.rights).names)
+    return ProblemError(
+        403,
+        f"{what} needs a key with the right {lacks}, and {key.key_id} has"
+        f" {', '.join(key.rights.names) or 'none'}; an operator makes one with: memgate keys create"
+        f" NAME --rights {','.join((key.rights | needed).names)}",
+    )
+
+
+def needs(right: Right) -> Callable[[Request], object]:
+    """Make a dependency that admits only keys with a right."""
 
     async def check(request: Request) -> None:
         gatekeeper: Gatekeeper = request.app.state.dependencies.gatekeeper
-        await gatekeeper.admit(request, role)
+        await gatekeeper.admit(request, right)
 
     return check

@@ -22,6 +22,7 @@ from memgate_service.admission.kubernetes.policy_resources import (
 from memgate_service.dashboard.error_pages import add_error_pages
 from memgate_service.dashboard.routes import Dashboard
 from memgate_service.http.access import Gatekeeper
+from memgate_service.http.asked import Asked
 from memgate_service.http.decisions import Decisions
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import add_error_handlers
@@ -39,6 +40,7 @@ from memgate_service.http.routes.jobs import jobs
 from memgate_service.http.routes.outcomes import outcomes
 from memgate_service.http.routes.probes import probes
 from memgate_service.http.routes.webhooks import webhooks
+from memgate_service.http.turns import CallerTurns
 from memgate_service.http.waiting import Waiters
 from memgate_service.settings import ServiceSettings
 from memgate_worker.logs import write_line
@@ -60,12 +62,14 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     queue = QueueClient(settings)
     waiters = Waiters(settings.max_waiting, settings.max_waiting_each)
     connect = partial(Cluster.connect, settings.kubeconfig)
+    metrics = Metrics(queue, waiters)
     deps = Dependencies(
         settings=settings,
         queue=queue,
         waiters=waiters,
         gatekeeper=Gatekeeper(settings, queue.keys),
-        metrics=Metrics(queue),
+        metrics=metrics,
+        asked=Asked(queue, metrics.questions_dropped),
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
         probing=CapacityLimiter(_MAX_PROBING),
@@ -102,8 +106,13 @@ def create_app(settings: ServiceSettings) -> FastAPI:
     describe(app, settings)
     # The one that is added last comes first.
     app.add_middleware(
-        CachedResponses, answers=deps.answers, gatekeeper=deps.gatekeeper, metrics=deps.metrics
+        CachedResponses,
+        answers=deps.answers,
+        asked=deps.asked,
+        gatekeeper=deps.gatekeeper,
+        metrics=deps.metrics,
     )
+    app.add_middleware(CallerTurns)
     app.add_middleware(Envelope, settings=settings, metrics=deps.metrics)
     return app
 
@@ -122,6 +131,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current = asyncio.create_task(deps.answers.keep_current(deps.queue))
     telling = asyncio.create_task(deps.events.keep_sending())
     storing = asyncio.create_task(deps.decisions.keep_storing())
+    keeping = asyncio.create_task(deps.asked.keep_storing())
     async with app.state.dashboard.running():
         yield
     reading.cancel()
@@ -129,6 +139,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     current.cancel()
     storing.cancel()
     telling.cancel()
+    keeping.cancel()
+    await deps.asked.stop()
     await deps.decisions.stop()
     await deps.events.flush()
     referee.stop()

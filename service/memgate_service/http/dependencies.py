@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
 from memgate_service.admission.kubernetes.policy_resources import PolicyResources
 from memgate_service.http.access import Gatekeeper
+from memgate_service.http.asked import Asked
 from memgate_service.http.decisions import Decisions
 from memgate_service.http.events import EventSender
 from memgate_service.http.metrics import Metrics
@@ -29,6 +30,8 @@ class Dependencies:
     waiters: Waiters
     gatekeeper: Gatekeeper
     metrics: Metrics
+    #: what callers asked, each question with its own id
+    asked: Asked
     #: answers by the digest of the exact bytes of the request
     answers: ResponseCache
     #: how many new questions are put on the queue at the same time

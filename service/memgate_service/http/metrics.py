@@ -29,7 +29,8 @@ from prometheus_client.core import (
 from memgate.contract import INTERNAL, WorkKind
 from memgate.errors import Fault, SimulationError
 from memgate.version import __version__
-from memgate_worker.queue.client import QueueClient, QueueError
+from memgate_service.http.waiting import Waiters
+from memgate_worker.queue.client import QueueClient, QueueError, sum_up_rest
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -90,10 +91,14 @@ _SUMMARIES = {
 }
 
 
+#: how many callers are told apart; each is a series that Prometheus keeps
+_MAX_CALLERS = 50
+
+
 class Metrics:
     """The registry of one service."""
 
-    def __init__(self, queue: QueueClient) -> None:
+    def __init__(self, queue: QueueClient, waiters: Waiters) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "memgate_requests",
@@ -123,10 +128,15 @@ class Metrics:
         self.waiting = Gauge(
             "memgate_waiting_clients", "Clients that wait for a job.", registry=self.registry
         )
+        self.questions_dropped = Counter(
+            "memgate_questions_dropped",
+            "Questions answered from memory whose ids were not kept: the store was away too long.",
+            registry=self.registry,
+        )
         build = Info("memgate_build", "What is running.", registry=self.registry)
         build.info({"version": __version__, "python": platform.python_version()})
         ProcessCollector(registry=self.registry)
-        self.registry.register(_StoreCollector(queue))
+        self.registry.register(_StoreCollector(queue, waiters))
         #: looking a child up by its labels costs more than counting
         self._of_request: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
 
@@ -148,8 +158,9 @@ class Metrics:
 class _StoreCollector:
     """Asks the store when Prometheus asks us."""
 
-    def __init__(self, queue: QueueClient) -> None:
+    def __init__(self, queue: QueueClient, waiters: Waiters) -> None:
         self._queue = queue
+        self._waiters = waiters
 
     def collect(self) -> Iterator[Metric]:
         """Return what is known now; an unreachable store is a figure, too."""
@@ -177,9 +188,24 @@ class _StoreCollector:
             "How long the oldest job that has not ended has waited.",
             self._queue.oldest_age_seconds(),
         )
+        yield from self._shares()
         yield GaugeMetricFamily(
             "memgate_workers", "Workers that run jobs and reported in.", self._queue.num_workers()
         )
+
+    def _shares(self) -> Iterator[Metric]:
+        """Return who uses what; those who use least are one."""
+        shares = self._queue.shares()
+        found = {
+            "open_jobs": ("Jobs that have not ended.", shares.open_jobs),
+            "waiting_clients": ("Clients that wait.", self._waiters.callers()),
+            "stored_bytes": ("Size of the uploads that are kept.", shares.stored_bytes),
+        }
+        for name, (text, numbers) in found.items():
+            gauge = GaugeMetricFamily(f"memgate_caller_{name}", text, labels=["caller"])
+            for caller, number in sum_up_rest(numbers, _MAX_CALLERS).items():
+                gauge.add_metric([caller or "unknown"], number)
+            yield gauge
 
 
 def _counted(counters: dict[str, float]) -> Iterator[Metric]:

@@ -14,11 +14,15 @@ from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from memgate.contract import Asker, JobRecord, Priority, Work
+from memgate.owner import Owner
 from memgate.schemas import ADVICE_HEADER, PENDING
+from memgate_service.http.access import refuse_right
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.errors import problem_of_job
+from memgate_service.http.ownership import owner_of
 from memgate_service.http.response_cache import CachedResponse
-from memgate_worker.queue.keys import name_caller
+from memgate_service.http.turns import end_turn
+from memgate_worker.queue.keys import ApiKey, Right
 
 #: whole seconds (RFC 7240), and fractions: a gate inside a scheduler counts in tenths
 _WAIT = re.compile(
@@ -40,24 +44,26 @@ async def ask(
     prefer: str | None,
     key: bytes | None = None,
 ) -> Response:
-    """Ask the workers a question, or find that it was answered before."""
+    """Ask the workers a question, or find that it was answered before.
+
+    Raises:
+        ProblemError: 403 if the key does not allow such a question.
+    """
+    needed = rights_for(priority)
+    check_rights(request, needed)
+    owner = owner_of(request)
     record = await anyio.to_thread.run_sync(
-        deps.queue.submit,
-        work,
-        priority,
-        Asker.CALLER,
-        caller_of(request),
-        limiter=deps.submitting,
+        deps.queue.ask, work, owner, priority, Asker.CALLER, limiter=deps.submitting
     )
     request.state.job = record.id
     found = "store" if not record.state.is_open else "nowhere"
     deps.metrics.cache_lookups.labels(found).inc()
     seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
-    record = await wait_for(deps, record, seconds, caller=caller_of(request))
+    record = await wait_for(deps, record, seconds, caller=owner.caller)
     if record.result is not None:
         body = record.result.model_dump_json().encode()
         if key is not None and not is_advice_pending(record):
-            deps.answers[key] = CachedResponse(record.id, body, record.identity)
+            deps.answers[key] = CachedResponse.of(record, body, needed)
         headers = {"Location": f"/jobs/{record.id}", "X-Memgate-Cache": found}
         headers |= applied(seconds) | pending_advice(record)
         return Response(body, media_type="application/json", headers=headers)
@@ -82,20 +88,37 @@ async def wait_for(
     if not is_awaited(record) or seconds <= 0:
         return record
     deadline = anyio.current_time() + seconds
-    with deps.waiters.waiting(record.id, caller) as bell, deps.metrics.waiting.track_inprogress():
+    end_turn()
+    waiting = deps.waiters.waiting(record.run_id, caller, question_id=record.id)
+    with waiting as bell, deps.metrics.waiting.track_inprogress():
         while True:
             # Read after the bell is in place: it may have finished before.
-            record = await anyio.to_thread.run_sync(deps.queue.read, record.id)
+            record = await anyio.to_thread.run_sync(deps.asked.read, record.id)
             left = deadline - anyio.current_time()
             if not is_awaited(record) or left <= 0 or deps.waiters.is_stopped:
                 return record
             await bell.wait(left)
 
 
+def rights_for(priority: Priority) -> Right:
+    """Return what a key must allow to ask with a priority."""
+    return Right.SUBMIT | Right.HIGH_PRIORITY if priority is Priority.HIGH else Right.SUBMIT
+
+
+def check_rights(request: Request, needed: Right) -> None:
+    """Refuse a question that the key does not allow.
+
+    Raises:
+        ProblemError: 403.
+    """
+    key: ApiKey | None = getattr(request.state, "api_key", None)
+    if key is not None and needed not in key.rights:
+        raise refuse_right(key, needed, "priority is 'high': it")
+
+
 def caller_of(request: Request) -> str:
-    """Return whose share a request takes: its key's; empty where no keys are needed."""
-    key: str = getattr(request.state, "key", "")
-    return key and name_caller(key)
+    """Return whose share a request takes that only waits: its key's, if keys are needed."""
+    return Owner(key=getattr(request.state, "key", "")).caller
 
 
 def is_advice_pending(record: JobRecord) -> bool:

@@ -3,6 +3,9 @@
 Resolving a route's dependencies costs several times as much as such an answer. Anything unusual
 about a request, its key included, is left to the routes: they refuse, this does not.
 
+Each caller is given the answer as that of a question of their own: its id is put in where another's
+was, and ``asked`` keeps it.
+
 An answer is given again only while it is known that workers could have made it: once they announce
 another identity, the store is asked, where the question starts over. See ``docs/caches.md``.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import time
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,24 +23,39 @@ from cachetools import LRUCache
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memgate.contract import WorkKind
+from memgate.contract import JobRecord, WorkKind
 from memgate_service.http.access import Gatekeeper
+from memgate_service.http.asked import Asked
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.metrics import Metrics
-from memgate_worker.queue.client import QueueClient, QueueError
-from memgate_worker.queue.keys import Role
+from memgate_service.http.ownership import asks_for_others, read_owner
+from memgate_worker.queue.client import AskedQuestion, QueueClient, QueueError, make_question_id
+from memgate_worker.queue.keys import Right
 
 #: how often to ask which identities workers announce
 _LOOK_SECONDS = 1.0
 
 
 class CachedResponse(NamedTuple):
-    """An answer, the job that gave it, and what made it."""
+    """An answer, the run that gave it, and what made it."""
 
-    job_id: str
-    body: bytes
+    run: str
+    #: its bytes around the places where the id of the question goes
+    parts: tuple[bytes, ...]
     #: digest of an ``EngineIdentity``
     identity: str
+    #: what a key must allow to ask for it
+    needed: Right
+
+    @classmethod
+    def of(cls, record: JobRecord, body: bytes, needed: Right = Right.SUBMIT) -> CachedResponse:
+        """Keep the answer to somebody's question."""
+        parts = tuple(body.split(record.id.encode()))
+        return cls(record.run_id, parts, record.identity, needed)
+
+    def body(self, question_id: str) -> bytes:
+        """Return the answer to somebody else's question."""
+        return question_id.encode().join(self.parts)
 
 
 class ResponseCache:
@@ -96,11 +115,13 @@ class CachedResponses:
         self,
         app: ASGIApp,
         answers: ResponseCache,
+        asked: Asked,
         gatekeeper: Gatekeeper,
         metrics: Metrics,
     ) -> None:
         self._app = app
         self._answers = answers
+        self._asked = asked
         self._gatekeeper = gatekeeper
         self._num_found = metrics.cache_lookups.labels("memory")
 
@@ -112,14 +133,40 @@ class CachedResponses:
             return
         body = _Body(receive)
         known = self._answers.get(cache_key(question.kind, await body.read()))
-        if known is None or not self._gatekeeper.admits_at_once(Request(scope), Role.SUBMIT):
+        asked = None if known is None else self._admit(Request(scope), question.kind, known)
+        if known is None or asked is None:
             await self._app(scope, body.receive, send)
             return
         self._num_found.inc()
+        self._asked.add(asked)
         scope["route"] = question
-        scope["state"]["job"] = known.job_id
-        await send(_head(known))
-        await send({"type": "http.response.body", "body": known.body})
+        scope["state"]["job"] = asked.id
+        answer = known.body(asked.id)
+        await send(_head(asked.id, len(answer)))
+        await send({"type": "http.response.body", "body": answer})
+
+    def _admit(
+        self, request: Request, kind: WorkKind, known: CachedResponse
+    ) -> AskedQuestion | None:
+        """Return whose question it is; None if the routes must say what is wrong with it."""
+        try:
+            named = read_owner(request.scope["headers"])
+        except ProblemError:
+            return None
+        needed = known.needed | Right.ON_BEHALF if asks_for_others(named) else known.needed
+        if not self._gatekeeper.admits_at_once(request, needed):
+            return None
+        return AskedQuestion(
+            id=make_question_id(),
+            run=known.run,
+            kind=kind,
+            at=time.time(),
+            key=getattr(request.state, "key", ""),
+            cluster=named.get("cluster", ""),
+            namespace=named.get("namespace", ""),
+            user=named.get("user", ""),
+            job_name=named.get("job_name", ""),
+        )
 
 
 def _is_plain_json(scope: Scope) -> bool:
@@ -132,14 +179,14 @@ def _is_plain_json(scope: Scope) -> bool:
     return is_json
 
 
-def _head(known: CachedResponse) -> Message:
+def _head(question_id: str, length: int) -> Message:
     return {
         "type": "http.response.start",
         "status": 200,
         "headers": [
-            (b"content-length", b"%d" % len(known.body)),
+            (b"content-length", b"%d" % length),
             (b"content-type", b"application/json"),
-            (b"location", b"/jobs/%b" % known.job_id.encode()),
+            (b"location", b"/jobs/%b" % question_id.encode()),
             (b"x-memgate-cache", b"memory"),
         ],
     }

@@ -89,22 +89,27 @@ class Waiters:
                 for job_id in await anyio.to_thread.run_sync(queue.finished, list(self._waiting)):
                     self._wake(job_id)
 
+    def callers(self) -> dict[str, int]:
+        """Return how many clients wait, by whose share they take."""
+        return dict(self._callers)
+
     @contextmanager
-    def waiting(self, job_id: str, caller: str = "") -> Iterator[Bell]:
+    def waiting(self, job_id: str, caller: str = "", *, question_id: str = "") -> Iterator[Bell]:
         """Yield a bell that rings when there is news of a job.
 
         Args:
-            job_id: the job's.
+            job_id: the job's, as the queue calls it.
             caller: whose share it takes, if that is known.
+            question_id: what the caller calls it.
 
         Raises:
             ProblemError: if too many are already waiting, or too many of the same caller.
         """
         if self.num_waiting >= self._max_waiting:
-            raise _refusal(503, f"{self._max_waiting} clients are already waiting", job_id)
+            raise _refusal(503, f"{self._max_waiting} clients are already waiting", question_id)
         if caller and self._callers[caller] >= self._max_waiting_each:
             who = f"{self._max_waiting_each} clients of {caller} are already waiting"
-            raise _refusal(429, who, job_id)
+            raise _refusal(429, who, question_id)
         bell = Bell()
         self._waiting[job_id].add(bell)
         self.num_waiting += 1
@@ -121,11 +126,11 @@ class Waiters:
                 del self._waiting[job_id]
 
 
-def _refusal(status: int, why: str, job_id: str) -> ProblemError:
+def _refusal(status: int, why: str, question_id: str) -> ProblemError:
     return ProblemError(
         status,
         f"{why}; ask without 'Prefer: wait'",
         code="TOO_MANY_WAITING",
-        headers={"Retry-After": "5", "Location": f"/jobs/{job_id}"},
-        job=job_id,
+        headers={"Retry-After": "5", "Location": f"/jobs/{question_id}"},
+        job=question_id,
     )

@@ -86,6 +86,37 @@ def test_an_account_that_is_not_ones_own_exempts_nobody(ruled: SlurmLab) -> None
     assert ruled.run("squeue", "-h", "--states=all", "--user=games", "--account=ops").out == ""
 
 
+#: how a job is submitted, how its owner changes it, and whether that gets it past the policy
+MOVES: dict[str, tuple[list[str], str, bool]] = {
+    "from warn to enforce": ([GPU], "account=lab7", True),
+    "from an exemption to enforce": ([GPU, "--account=ops"], "account=lab7", True),
+    "from an exemption to warn": ([GPU, "--account=ops"], "account=lab1", False),
+    "from enforce to a QOS that is only audited": ([GPU], "qos=trial", False),
+    "a GPU afterwards, under enforce": (["--account=lab7"], "gres=gpu:t4:1", True),
+    "a GPU afterwards, under warn": ([], "gres=gpu:t4:1", False),
+    "no GPU at all": ([], "account=lab7", False),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_job_is_not_moved_past_the_policy(ruled: SlurmLab, name: str) -> None:
+    """What one rule lets in does not get under a stricter one; the audit has the attempt."""
+    options, change, is_refused = MOVES[name]
+    job = ruled.sbatch("--begin=now+1hour", *options, user="nobody").job
+    before = len(ruled.audited()) if ruled.spool.exists() else 0
+
+    ran = ruled.run("scontrol", "update", f"jobid={job}", change, user="nobody")
+
+    assert (ran.status != 0) is is_refused, ran
+    assert ("denied" in ran.err) is is_refused
+    said = ruled.audited()[before:] if ruled.spool.exists() else []
+    is_recorded = is_refused or "GPU afterwards" in name
+    assert [one["done"] for one in said] == (
+        ["refused" if is_refused else "admitted"] if is_recorded else []
+    )
+    assert all((one["job"], one["user"]) == (str(job), "nobody") for one in said)
+
+
 def test_accounting_keeps_the_record_of_a_job(ruled: SlurmLab) -> None:
     """GIVEN a mistake where only warnings are given, THEN ``sacct`` has what was found."""
     ran = ruled.sbatch(GPU, head="#MEMGATE {", nobody=True)

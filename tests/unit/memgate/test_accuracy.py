@@ -17,7 +17,9 @@ from memgate.accuracy import (
     read_measured_runs,
     summarize,
 )
+from memgate.decision import Decision
 from memgate.errors import InputError
+from memgate.evaluation.verdicts import VerdictCounts
 from memgate.gpus import find_gpu
 from memgate.jobspec import ZeroGrad
 from memgate.timeline import Alloc, Timeline
@@ -116,6 +118,36 @@ def test_a_published_estimate_is_tried_at_itself() -> None:
 
     assert said.seconds == 21.5
     assert figures.capped == CappedFigures(rows=1, right=0, false_admits=1, false_rejects=0)
+
+
+def test_the_products_verdicts_are_counted_with_what_happened() -> None:
+    """At the card's own size, and under each cap."""
+    capped = [
+        {"run": "r1", "allocator_cap_bytes": "50", "oom_2nd": died} for died in ("true", "false")
+    ]
+    runs = _runs(_row(), _row(run="x", real_oom="true"), capped=capped)
+    said = replace(
+        _says(100),
+        decision=Decision.ADMIT,
+        capped_decisions=(Decision.REJECT, Decision.UNCERTAIN),
+    )
+
+    figures = summarize(
+        runs, [said, replace(_says(100), decision=Decision.REJECT)], is_published=False
+    ).figures
+
+    assert figures.verdicts == VerdictCounts(admit_lived=1, reject_died=1)
+    assert figures.capped_verdicts == VerdictCounts(reject_died=1, uncertain_lived=1)
+
+
+def test_a_published_estimator_decides_by_what_it_says() -> None:
+    """It never doubts, and admits at its own estimate."""
+    (run,) = _runs(_row(xmem_bytes="90", xmem_oom="false", xmem_2nd_oom="true"))
+
+    figures = summarize([run], [published_prediction(run, "xmem")], is_published=True).figures
+
+    assert figures.verdicts == VerdictCounts(admit_lived=1)
+    assert figures.capped_verdicts == VerdictCounts(admit_died=1)
 
 
 def test_an_unsupported_job_counts_nowhere() -> None:

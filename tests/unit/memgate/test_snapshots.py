@@ -316,6 +316,7 @@ def test_the_settings_of_the_file_count_unless_others_are_given() -> None:
         ({"segments": 1}, "'segments' of the snapshot is not a list"),
         ({"segments": []}, "nothing was allocated on any device"),
         ({"segments": ["x"]}, "'device' of an entry"),
+        (make_document([make_segment(make_block())] * 2), "two blocks in use at address 0x"),
         ({"segments": [{"address": -1}]}, "'address' of an entry"),
         ({"segments": [], "device_traces": [1]}, "is not a list of lists"),
         ({"segments": [], "device_traces": [[]] * 2000}, "more than 1,024 items"),

@@ -294,6 +294,18 @@ def test_types_of_inputs_are_names(types: object) -> None:
         _read(MEMORY, op)
 
 
+def test_parts_that_are_not_utf8_are_no_accident() -> None:
+    """They are decoded after the rest, and are what any other mistake in them is."""
+    op = OP | {"args": {"Input type": ["float\u00e9"]}}
+    trace = {"deviceProperties": [{"name": "\u00e9"}], "traceEvents": [MEMORY, MODULE, op]}
+    latin = json.dumps(trace, ensure_ascii=False).encode("latin-1")
+
+    with pytest.raises(TraceFormatError, match="'Input type' of an operator is not a list of"):
+        read_trace(io.BytesIO(latin))
+    trace["traceEvents"] = [MEMORY, MODULE, OP]
+    assert read_trace(io.BytesIO(json.dumps(trace, ensure_ascii=False).encode("latin-1")))
+
+
 def test_types_of_inputs_may_be_null() -> None:
     """Then there are none."""
     trace = _read(MEMORY, OP | {"args": {"Input type": None}})

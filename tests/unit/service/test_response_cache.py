@@ -14,7 +14,7 @@ from memgate_service.http.app import create_app
 from memgate_service.http.dependencies import Dependencies
 from memgate_service.http.response_cache import CachedResponse, ResponseCache, cache_key
 from memgate_service.settings import ServiceSettings
-from memgate_worker.queue.keys import ApiKey, Role
+from memgate_worker.queue.keys import ApiKey, Right, Role
 
 BODY = b'{"job": {}, "gpu": "rtx-3060"}'
 NOBODY = "redis://127.0.0.1:1/0"
@@ -24,7 +24,8 @@ JSON = {"content-type": "application/json"}
 def _client(**settings: object) -> TestClient:
     app = create_app(ServiceSettings.model_validate({"redis_url": NOBODY} | settings))
     deps: Dependencies = app.state.dependencies
-    known = CachedResponse("0" * 32, b'{"decision":"admit"}', "today")
+    parts = (b'{"id":"', b'","decision":"admit"}')
+    known = CachedResponse("0" * 32, parts, "today", Right.SUBMIT)
     deps.answers[cache_key(WorkKind.ESTIMATE, BODY)] = known
     return TestClient(app)
 
@@ -40,8 +41,10 @@ def test_the_same_bytes_get_the_same_answer_without_a_queue(client: TestClient) 
     """With the headers of any other answer, and counted like one."""
     answer = client.post("/estimate", content=BODY, headers=JSON | {"x-request-id": "mine-1"})
 
-    assert (answer.status_code, answer.content) == (200, b'{"decision":"admit"}')
-    assert answer.headers["location"] == f"/jobs/{'0' * 32}"
+    said = answer.json()
+    assert (answer.status_code, said["decision"]) == (200, "admit")
+    assert answer.headers["location"] == f"/jobs/{said['id']}"
+    assert int(answer.headers["content-length"]) == len(answer.content)
     assert answer.headers["x-memgate-cache"] == "memory"
     assert answer.headers["x-request-id"] == "mine-1"
     assert answer.headers["x-content-type-options"] == "nosniff"
@@ -93,7 +96,8 @@ def test_a_key_is_needed_where_keys_are() -> None:
     with _client(api_keys="required", rate_limit="2/minute") as client:
         deps: Dependencies = client.app.state.dependencies  # type: ignore[attr-defined]
         for name, role in (("good", Role.SUBMIT), ("weak", Role.READ)):
-            deps.gatekeeper._known[digest_of(name)] = ApiKey(name, name, role, "2026-01-01")
+            key = ApiKey(name, name, role.rights, "2026-01-01")
+            deps.gatekeeper._known[digest_of(name)] = key
 
         def status(key: str) -> int:
             headers = JSON | {"authorization": f"Bearer {key}"}
@@ -109,7 +113,7 @@ def test_a_request_leaves_one_line_of_json(
 ) -> None:
     """With what a reader of logs looks for, and no line for probes."""
     client.get("/healthz")
-    client.post("/estimate", content=BODY, headers=JSON)
+    job = client.post("/estimate", content=BODY, headers=JSON).json()["id"]
 
     (line,) = capsys.readouterr().err.splitlines()
     fields = json.loads(line)
@@ -122,7 +126,7 @@ def test_a_request_leaves_one_line_of_json(
         "method": "POST",
         "path": "/estimate",
         "status": 200,
-        "job": "0" * 32,
+        "job": job,
     }
 
 
@@ -140,7 +144,7 @@ def test_an_answer_is_given_while_workers_of_its_identity_are_there(client: Test
 def test_before_anything_is_announced_every_answer_counts() -> None:
     """A service that has just started knows nothing better."""
     cache = ResponseCache(2)
-    cache[b"key"] = CachedResponse("0" * 32, b"{}", "")
+    cache[b"key"] = CachedResponse("0" * 32, (b"{}",), "", Right.SUBMIT)
 
     assert cache.get(b"key") is not None
     cache.use_identities(frozenset({"today"}))
@@ -151,6 +155,6 @@ def test_the_cache_is_bounded() -> None:
     """The least recently used go."""
     cache = ResponseCache(2)
     for name in (b"a", b"b", b"c"):
-        cache[name] = CachedResponse("0" * 32, name, "")
+        cache[name] = CachedResponse("0" * 32, (name,), "", Right.SUBMIT)
 
     assert [cache.get(name) is not None for name in (b"a", b"b", b"c")] == [False, True, True]

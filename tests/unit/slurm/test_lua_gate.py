@@ -196,10 +196,12 @@ def test_only_enforce_refuses_or_holds(
 
 
 def test_a_failure_of_ours_refuses_only_where_that_is_enforced(plugin: Plugin) -> None:
-    """on_error = reject: with a key file that is not there, in each mode."""
-    settings = HARSH + ", key_file = '/nonexistent'"
+    """on_error = reject: with an answer that makes Lua fail, in each mode; the audit has each."""
     policies: list[str | None] = [json.dumps({"mode": one}) for one in ("enforce", "warn", "audit")]
-    shut, warned, silent = plugin.submit(JOB, JOB, JOB, policies=policies, settings=settings)
+    broken: list[dict[str, Any]] = [{}]
+    shut, warned, silent = plugin.submit(
+        JOB, JOB, JOB, answers=broken, policies=policies, settings=HARSH
+    )
 
     assert [one["status"] for one in (shut, warned, silent)] == [-1, 0, 0]
     assert "no job with a description is let in" in shut["printed"][0]
@@ -207,6 +209,25 @@ def test_a_failure_of_ours_refuses_only_where_that_is_enforced(plugin: Plugin) -
         ["memgate: failed, and this job was not checked"],
         [],
     )
+    assert [(one["mode"], one["done"]) for one in plugin.audited()] == [
+        ("enforce", "refused"),
+        ("warn", "admitted"),
+        ("audit", "admitted"),
+    ]
+
+
+@pytest.mark.parametrize("key", [None, "", "two words"])
+def test_a_key_that_is_none_is_the_operators_mistake(plugin: Plugin, key: str | None) -> None:
+    """The job waits for its answer like every one that the operator keeps memgate from giving."""
+    path = plugin.home / "key"
+    if key is not None:
+        path.write_text(key)
+    (said,) = plugin.submit(JOB, settings=f"key_file = '{path}'")
+
+    assert (said["status"], said["record"]["held"], said["num_asked"]) == (0, True, 0)
+    assert "until its operator acts" in said["printed"][0]
+    assert str(path) in said["printed"][0]
+    assert plugin.audited()[0]["done"] == "held"
 
 
 def test_a_broken_policy_leaves_the_last_good_one(plugin: Plugin) -> None:
@@ -225,6 +246,25 @@ def test_a_policy_that_was_never_right_enforces_nothing(plugin: Plugin) -> None:
 
     assert (said["status"], said["printed"]) == (0, [])
     assert plugin.audited()[0]["mode"] == "audit"
+
+
+def test_a_policy_that_may_not_be_read_enforces_nothing(plugin: Plugin) -> None:
+    """A file without the rights, or a directory, is not a file that was never there."""
+    (plugin.home / "memgate.policy.json").mkdir()
+    (said,) = plugin.submit(JOB, answers=[estimate(20 * GIB)])
+
+    assert (said["status"], said["printed"]) == (0, [])
+    assert "it cannot be read" in said["logged"][0]
+
+
+@pytest.mark.parametrize("partition", ["lax,strict", "strict,lax"])
+def test_the_order_of_partitions_changes_nothing(plugin: Plugin, partition: str) -> None:
+    """Of several that are enforced the strictest action counts, whichever is named first."""
+    policy = '{"rules": [{"partition": "lax", "on": {"reject": "admit"}}]}'
+    job = JOB | {"partition": partition}
+    (said,) = plugin.submit(job, answers=[estimate(20 * GIB)], policies=[policy])
+
+    assert said["status"] == -1
 
 
 def test_who_is_exempt_is_not_asked_about(plugin: Plugin) -> None:

@@ -94,6 +94,12 @@ _PENDING = Record(decision="pending", gpu="t4", held=True, timer=_TIMER, questio
             Record(decision="reject", why="does not fit"),
             "let in by memgate: does not fit",
         ),
+        (
+            "RUNNING",
+            Record(decision="reject", gpu="t4", needs=20 << 30, capacity=14 << 30, mode="warn"),
+            "let in by memgate, which does not enforce anything for it (warn): it does not fit on"
+            " t4: needs 20.00 GiB, t4 has 14.00 GiB",
+        ),
     ],
 )
 def test_an_owner_reads_what_was_done_with_a_job(state: str, record: Record, want: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,6 +22,7 @@ from memgate_service.admission.slurm.commands import SlurmCommands, SlurmError, 
 from memgate_service.admission.slurm.records import AdminComment, Record
 from memgate_service.admission.slurm.release import Releaser
 from memgate_service.admission.slurm.settling import make_policy, read_question
+from memgate_service.admission.slurm.spool import Spool
 from tests.unit.service.canned_server import ESTIMATE, JOB, JOB_ID, Answer, Server
 
 QUESTION = json.dumps({"job": JOB, "gpu": {"name": "t4", "count": 1}})
@@ -106,6 +108,7 @@ def _look(
     logged: list[str] = []
     server = Server(*answers)
     mode = options.pop("mode", "enforce")
+    path = options.pop("policy", None)
     policy = make_policy(**(DEFAULTS | options))
 
     def serve(request: httpx2.Request) -> httpx2.Response:
@@ -121,7 +124,7 @@ def _look(
             policy,
             logged.append,
             clock=lambda: waited,
-            policy_file=PolicyFile(None, logged.append, default=PolicyDocument(mode=Mode(mode))),
+            policy_file=PolicyFile(path, logged.append, default=PolicyDocument(mode=Mode(mode))),
         ).look()
     assert server.is_done
     return num_waiting, logged
@@ -296,6 +299,54 @@ def test_what_waits_for_a_person_is_left_alone() -> None:
 
     assert twin.done == [("note", 2)]
     assert not twin.noted[2].held
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_where_nothing_is_enforced_any_more_nobody_waits_for_a_person(mode: str) -> None:
+    """GIVEN jobs held under a policy that is milder now, THEN they are released and recorded."""
+    held = _job(1, decision="uncertain", question="", audit="a" * 16)
+    by_owner = _job(2, decision="reject", question="", owner_held=True)
+    twin = Twin(held, by_owner)
+
+    _look(twin, mode=mode)
+
+    assert twin.done == [("release", 1), ("note", 1), ("note", 2)]
+    assert [one.held for one in twin.noted.values()] == [False, False]
+    assert [(one["job"], one["decision"], one["done"]) for one in twin.audited] == [
+        ("1", "uncertain", "released"),
+        ("2", "reject", "released"),
+    ]
+
+
+def test_a_policy_that_cannot_be_read_releases_nobody_who_waits_for_a_person(
+    tmp_path: Path,
+) -> None:
+    """A mistake in a file must not undo what an administrator has yet to decide."""
+    (tmp_path / "policy.json").write_text("{")
+    twin = Twin(_job(1, decision="uncertain", question=""))
+
+    _look(twin, policy=tmp_path / "policy.json")
+
+    assert twin.done == []
+
+
+def test_two_programs_do_not_send_one_file(tmp_path: Path) -> None:
+    """The second one leaves it alone: it would remove what the first has only begun to read."""
+    spool = tmp_path / "audit.jsonl"
+    line = {"id": "a" * 16, "at": 1.0, "gate": "slurm", "decision": "reject", "done": "refused"}
+    spool.write_text(json.dumps(line) + "\n")
+    sent: list[int] = []
+
+    def serve(request: httpx2.Request) -> httpx2.Response:
+        sent.append(len(json.loads(request.read())["entries"]))
+        Spool(client, spool, pytest.fail).send({})  # while the first one sends
+        return httpx2.Response(201, json={})
+
+    with Client("http://memgate", transport=httpx2.MockTransport(serve), num_tries=1) as client:
+        Spool(client, spool, pytest.fail).send({})
+
+    assert sent == [1]
+    assert not list(tmp_path.glob("*.sending"))
 
 
 def test_what_an_administrator_holds_too_stays_held() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from memgate.contract import Work, WorkKind
 from memgate.jobspec import parse_job_spec
+from memgate_worker.engines import identity
 from memgate_worker.engines.identity import identify_engine, identify_engines, identify_work
 from memgate_worker.engines.versions import library_versions
 from memgate_worker.runtimes.runtime import Runtime, read_runtimes
@@ -100,3 +101,24 @@ def test_a_runtime_that_is_being_installed_has_no_versions(runtime: Runtime) -> 
     (runtime.home / "venv").rename(runtime.home / "gone")
 
     assert identify_engine(runtime).runtime.versions == ()
+
+
+def test_versions_are_read_once_as_long_as_the_same_libraries_are_there(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them takes longer than all else that is read for a question."""
+    read: list[Path] = []
+
+    def versions(site_packages: Path) -> dict[str, str]:
+        read.append(site_packages)
+        return library_versions(site_packages)
+
+    monkeypatch.setattr(identity, "library_versions", versions)
+
+    first = [identify_engine(runtime) for _ in range(3)]
+    add_library(runtime, "timm", "1.0.2")
+    second = [identify_engine(runtime) for _ in range(3)]
+
+    assert len(read) == 2
+    assert len(set(first)) == len(set(second)) == 1
+    assert ("timm", "1.0.2") in second[0].runtime.versions

@@ -39,3 +39,14 @@ def test_a_device_can_be_picked() -> None:
     assert (said.decision, said.peak_reserved_bytes) == ("uncertain", 2 * GIB)
     assert "SEVERAL_DEVICES" not in [reason.code for reason in said.reasons]
     assert set(said.timings_ms) == {"run", "trace", "replay", "total"}
+
+
+def test_a_device_that_only_kept_memory_is_answered() -> None:
+    """Nothing happened after it was cached, and nothing of it is in use."""
+    segment = make_segment(make_block(3 * GIB, state="inactive"))
+    file = io.BytesIO(pickle.dumps(make_document([segment])))
+
+    said = estimate_snapshot(file, parse_gpu("rtx-3060")).estimate
+
+    assert said.peak_reserved_bytes == 3 * GIB
+    assert said.breakdown["fragmentation"] == 3 * GIB

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from memgate import capacity
+from memgate import breakdown, capacity
 from memgate.allocator.config import AllocatorConfig
 from memgate.allocator.replay import Replay, Replayer
 from memgate.errors import (
@@ -85,6 +86,67 @@ def test_the_largest_batch_is_admitted_and_the_next_is_not(start: int) -> None:
     assert heard[found.batch_size + 1] != "admit"
     assert heard == {tried.batch_size: tried.decision for tried in found.tried}
     assert len(heard) <= 6
+
+
+def _run_on_a_line(job: JobSpec, _: GpuSpec, *, bend: int = 1 << 30) -> TracedJob:
+    """Take 1000 MiB, and 100 MiB a sample; from a bend on, twice that for each more."""
+    samples = job.batch_size + max(0, job.batch_size - bend)
+    events = (Alloc(0, mib(1000)), Alloc(1, mib(100) * samples))
+    timeline = Timeline(events=events, labels=(Label(Category.BATCH, ""),) * 2)
+    return replace(_run(JOB, find_gpu("t4")), timeline=timeline)
+
+
+@pytest.mark.parametrize("start", [1, 8, 20, 64, 5000])
+def test_two_runs_tell_all_batches_and_a_third_proves_it(start: int) -> None:
+    """From wherever one starts; the next larger batch is read off the line, and that is said."""
+    target = GpuTarget(gpu=find_gpu("rtx-3060"))
+    job = JOB.model_copy(update={"batch_size": start})
+
+    found = largest_batch(_run_on_a_line, job, target)
+
+    assert found is not None
+    assert found.batch_size is not None
+    assert len(found.tried) <= 3
+    decisions = [
+        estimate_run(
+            _run_on_a_line(JOB.model_copy(update={"batch_size": size}), target.gpu), target
+        )
+        for size in (found.batch_size, found.batch_size + 1)
+    ]
+    assert [said.decision == "admit" for said in decisions] == [True, False]
+    if len(found.tried) == 3:
+        assert f"a run at {found.batch_size:,} took exactly that" in found.proof
+        assert f"{found.batch_size + 1:,} needs" in found.proof
+
+
+@pytest.mark.parametrize("bend", range(70, 115, 4))
+def test_a_line_that_bends_is_left(bend: int) -> None:
+    """What the third run does not confirm is not believed: more sizes are run."""
+    target = GpuTarget(gpu=find_gpu("rtx-3060"))
+    run = partial(_run_on_a_line, bend=bend)
+
+    found = largest_batch(run, JOB, target)
+
+    assert found is not None
+    assert found.batch_size is not None
+    sizes = (found.batch_size, found.batch_size + 1)
+    jobs = [JOB.model_copy(update={"batch_size": size}) for size in sizes]
+    said = [estimate_run(run(job, target.gpu), target) for job in jobs]
+    assert [one.decision == "admit" for one in said] == [True, False]
+    assert len(found.tried) <= 6
+
+
+def test_a_job_that_never_fits_takes_three_runs() -> None:
+    """The smallest batch is run, too."""
+    job = JOB.model_copy(update={"batch_size": 5000})
+    gpu = replace(find_gpu("t4"), memory_bytes=mib(900))
+
+    found = largest_batch(_run_on_a_line, job, GpuTarget(gpu=gpu))
+
+    assert found is not None
+    assert found.batch_size is None
+    assert found.tried[0].batch_size == 1
+    assert len(found.tried) <= 3
 
 
 def test_what_is_in_doubt_fits_nowhere() -> None:
@@ -212,9 +274,10 @@ def test_a_pytorch_without_kernels_for_a_gpu_is_not_judged_by_another() -> None:
         lambda job, gpu: replace(_run(job, gpu), architectures=("sm_80", "sm_100a"))
     )
 
-    fit_everywhere(trace, JOB)
+    found = {entry.gpu: entry for entry in fit_everywhere(trace, JOB).gpus}
 
-    assert {"gb200", "gb300"} <= set(asked)
+    assert "gb200" in asked
+    assert (found["gb300"].decision, found["gb300"].run_for) == ("unknown", None)
 
 
 def test_a_job_that_fails_is_run_once_a_generation() -> None:
@@ -252,3 +315,35 @@ def test_fit_says_what_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None
         gpu = find_gpu(entry.gpu)
         own = FitEntry.of(gpu, estimate_run(run(JOB, gpu), GpuTarget(gpu=gpu)))
         assert (entry == own) if entry.run_for is None else (entry.decision == own.decision)
+
+
+def test_what_a_pytorch_was_not_built_for_is_not_run() -> None:
+    """The first run tells what it was built for; the answer is that of a run that fails there."""
+
+    def run(job: JobSpec, gpu: GpuSpec) -> TracedJob:
+        assert gpu.has_kernels(["sm_90", "compute_90"]), f"it fails on {gpu.name} anyway"
+        return replace(_run(job, gpu), architectures=("sm_90", "compute_90"))
+
+    found = fit_everywhere(run, JOB)
+
+    unknown = {entry.gpu: entry.reason for entry in found.gpus if entry.decision == "unknown"}
+    assert set(unknown) == {
+        gpu.name for gpu in list_gpus() if not gpu.has_kernels(["sm_90", "compute_90"])
+    }
+    assert {reason.code for reason in unknown.values()} == {NoKernelsError.code}
+    assert "compute capability 7.0" in unknown["v100-16"].message
+
+
+def test_the_breakdown_of_a_job_is_made_once_for_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is of the run with ample memory, whatever GPU is asked about."""
+    made: list[Timeline] = []
+
+    def break_down(timeline: Timeline, ample: Replay) -> dict[str, int]:
+        made.append(timeline)
+        return breakdown.break_down(timeline, ample)
+
+    monkeypatch.setattr(capacity, "break_down", break_down)
+
+    fit_everywhere(_run, JOB)
+
+    assert len(made) == 1

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from memgate_worker.queue import scripts
 from memgate_worker.queue.settings import QueueSettings
+from memgate_worker.queue.uploads import UPLOAD_SHARES as UPLOAD_SHARES
 from memgate_worker.queue.uploads import UploadStore, is_damaged
 from memgate_worker.queue.uploads import redis_key as redis_key
 

@@ -21,13 +21,12 @@ from redis.retry import Retry
 from memgate.contract import (
     Asker,
     JobRecord,
-    JobState,
     Priority,
     Work,
     WorkKind,
 )
+from memgate.owner import Owner
 from memgate.run_key import RunKey
-from memgate.units import MIB
 from memgate_worker.queue.announcements import Serving
 from memgate_worker.queue.audit_log import AuditLog
 from memgate_worker.queue.blobs import redis_key
@@ -35,6 +34,7 @@ from memgate_worker.queue.connecting import NoReplicasError, StoreDiskError, con
 from memgate_worker.queue.history import (
     HistoryEntry,
     JobOutcome,
+    describe_question,
     describe_subject,
     read_history,
     step_seconds,
@@ -43,17 +43,22 @@ from memgate_worker.queue.keys import KeyRing
 from memgate_worker.queue.listener import Listener
 from memgate_worker.queue.memory import ServerMemory
 from memgate_worker.queue.outcomes import MeasuredOutcome
+from memgate_worker.queue.question import AskedQuestion, make_question_id
+from memgate_worker.queue.questions import Questions
 from memgate_worker.queue.queues import Speed, enqueue, queue_depths
 from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.replication import Replication, confirm
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
 from memgate_worker.queue.store import MINUTES_KEPT, JobStore
+from memgate_worker.queue.usage import CallerShares, read_shares, sum_up_rest
 from memgate_worker.queue.watchdog import Watchdog
 
 __all__ = [
     "MINUTES_KEPT",
+    "AskedQuestion",
     "AuditLog",
+    "CallerShares",
     "HistoryEntry",
     "JobOutcome",
     "Listener",
@@ -66,8 +71,11 @@ __all__ = [
     "StoreDiskError",
     "StoreFullError",
     "WorkerSeen",
+    "describe_question",
     "describe_subject",
+    "make_question_id",
     "step_seconds",
+    "sum_up_rest",
 ]
 
 #: what every call may raise: the queue cannot be reached
@@ -85,12 +93,6 @@ _PROBE_SECONDS = 0.5
 
 #: how long what workers announce is cached
 _SERVING_SECONDS = 1.0
-
-#: how many records are read to fill a page of a filtered list
-_MAX_SCANNED = 5_000
-
-#: how much a page may hold of what is stored: one job may have 130 kB, and many read at a time
-_MAX_PAGE_BYTES = MIB // 2
 
 
 class QueueClient:
@@ -113,6 +115,8 @@ class QueueClient:
         self.store = JobStore(self._redis, settings)
         #: the API keys that are valid
         self.keys = KeyRing(self.store)
+        #: what callers asked, each with its own id
+        self.questions = Questions(self.store, settings)
         #: what gates decided
         self.audit = AuditLog(self._redis, settings)
         self._settings = settings
@@ -156,10 +160,12 @@ class QueueClient:
         priority: Priority = Priority.NORMAL,
         asked_by: Asker = Asker.CALLER,
         caller: str = "",
+        question: AskedQuestion | None = None,
     ) -> JobRecord:
-        """Ask a question; one that was asked before is joined, or already answered.
+        """Have a question answered; return its run, which may have been asked for before.
 
-        ``caller`` is whose share it takes of what workers do, if that is known.
+        ``caller`` is whose share it takes of what workers do, if that is known; ``question`` is
+        kept with it, see ``ask``.
 
         What is stored counts only if it was made by what workers announce now, or if there are no
         workers: known answers are given while workers are away.
@@ -171,34 +177,56 @@ class QueueClient:
         job_id = work.id()
         served = self._serving().find(work)
         for _ in range(2):
-            if self.store.create(job_id, work, priority, asked_by, served, caller):
+            if self.store.create(job_id, work, priority, asked_by, served, caller, question):
                 enqueue(self._redis, job_id, self._speed(work), priority, caller)
             if (record := self.store.find(job_id)) is not None:
                 if work.trace is not None:
                     self.store.keep_upload(work.trace, job_id)
-                self._confirm(record)
+                self._confirm(record, question)
                 return record
             self.store.discard(job_id)  # an older version's, which cannot be read
         return self.store.read(job_id)
 
-    def _confirm(self, record: JobRecord) -> None:
+    def _confirm(self, record: JobRecord, question: AskedQuestion | None) -> None:
         """See to it that what is accepted is not lost with the server."""
         num_replicas = self._settings.num_replicas
         if not num_replicas or not record.state.is_open:
             return
         keys = [redis_key("job", record.id)]
+        if question is not None:
+            keys.append(redis_key("question", question.id))
         if record.work.trace is not None:
             keys.append(redis_key("trace", record.work.trace))
         confirm(self._redis, keys, num_replicas)
 
-    def save_trace(self, upload: bytes | BinaryIO) -> str:
-        """Keep a trace that a question will be about; return the digest that names it.
+    def ask(
+        self,
+        work: Work,
+        owner: Owner,
+        priority: Priority = Priority.NORMAL,
+        asked_by: Asker = Asker.CALLER,
+        question_id: str = "",
+    ) -> JobRecord:
+        """Ask a question for somebody; it has its own id, and shares its run with others like it.
+
+        With a ``question_id`` it is asked again, instead of being another question.
+
+        Raises:
+            QueueFullError: if too much is waiting.
+        """
+        at = datetime.now(UTC).timestamp()
+        question = AskedQuestion.of(work.id(), work.kind, at, owner, asked_by, id=question_id)
+        run = self.submit(work, priority, asked_by, owner.caller, question)
+        return question.view(run, self._settings.public_url)
+
+    def save_trace(self, upload: bytes | BinaryIO, caller: str = "") -> str:
+        """Keep a trace that a caller's question is about; return the digest that names it.
 
         Raises:
             QueueFullError: if too much is waiting.
         """
         self.store.refuse_if_full()
-        return self.store.save_trace(upload)
+        return self.store.save_trace(upload, caller)
 
     def needs_run(self, work: Work) -> bool:
         """Return whether a question must wait for a run; otherwise a known run is replayed."""
@@ -234,8 +262,12 @@ class QueueClient:
         return Speed.FAST if is_known else Speed.SLOW
 
     def read(self, job_id: str) -> JobRecord:
-        """Return a job. Raises UnknownJobError."""
+        """Return a run. Raises UnknownJobError."""
         return self.store.read(job_id)
+
+    def find_run(self, work: Work) -> JobRecord | None:
+        """Return the run that answers a question, None if nobody has asked it."""
+        return self.store.find(work.id())
 
     def finished(self, job_ids: Sequence[str]) -> builtins.list[str]:
         """Return which of these jobs are finished, or no longer exist."""
@@ -243,45 +275,23 @@ class QueueClient:
         pairs = zip(job_ids, states, strict=True)
         return [job_id for job_id, state in pairs if state is None or not state.is_open]
 
-    def cancel(self, job_id: str, caller: str | None = None) -> JobRecord:
-        """Cancel a job unless it is finished; for a ``caller``, unless others want it, too.
+    def cancel(self, job_id: str) -> JobRecord:
+        """Cancel a run unless it is finished, whoever wants it.
 
         Raises:
-            NotYoursError: if the caller never asked for it.
-            UnknownJobError: if there is no such job.
+            UnknownJobError: if there is no such run.
         """
-        record = self.store.read(job_id)
-        if not record.state.is_open:
-            return record
-        if caller is None or self.store.withdraw(job_id, caller):
-            self.store.cancel(job_id)
+        self.store.read(job_id)
+        self.store.cancel(job_id)
         return self.store.read(job_id)
-
-    def list(
-        self,
-        *,
-        offset: int,
-        count: int,
-        state: JobState | None = None,
-        kind: WorkKind | None = None,
-    ) -> tuple[list[JobRecord], int | None]:
-        """Return jobs, the newest first, and where the next ones begin, if there are more.
-
-        With filters, only of the newest few thousand. A page of large jobs has fewer of them.
-        """
-        if state is None and kind is None:
-            job_ids, num_all = self.store.newest(offset, count), self.store.num_jobs()
-        else:
-            found = self.store.matching(self.store.newest(0, _MAX_SCANNED), state, kind)
-            job_ids, num_all = found[offset : offset + count], len(found)
-        job_ids = job_ids[: self.store.num_fitting(job_ids, _MAX_PAGE_BYTES)]
-        after = offset + len(job_ids)
-        is_last = not job_ids or after >= num_all
-        return self.store.read_many(job_ids), None if is_last else after
 
     def depths(self) -> dict[str, int]:
         """Return how many jobs wait in each queue, and how many are parked."""
         return queue_depths(self._redis) | {"memgate-slow-parked": self.store.num_parked()}
+
+    def shares(self) -> CallerShares:
+        """Return what callers use now."""
+        return read_shares(self._redis)
 
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
         """Return how many workers for this kind of work have reported in lately."""
@@ -299,14 +309,6 @@ class QueueClient:
     def read_many(self, job_ids: Sequence[str]) -> builtins.list[JobRecord]:
         """Return those of these jobs that exist."""
         return self.store.read_many(job_ids)
-
-    def states(self, job_ids: Sequence[str]) -> builtins.list[JobState | None]:
-        """Return the states of jobs; None for those that do not exist."""
-        return self.store.states(job_ids)
-
-    def num_jobs(self) -> int:
-        """Return how many jobs are stored."""
-        return self.store.num_jobs()
 
     def num_open(self) -> int:
         """Return how many jobs are open."""

@@ -52,6 +52,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A finished job, in a line."""
 
     job: str
+    """Id of the question; of the first one, where several were answered by a run."""
     at: float
     kind: str
     outcome: JobOutcome
@@ -76,21 +77,36 @@ _decoder = msgspec.json.Decoder(HistoryEntry)
 
 def note_answer(store: JobStore, record: JobRecord, result: Result) -> None:
     """Remember that a job was answered."""
-    if isinstance(result, Estimate):
-        said = result.explanation
-        message = "; ".join([said.headline, *said.why])
-        entry = _make_entry(record, JobOutcome(result.decision.value), message, result)
-        _note(store, record, entry, result)
-    else:
-        _note(store, record, _make_entry(record, JobOutcome.ANSWERED, result.headline))
+    said = result if isinstance(result, Estimate) else None
+    _note(store, record, _describe_answer(record, result, datetime.now(UTC)), said)
 
 
 def note_failure(store: JobStore, record: JobRecord, error: Failure) -> None:
     """Remember that a job has no answer, and count it by whose fault it is."""
     store.count("jobs", f"{record.kind}:{error.fault}")
     store.count("failures", error.code)
+    _note(store, record, _describe_failure(record, error, datetime.now(UTC)))
+
+
+def describe_question(record: JobRecord) -> HistoryEntry | None:
+    """Return the line of a question; None if it has not ended."""
+    ended_at = record.finished_at or record.created_at
+    if record.result is not None:
+        return _describe_answer(record, record.result, ended_at)
+    return None if record.error is None else _describe_failure(record, record.error, ended_at)
+
+
+def _describe_answer(record: JobRecord, result: Result, now: datetime) -> HistoryEntry:
+    if not isinstance(result, Estimate):
+        return _make_entry(record, JobOutcome.ANSWERED, result.headline, now)
+    said = result.explanation
+    message = "; ".join([said.headline, *said.why])
+    return _make_entry(record, JobOutcome(result.decision.value), message, now, result)
+
+
+def _describe_failure(record: JobRecord, error: Failure, now: datetime) -> HistoryEntry:
     outcome = JobOutcome(error.fault.value)
-    _note(store, record, _make_entry(record, outcome, f"{error.code}: {error.message}"))
+    return _make_entry(record, outcome, f"{error.code}: {error.message}", now)
 
 
 def read_history(store: JobStore) -> Iterator[HistoryEntry]:
@@ -106,14 +122,17 @@ def read_history(store: JobStore) -> Iterator[HistoryEntry]:
 
 
 def _make_entry(
-    record: JobRecord, outcome: JobOutcome, message: str, said: Estimate | None = None
+    record: JobRecord,
+    outcome: JobOutcome,
+    message: str,
+    now: datetime,
+    said: Estimate | None = None,
 ) -> HistoryEntry:
-    now = datetime.now(UTC)
     work = record.work
     gpu = "" if work.gpu is None else work.gpu.name or format_size(work.gpu.memory_bytes or 0)
     is_short = len(message) <= _MAX_MESSAGE
     return HistoryEntry(
-        job=record.id,
+        job=record.question or record.id,
         at=now.timestamp(),
         kind=record.kind,
         outcome=outcome,

@@ -77,7 +77,12 @@ class QueueSettings(Settings):
     ``MEMGATE_TRACE_TTL_SECONDS``."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 100_000
-    """How many jobs are remembered, the newest; ``MEMGATE_MAX_JOBS``."""
+    """How many jobs are remembered, and how many questions about them, the newest;
+    ``MEMGATE_MAX_JOBS``."""
+
+    max_jobs_each: Annotated[int, Field(ge=1)] = 25_000
+    """How many questions of one key or user are remembered, the newest;
+    ``MEMGATE_MAX_JOBS_EACH``."""
 
     max_queued: Annotated[int, Field(ge=1)] = 10_000
     """How many jobs may wait; ``MEMGATE_MAX_QUEUED``."""
@@ -92,6 +97,9 @@ class QueueSettings(Settings):
 
     max_uploads_bytes: Annotated[int, Field(ge=1024)] = 1024 * MIB
     """How much uploads may take together while they are kept; ``MEMGATE_MAX_UPLOADS_BYTES``."""
+
+    max_uploads_bytes_each: Annotated[int, Field(ge=1024)] = 512 * MIB
+    """How much of that may be of one caller; ``MEMGATE_MAX_UPLOADS_BYTES_EACH``."""
 
     audit_days: Annotated[int, Field(ge=1, le=3650)] = 90
     """How long the records of gates' decisions are kept; ``MEMGATE_AUDIT_DAYS``."""

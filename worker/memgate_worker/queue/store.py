@@ -17,19 +17,18 @@ from memgate.contract import (
     Failure,
     JobRecord,
     JobState,
-    NotYoursError,
     Priority,
     QueueFullError,
     UnknownJobError,
     Work,
-    WorkKind,
 )
 from memgate.errors import Fault
-from memgate_worker.queue import scripts
+from memgate_worker.queue import question_scripts, scripts
 from memgate_worker.queue.announcements import Served
 from memgate_worker.queue.blobs import redis_key
 from memgate_worker.queue.leases import OPEN, LeaseStore, now
 from memgate_worker.queue.outcomes import MeasuredOutcome
+from memgate_worker.queue.question import AskedQuestion, pack_questions
 from memgate_worker.queue.records import read_numbers, read_outcome, read_record, read_state
 from memgate_worker.queue.settings import QueueSettings
 
@@ -48,6 +47,9 @@ MINUTES_KEPT = 24 * 60
 MAX_DECISIONS = 20_000
 
 
+#: why a job that was canceled has no answer
+CANCELED = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
+
 #: there are no workers: whatever is stored counts
 NOBODY = Served()
 
@@ -57,9 +59,8 @@ class JobStore(LeaseStore):
 
     def __init__(self, redis: Redis, settings: QueueSettings) -> None:
         super().__init__(redis, settings)
-        self._create = redis.register_script(scripts.CREATE)
-        self._withdraw = redis.register_script(scripts.WITHDRAW)
-        self._end = redis.register_script(scripts.END)
+        self._create = redis.register_script(question_scripts.CREATE)
+        self._end = redis.register_script(question_scripts.END)
         self._add_advice = redis.register_script(scripts.ADD_ADVICE)
         self._forget = redis.register_script(scripts.FORGET)
 
@@ -73,11 +74,13 @@ class JobStore(LeaseStore):
         asked_by: Asker = Asker.CALLER,
         served: Served = NOBODY,
         caller: str = "",
+        question: AskedQuestion | None = None,
     ) -> bool:
         """Store a job unless it exists; return whether it is new.
 
-        A job that has ended starts over unless its result still counts, see ``scripts.CREATE``:
-        ``served`` is what can answer it now; ``caller`` is whose share it takes, if that is known.
+        A job that has ended starts over unless its result still counts, see
+        ``question_scripts.CREATE``: ``served`` is what can answer it now; ``caller`` is whose share
+        it takes, if that is known; ``question`` is kept with it.
 
         Raises:
             QueueFullError: if too many are open, or too many of the caller's.
@@ -100,6 +103,8 @@ class JobStore(LeaseStore):
                 *(asked_by, ",".join(served.identities)),
                 *(served.limits.memory_bytes, served.limits.seconds),
                 *(caller, settings.max_queued_each),
+                *(question.id if question else "", pack_questions([question] if question else [])),
+                *(settings.max_jobs, settings.max_jobs_each),
             ],
         )
         if created == -1:
@@ -174,24 +179,9 @@ class JobStore(LeaseStore):
         fields |= {f"exceeded_{name}": repr(value) for name, value in (exceeded or {}).items()}
         return self._end_job(job_id, JobState.FAILED, fields)
 
-    def withdraw(self, job_id: str, caller: str) -> bool:
-        """Note that a caller no longer wants a job; return whether nobody else does.
-
-        Raises:
-            NotYoursError: if the caller never asked for it.
-        """
-        left = self._withdraw(keys=[redis_key("wanted", job_id)], args=[caller])
-        if left == -1:
-            raise NotYoursError(
-                f"{caller} has not asked for job {job_id}; a key that has may cancel it, or one"
-                " with the role admin"
-            )
-        return bool(left)
-
     def cancel(self, job_id: str) -> bool:
-        """End a job that nobody wants any more; False if it had already ended."""
-        error = Failure(code="CANCELED", message="the job was canceled", fault=Fault.PASSING)
-        is_ended = self._end_job(job_id, JobState.CANCELED, {"error": error.model_dump_json()})
+        """End a job, whoever wants it; False if it had already ended."""
+        is_ended = self._end_job(job_id, JobState.CANCELED, {"error": CANCELED.model_dump_json()})
         if is_ended:
             self.redis.delete(redis_key("lease", job_id))  # its worker notices in a moment
         return is_ended
@@ -210,10 +200,14 @@ class JobStore(LeaseStore):
                 args=[job_id, state, now().isoformat(), ttl, redis_key("open", ""), *written],
             )
         )
-        if is_ended and (upload := self.redis.hget(redis_key("job", job_id), "upload")):
-            is_answered = state is JobState.DONE
-            self.let_upload_go(upload.decode(), job_id, is_answered=is_answered)
+        if is_ended:
+            self.drop_upload_of(job_id, is_answered=state is JobState.DONE)
         return is_ended
+
+    def drop_upload_of(self, job_id: str, *, is_answered: bool) -> None:
+        """Let the upload go that a job was about, if it was about one."""
+        if upload := self.redis.hget(redis_key("job", job_id), "upload"):
+            self.let_upload_go(upload.decode(), job_id, is_answered=is_answered)
 
     def read(self, job_id: str) -> JobRecord:
         """Return a job.
@@ -228,7 +222,7 @@ class JobStore(LeaseStore):
 
     def find(self, job_id: str) -> JobRecord | None:
         """Return a job; None if there is none that can be read."""
-        return self._record(job_id, self.redis.hgetall(redis_key("job", job_id)))
+        return read_record(job_id, self.redis.hgetall(redis_key("job", job_id)))
 
     def read_many(self, job_ids: Sequence[str]) -> list[JobRecord]:
         """Return those of these jobs that exist."""
@@ -237,7 +231,7 @@ class JobStore(LeaseStore):
                 pipeline.hgetall(redis_key("job", job_id))
             found = pipeline.execute()
         records = (
-            self._record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)
+            read_record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)
         )
         return [record for record in records if record is not None]
 
@@ -254,10 +248,6 @@ class JobStore(LeaseStore):
         num_fitting = sum(1 for total in totals if total <= max_bytes)
         return max(1, num_fitting)
 
-    def _record(self, job_id: str, fields: dict[bytes, bytes]) -> JobRecord | None:
-        record = read_record(job_id, fields)
-        return None if record is None else record.with_page(self._settings.public_url)
-
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return the states of jobs; None for each that does not exist."""
         with self.redis.pipeline(transaction=False) as pipeline:
@@ -265,21 +255,6 @@ class JobStore(LeaseStore):
                 pipeline.hget(redis_key("job", job_id), "state")
             found = pipeline.execute()
         return [read_state(state) for state in found]
-
-    def matching(
-        self, job_ids: Sequence[str], state: JobState | None, kind: WorkKind | None
-    ) -> list[str]:
-        """Return those jobs that are in a state and of a kind; None: in any."""
-        with self.redis.pipeline(transaction=False) as pipeline:
-            for job_id in job_ids:
-                pipeline.hmget(redis_key("job", job_id), "state", "kind")
-            found = pipeline.execute()
-        wanted = [one and one.value.encode() for one in (state, kind)]
-        return [
-            job_id
-            for job_id, has in zip(job_ids, found, strict=True)
-            if all(want is None or want == one for want, one in zip(wanted, has, strict=True))
-        ]
 
     def newest(self, offset: int, count: int) -> list[str]:
         """Return ids of jobs, the newest first."""

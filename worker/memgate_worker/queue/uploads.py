@@ -20,11 +20,14 @@ from memgate.contract import UploadsFullError
 from memgate.units import MIB, format_size
 from memgate_worker.queue.settings import QueueSettings
 
-#: uploads by when they expire, their sizes, the sum of these, and those that are answered by when
-#: they were
+#: how much is kept of each caller's uploads
+UPLOAD_SHARES = "memgate:traces:shares"
+
+#: uploads by when they expire, their sizes, the sum of these, those that are answered by when they
+#: were, whose each is, and shares
 _INDEX = [
     *("memgate:traces", "memgate:traces:sizes", "memgate:traces:total"),
-    "memgate:traces:answered",
+    *("memgate:traces:answered", "memgate:traces:callers", UPLOAD_SHARES),
 ]
 
 #: an upload is copied in parts: it may be larger than what the service may take
@@ -37,7 +40,13 @@ _ANSWERED_SECONDS = 300
 _DROP = """
 local function drop(index, upload)
     redis.call('DEL', upload[2])
-    redis.call('DECRBY', index[3], redis.call('HGET', index[2], upload[1]) or 0)
+    local size = tonumber(redis.call('HGET', index[2], upload[1]) or 0)
+    local caller = redis.call('HGET', index[5], upload[1]) or ''
+    redis.call('DECRBY', index[3], size)
+    if redis.call('HINCRBY', index[6], caller, -size) <= 0 then
+        redis.call('HDEL', index[6], caller)
+    end
+    redis.call('HDEL', index[5], upload[1])
     redis.call('HDEL', index[2], upload[1])
     redis.call('ZREM', index[1], upload[1])
     redis.call('ZREM', index[4], upload[1])
@@ -45,8 +54,9 @@ end
 """
 
 #: count bytes that are about to be kept until they expire; 0 if there is no room for them, even
-#: without the answered ones. KEYS: the index. ARGV: name, bytes, timestamp, ttl, most, prefix,
-#: ttl of the index
+#: without the answered ones, -1 if there is none for more of the caller's.
+#: KEYS: the index. ARGV: name, bytes, timestamp, ttl, most, prefix, ttl of the index, caller, most
+#: each
 _RESERVE = (
     _DROP
     + """
@@ -54,9 +64,11 @@ for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do
     drop(KEYS, {gone, ARGV[6] .. gone})
 end
 local before = tonumber(redis.call('HGET', KEYS[2], ARGV[1]) or 0)
+local caller = before > 0 and redis.call('HGET', KEYS[5], ARGV[1]) or ARGV[8]
+local added = tonumber(ARGV[2]) - before
 local function lacks_room()
     local total = tonumber(redis.call('GET', KEYS[3]) or 0)
-    return total - before + tonumber(ARGV[2]) > tonumber(ARGV[5])
+    return total + added > tonumber(ARGV[5])
 end
 redis.call('ZREM', KEYS[4], ARGV[1])
 while lacks_room() do
@@ -64,10 +76,23 @@ while lacks_room() do
     if not answered then return 0 end
     drop(KEYS, {answered, ARGV[6] .. answered})
 end
-redis.call('INCRBY', KEYS[3], tonumber(ARGV[2]) - before)
+local function is_over_share()
+    local share = tonumber(redis.call('HGET', KEYS[6], caller) or 0)
+    return added > 0 and share + added > tonumber(ARGV[9])
+end
+for _, answered in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+    if not is_over_share() then break end
+    if redis.call('HGET', KEYS[5], answered) == caller then
+        drop(KEYS, {answered, ARGV[6] .. answered})
+    end
+end
+if is_over_share() then return -1 end
+redis.call('INCRBY', KEYS[3], added)
+redis.call('HINCRBY', KEYS[6], caller, added)
+redis.call('HSET', KEYS[5], ARGV[1], caller)
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
 redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
-for key = 1, 4 do redis.call('EXPIRE', KEYS[key], ARGV[7]) end  -- none of them is kept for longer
+for key = 1, 6 do redis.call('EXPIRE', KEYS[key], ARGV[7]) end  -- none of them is kept for longer
 return 1
 """
 )
@@ -76,15 +101,15 @@ return 1
 #: question was answered meanwhile.
 #: KEYS: the index, upload, who asks about it, job. ARGV: name, job id, timestamp, ttl
 _KEEP = """
-local state = redis.call('HGET', KEYS[7], 'state')
+local state = redis.call('HGET', KEYS[9], 'state')
 if state ~= 'queued' and state ~= 'running' then return 0 end
-if redis.call('EXPIRE', KEYS[5], ARGV[4]) == 0 then return 0 end
-redis.call('HSET', KEYS[7], 'upload', ARGV[1])
-redis.call('SADD', KEYS[6], ARGV[2])
-redis.call('EXPIRE', KEYS[6], ARGV[4])
+if redis.call('EXPIRE', KEYS[7], ARGV[4]) == 0 then return 0 end
+redis.call('HSET', KEYS[9], 'upload', ARGV[1])
+redis.call('SADD', KEYS[8], ARGV[2])
+redis.call('EXPIRE', KEYS[8], ARGV[4])
 redis.call('ZADD', KEYS[1], 'XX', tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
 redis.call('ZREM', KEYS[4], ARGV[1])
-for key = 1, 4 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end
+for key = 1, 6 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end
 return 1
 """
 
@@ -93,10 +118,10 @@ return 1
 _LET_GO = (
     _DROP
     + """
-redis.call('SREM', KEYS[6], ARGV[2])
-if redis.call('SCARD', KEYS[6]) > 0 then return end
-if ARGV[4] == '0' then return drop(KEYS, {ARGV[1], KEYS[5]}) end
-if redis.call('EXPIRE', KEYS[5], ARGV[4]) == 0 then return end
+redis.call('SREM', KEYS[8], ARGV[2])
+if redis.call('SCARD', KEYS[8]) > 0 then return end
+if ARGV[4] == '0' then return drop(KEYS, {ARGV[1], KEYS[7]}) end
+if redis.call('EXPIRE', KEYS[7], ARGV[4]) == 0 then return end
 redis.call('ZADD', KEYS[1], 'XX', tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
 redis.call('ZADD', KEYS[4], ARGV[3], ARGV[1])
 """
@@ -119,11 +144,11 @@ class UploadStore:
         self._keep = redis.register_script(_KEEP)
         self._let_go = redis.register_script(_LET_GO)
 
-    def save_trace(self, upload: bytes | BinaryIO) -> str:
-        """Keep an upload for a while; return the digest that names it.
+    def save_trace(self, upload: bytes | BinaryIO, caller: str = "") -> str:
+        """Keep a caller's upload for a while; return the digest that names it.
 
         Raises:
-            UploadsFullError: if there is no room for it.
+            UploadsFullError: if there is no room for it, or not for more of the caller's.
         """
         file = io.BytesIO(upload) if isinstance(upload, bytes) else upload
         file.seek(0)
@@ -131,7 +156,11 @@ class UploadStore:
         size = file.seek(0, io.SEEK_END)
         ttl, most = self._settings.trace_ttl_seconds, self._settings.max_uploads_bytes
         lasts = max(ttl, self._settings.result_ttl_seconds)
-        args: list[Any] = [name, size, time.time(), ttl, most, redis_key("trace", ""), lasts]
+        most_each = min(most, self._settings.max_uploads_bytes_each) if caller else most
+        args: list[Any] = [
+            *(name, size, time.time(), ttl, most, redis_key("trace", ""), lasts),
+            *(caller, most_each),
+        ]
         try:
             has_room = self._reserve(keys=_INDEX, args=args)
         except ResponseError as error:
@@ -139,10 +168,13 @@ class UploadStore:
                 raise
             self.redis.delete(*_INDEX)  # start a new index; what is in no index expires
             has_room = self._reserve(keys=_INDEX, args=args)
-        if not has_room:
+        if has_room != 1:
+            whose, most = (
+                ("uploads", most) if has_room == 0 else (f"uploads of {caller}", most_each)
+            )
             raise UploadsFullError(
-                f"uploads that wait for an answer already take nearly all of the"
-                f" {format_size(most)} that uploads may take together, and this one has"
+                f"{whose} that wait for an answer already take nearly all of the"
+                f" {format_size(most)} that they may take together, and this one has"
                 f" {format_size(size)}: try again later, or send a smaller one"
             )
         self._copy(file, redis_key("trace", name), ttl)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from memgate.batch_line import BatchLine, extrapolate_timeline
 from memgate.decision import Decision
 from memgate.errors import ExtrapolationError, InputError, UnsupportedJobError
 from memgate.gpus import GpuTarget
@@ -24,6 +23,7 @@ from memgate.max_batch import (
     narrow_down,
 )
 from memgate.report import Estimate
+from memgate_worker.batch_search import extrapolate_run
 from memgate_worker.engines.traced import TracedJob
 from memgate_worker.hook.memgate_hook.watch import Watch
 from memgate_worker.recorder.question import CommandQuestion
@@ -158,7 +158,7 @@ class _Runs:
         def ask(size: int) -> Estimate:
             if size in self._said:
                 return self._said[size]
-            between = _extrapolate(first, second, BatchLine((low, high), size))
+            between = extrapolate_run(first, second, low, high, size)
             return estimate_run(between, self._target)
 
         found = find_max_batch(ask, high)
@@ -183,23 +183,3 @@ class _Runs:
 def _without_doubts(traced: TracedJob) -> TracedJob:
     others = tuple(replace(other, doubts=()) for other in traced.other_ranks)
     return replace(traced, doubts=(), other_ranks=others)
-
-
-def _extrapolate(first: TracedJob, second: TracedJob, line: BatchLine) -> TracedJob:
-    """Return a job at another batch size, each of its ranks on a line of its own.
-
-    Raises:
-        ExtrapolationError: if two runs do not match.
-    """
-    if [one.rank for one in first.ranks] != [one.rank for one in second.ranks]:
-        raise ExtrapolationError("other ranks were run at another batch size")
-    ranks = [
-        replace(
-            one,
-            timeline=extrapolate_timeline(one.timeline, other.timeline, line),
-            marks=(),
-            other_ranks=(),
-        )
-        for one, other in zip(first.ranks, second.ranks, strict=True)
-    ]
-    return replace(ranks[0], other_ranks=tuple(ranks[1:]))

@@ -43,8 +43,8 @@ class KnownAnswer:
 
     @property
     def page(self) -> str:
-        """Where a person can look at it: a URL, or a path on the server."""
-        return self.estimate.page or page_path(self.job_id)
+        """Where a person can look at it: a URL, or a path on the server; empty if nobody asked."""
+        return self.estimate.page or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from memgate.gpus import CATALOGUE, GpuRequest, GpuSpec
 from memgate.jobspec import JobSpec
 from memgate.placement import Room
 from memgate.report import Estimate
+from memgate.validation import validate
 from memgate.worlds import JobGpus
 from memgate_service.admission.core.answers import Question
 from memgate_service.admission.core.places import Place
@@ -119,11 +120,13 @@ class PlacedCase(Case):
         world = self.world
         # what the description says about GPUs, the object may allow
         divided = self.job.distributed is not None
-        return GpuRequest(
-            name=gpu.name if named else None,
-            memory_bytes=None if named else gpu.memory_bytes,
-            compute_capability=None if named else gpu.capability,
-            already_used_bytes=taken_bytes,
-            count=1 if world is None or divided else world.num_gpus,
-            per_node=None if world is None or divided else world.gpus_per_node,
-        )
+        asked = {
+            "name": gpu.name if named else None,
+            "memory_bytes": None if named else gpu.memory_bytes,
+            "compute_capability": None if named else gpu.capability,
+            "already_used_bytes": taken_bytes,
+            "count": 1 if world is None or divided else world.num_gpus,
+            "per_node": None if world is None or divided else world.gpus_per_node,
+        }
+        # a person wrote how many there are: what is wrong with that is theirs to know
+        return validate(GpuRequest, asked, what="the GPUs of this job")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from memgate_service.admission.core.rules import (
+    MILDEST_FIRST,
     Exemption,
     Mode,
     PolicyChoice,
@@ -21,9 +22,6 @@ from memgate_service.admission.core.rules import (
     Subject,
     resolve,
 )
-
-#: what a decision may lead to, the mildest first
-_MILDEST_FIRST = ("admit", "right_size", "rehearse", "hold", "reject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +137,7 @@ def _numbered(rules: Iterable[PolicyRule]) -> list[tuple[str, PolicyRule]]:
 
 
 def _severity(action: str) -> int:
-    return _MILDEST_FIRST.index(action)
+    return MILDEST_FIRST.index(action)
 
 
 def _merge(parts: Sequence[PolicyPart]) -> PolicyDocument:

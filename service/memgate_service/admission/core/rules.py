@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from functools import lru_cache
 from typing import Any
@@ -66,6 +66,9 @@ ACTIONS: Mapping[str, frozenset[str]] = {
     "late": _NEVER_HELD,
 }
 
+#: what a decision may lead to
+MILDEST_FIRST = ("admit", "right_size", "rehearse", "hold", "reject")
+
 Texts = str | list[str]
 
 
@@ -120,7 +123,8 @@ class Exemption(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     @property
     def is_empty(self) -> bool:
         """It names nobody."""
-        return all(one is None for one in (self.user, self.group, self.account, self.label))
+        is_unnamed = all(one is None for one in (self.user, self.group, self.account))
+        return is_unnamed and not self.label
 
     def is_about(self, subject: Subject) -> bool:
         """Say whether it applies to a job."""
@@ -168,6 +172,13 @@ class PolicyChoice:
     on: Mapping[str, str] = field(default_factory=dict)
     """What decisions lead to, as far as the policy says."""
     is_exempt: bool = False
+    others: Sequence[Mapping[str, str]] = ()
+    """``on`` of further partitions where the job may run, and which are as strict."""
+
+    def actions(self, decision: str) -> list[str]:
+        """Return what a decision leads to, the strictest last; "" is as the settings say."""
+        said = {one.get(decision, "") for one in (self.on, *self.others)}
+        return sorted(said, key=("", *MILDEST_FIRST).index)
 
 
 def parse_policy(text: bytes | str) -> PolicyDocument:
@@ -209,7 +220,9 @@ def resolve(document: PolicyDocument, subject: Subject) -> PolicyChoice:
             return PolicyChoice(mode=Mode.AUDIT, rule=rule, is_exempt=True)
     places = [[one] for one in subject.partition] or [[]]
     found = [_find_rule(document, _in_partition(subject, place)) for place in places]
-    return max(found, key=lambda one: one.mode.strictness)
+    chosen = max(found, key=lambda one: one.mode.strictness)
+    others = [one.on for one in found if one is not chosen and one.mode is chosen.mode]
+    return replace(chosen, others=others)
 
 
 def _in_partition(subject: Subject, partition: Sequence[str]) -> Subject:

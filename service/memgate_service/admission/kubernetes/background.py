@@ -139,7 +139,7 @@ class BackgroundAudit(RehearsingRounds):
         rules = Rules(policy=policy, cluster=self._settings.gpus)
         try:
             steps = judge_pods(namespace, pods, rules, is_final=False)
-            judgement = run(steps, self._asker.do)
+            judgement = run(steps, self._asking_for(namespace))
         except InputError as error:
             would = _DONE_BY.get(policy.mistaken, "")
             return {"decision": DECISIONS[WRONG], "why": error.message, "would": would}

@@ -116,7 +116,8 @@ async def _validate(gate: WebhookGate, review: Review, chosen: PolicyChoice) -> 
     if shape is None or document is None:
         return _PASS
     if chosen.is_exempt:
-        return WebhookAnswer(allowed=True, outcome=EXEMPT) if _is_new(review, shape) else _PASS
+        is_decided = _is_new(review, shape) or is_undescribed(review, shape)
+        return WebhookAnswer(allowed=True, outcome=EXEMPT) if is_decided else _PASS
     if _loses_its_job(gate, review, shape) and not _may_release(gate, review):
         return WebhookAnswer(allowed=False, message=_KEEPS, outcome=WRONG)
     if not _is_new(review, shape):
@@ -150,7 +151,7 @@ _REHEARSED = (
 
 def _is_to_rehearse(gate: WebhookGate, review: Review, shape: Shape, chosen: PolicyChoice) -> bool:
     """Say whether an object is new, has no description, and is to be run once before."""
-    if not gate.settings.rehearsal_image or review.dry_run:
+    if not gate.settings.rehearsal_image or review.dry_run or review.operation != "CREATE":
         return False
     if chosen.is_exempt or chosen.on.get("undescribed") != "rehearse":
         return False

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memgate.client.clients import Client
+from memgate.owner import Owner
 from memgate_service.admission.core.judgement import Judgement, find_without_case
 from memgate_service.admission.core.sequence import Judging, Rules, Step, judge_cases, perform
-from memgate_service.admission.core.server_asker import ServerAsker
+from memgate_service.admission.core.server_asker import NOBODY, ServerAsker
 from memgate_service.admission.kubernetes.cases import find_cases, references
 from memgate_service.admission.kubernetes.cluster import ClusterError
 from memgate_service.admission.kubernetes.config_maps import ConfigMaps
@@ -57,8 +58,8 @@ class PodAsker(ServerAsker):
         super().__init__(client)
         self._config_maps = config_maps
 
-    def do(self, step: Step[Any]) -> Any:
-        """Do a step of the sequence."""
+    def do(self, step: Step[Any], owner: Owner = NOBODY) -> Any:
+        """Do a step of the sequence, for somebody."""
         if isinstance(step, ReadConfigMaps):
             return self._config_maps.read(step.namespace, step.references)
-        return super().do(step)
+        return super().do(step, owner)

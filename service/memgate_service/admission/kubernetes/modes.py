@@ -41,8 +41,7 @@ DECISIONS = {Decision.UNKNOWN: "unanswered", WRONG: "bad_spec"}
 
 def find_subject(review: Review) -> Subject:
     """Return who asks for an object, and where, as policies name it."""
-    metadata = as_object((review.object or {}).get("metadata"))
-    labels = as_object(metadata.get("labels"))
+    labels = as_object(_metadata(review).get("labels"))
     return Subject(
         user=review.user_info.username,
         group=review.user_info.groups,
@@ -96,7 +95,7 @@ def make_record(review: Review, chosen: PolicyChoice, answer: WebhookAnswer) -> 
     """Return the audit's record of a decision; empty if nothing was decided."""
     if not answer.outcome or review.dry_run:
         return {}
-    metadata = as_object((review.object or {}).get("metadata"))
+    metadata = _metadata(review)
     name = metadata.get("name") or metadata.get("generateName") or ""
     decision = DECISIONS.get(answer.outcome, answer.outcome)
     return answer.record | {
@@ -152,10 +151,34 @@ def _hint(name: str) -> str:
 
 
 def is_undescribed(review: Review, shape: Shape) -> bool:
-    """Say whether somebody creates pods with GPUs and describes no job; not what a job creates."""
-    document = review.object or {}
-    metadata = as_object(document.get("metadata"))
-    if review.operation != "CREATE" or metadata.get("ownerReferences"):
-        return False
+    """Say whether somebody makes pods with GPUs and describes no job; not what a controller makes.
+
+    By creating them, or by an edit: a GPU that comes later, an annotation that goes.
+    """
+    document, old = review.object or {}, review.old_object
     pods = find_pods(document, shape)
-    return any(map(asks_for_gpu, pods)) and not any(map(is_annotated, pods))
+    if not any(map(asks_for_gpu, pods)) or any(map(is_annotated, pods)):
+        return False
+    if review.operation == "CREATE":
+        return not _is_made_for_another(review)
+    if review.operation != "UPDATE" or old is None or _metadata(review).get("deletionTimestamp"):
+        return False
+    before = find_pods(old, shape)
+    had_job = not shape.is_fixed and any(map(is_annotated, before))
+    return had_job or not any(map(asks_for_gpu, before))
+
+
+def _is_made_for_another(review: Review) -> bool:
+    """Say whether a controller makes this for another object, which was judged itself.
+
+    Anybody may write an owner into what they make: the word of a person is not taken, nor that of
+    a service account of the namespace, whose token is easily had there.
+    """
+    user = review.user_info.username
+    is_own = user.startswith(f"system:serviceaccount:{review.namespace}:")
+    is_controller = user.startswith("system:") and not is_own
+    return is_controller and bool(_metadata(review).get("ownerReferences"))
+
+
+def _metadata(review: Review) -> JsonObject:
+    return as_object((review.object or {}).get("metadata"))

@@ -136,12 +136,14 @@ def _apply(document: dict[str, Any], step: Mapping[str, Any]) -> None:
     """Do one step of a patch; the parent of its target exists.
 
     Raises:
-        InputError: if that parent is neither a list nor an object.
+        InputError: if that parent is not what the target is in: an object, or a list for a number.
     """
     parent, _, last = step["path"].rpartition("/")
     key = unescape(last)
     inside = _look_up(document, parent) if parent else document
     if isinstance(inside, list):
+        if key != "-" and not _INDEX.fullmatch(key):
+            raise InputError(f"{step['path']} cannot be set: {parent} is a list, not an object")
         index = len(inside) if key == "-" else int(key)
         if step["op"] == "remove":
             inside.pop(index)

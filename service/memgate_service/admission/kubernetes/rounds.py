@@ -9,16 +9,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, NamedTuple
 
 from memgate.audit import AuditEntry
 from memgate.client.clients import Client
 from memgate.client.errors import ClientError
+from memgate.owner import Owner
 from memgate_service.admission.core.judgement import Judgement
 from memgate_service.admission.core.policy import Policy
 from memgate_service.admission.core.rules import PolicyChoice, Subject
-from memgate_service.admission.core.sequence import Rules, run
+from memgate_service.admission.core.sequence import Rules, Step, run
 from memgate_service.admission.kubernetes.cluster import (
     Cluster,
     ClusterError,
@@ -173,7 +175,12 @@ class Rounds(ABC):
             InputError: if what a person wrote about a job is wrong.
         """
         rules = Rules(policy=policy, cluster=self._settings.gpus, waited_seconds=waited_seconds)
-        return run(judge_pods(namespace, pods, rules), self._asker.do)
+        return run(judge_pods(namespace, pods, rules), self._asking_for(namespace))
+
+    def _asking_for(self, namespace: str) -> Callable[[Step[Any]], Any]:
+        """Return what does the steps of a judgement, for a namespace."""
+        owner = Owner(cluster=self._settings.cluster_name, namespace=namespace)
+        return partial(self._asker.do, owner=owner)
 
 
 def run_rounds(

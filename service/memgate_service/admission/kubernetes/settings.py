@@ -81,6 +81,10 @@ class AdmissionSettings(Settings):
     """The longest that a webhook waits for a new answer, within its own timeout;
     ``MEMGATE_ADMISSION_WAIT_SECONDS``."""
 
+    cluster_name: Annotated[str, Field(max_length=100)] = ""
+    """What the cluster is called whose gates ask, where several share one memgate;
+    ``MEMGATE_CLUSTER_NAME``."""
+
     admission_gpus: str = ""
     """The GPUs of the cluster, by their names in the catalogue or as their nodes' label
     ``nvidia.com/gpu.product`` has them; ``MEMGATE_ADMISSION_GPUS``. A pod that names none may get

@@ -42,6 +42,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Its owner holds it, too."""
     question: str = ""
     """The body of ``POST /estimate``, if there was no answer yet."""
+    cluster: str = ""
+    """The cluster for whose user it was asked."""
     timer: int = 0
     """Until when memgate holds it, in seconds since 1970; 0 if that has no end."""
     begin: int = 0

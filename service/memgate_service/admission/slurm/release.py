@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -16,6 +17,7 @@ from memgate.audit import Done
 from memgate.client.clients import Client
 from memgate.decision import Decision
 from memgate.errors import InputError, OperatorError
+from memgate.owner import Owner
 from memgate_service.admission.core.judgement import find_without_case
 from memgate_service.admission.core.policy import Action, Policy
 from memgate_service.admission.core.policy_file import PolicyFile
@@ -92,8 +94,7 @@ class Releaser:
     def _look_at(self, job: SlurmJob) -> bool:
         """Do what a job needs done; return whether it still waits."""
         if not job.record.question:
-            if not job.is_held:  # an administrator has decided
-                self._slurm.note(job, _without_hold(job.record))
+            self._look_at_decided(job)
             return False
         settlement = self._settle(job)
         if not job.record.held or self._is_timer_over(job):
@@ -106,6 +107,22 @@ class Releaser:
         if settlement.action is Action.WAIT or settlement.is_advice_pending:
             return True
         return self._act(job, settlement)
+
+    def _look_at_decided(self, job: SlurmJob) -> None:
+        """Look at a job that waits for an administrator: not where nothing is enforced any more."""
+        mode, rule = self._mode(job)
+        record = _without_hold(job.record)
+        # of a policy that cannot be read nobody knows whether it still holds the job
+        if job.is_held and (mode is Mode.ENFORCE or self._policy_file.problem):
+            return
+        if job.is_held:
+            if not (job.record.owner_held or job.is_admin_held):
+                self._slurm.release(job)
+            why = f"nothing is enforced any more ({rule}: {mode})"
+            settlement = Settlement(action=Action.ADMIT, record=record, why=why)
+            self._tell(job, settlement, "released")
+            self._log(f"job {job.job_id}: {WORDS[Action.ADMIT]}: {why}")
+        self._slurm.note(job, record)  # an administrator has decided, or we have released it
 
     def _look_at_timed(self, job: SlurmJob, settlement: Settlement) -> bool:
         """Look at a job whose timer still runs; Slurm starts it when the timer ends."""
@@ -129,7 +146,10 @@ class Releaser:
         )
         try:
             case = read_question(job.record.question)
-            return settle(run(judge_cases([case], rules), self._asker.do), gpu)
+            owner = Owner(cluster=job.record.cluster, user=job.subject.user, job_name=job.job_name)
+            return settle(
+                run(judge_cases([case], rules), partial(self._asker.do, owner=owner)), gpu
+            )
         except InputError as mistake:
             why = mistake.message[:MAX_WHY]
             record = Record(gpu=gpu, decision="bad_spec", why=why)

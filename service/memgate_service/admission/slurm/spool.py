@@ -6,6 +6,7 @@ one that is sent twice is stored once.
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +69,15 @@ class Spool:
             self._log(f"the audit's records wait: {error}")
 
     def _send_file(self, path: Path, jobs: Mapping[str, SlurmJob]) -> None:
+        lock = path.with_name(path.name + ".lock")
+        with lock.open("ab") as mine:
+            try:
+                fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return  # another one sends them: it would remove what we have only begun to read
+            self._send_taken(path, jobs)
+
+    def _send_taken(self, path: Path, jobs: Mapping[str, SlurmJob]) -> None:
         taken = path.with_name(path.name + ".sending")
         if not taken.exists():
             if not path.exists():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 
+from memgate.units import format_size
 from memgate_service.admission.slurm.commands import SlurmError, run
 from memgate_service.admission.slurm.records import REHEARSAL, Record, read_comment
 
@@ -28,8 +29,21 @@ def describe_job(job_id: int, state: str, record: Record) -> str:
     elif record.decision == "admit":
         done = f"let in by memgate: it fits on {record.gpu}"
     else:
-        done = f"let in by memgate: {record.why or record.decision.replace('_', ' ')}"
+        done = f"let in by memgate{_although(record)}: {_reason(record)}"
     return f"job {job_id}: {done}" + (f"; see {record.page}" if record.page else "")
+
+
+def _although(record: Record) -> str:
+    """Say that nothing was enforced, if that is why."""
+    return f", which does not enforce anything for it ({record.mode})" if record.mode else ""
+
+
+def _reason(record: Record) -> str:
+    if record.why or record.decision not in ("reject", "uncertain"):
+        return record.why or record.decision.replace("_", " ")
+    fits = "does not fit" if record.decision == "reject" else "may not fit"
+    sizes = f"needs {format_size(record.needs)}, {record.gpu} has {format_size(record.capacity)}"
+    return f"it {fits} on {record.gpu}: {sizes}"
 
 
 def _until(record: Record) -> str:

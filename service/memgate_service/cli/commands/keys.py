@@ -13,12 +13,15 @@ from rich.console import Console
 from rich.table import Table
 
 from memgate.errors import InputError, PassingError
+from memgate.mistakes import suggest
+from memgate.near_names import find_near
+from memgate.owner import MAX_OWNER_TEXT
 from memgate_service.admission.kubernetes.cluster import Cluster
 from memgate_service.admission.kubernetes.secret import Secret
 from memgate_service.admission.kubernetes.settings import AdmissionSettings
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.client import QueueClient, QueueError
-from memgate_worker.queue.keys import KeyRing, Role
+from memgate_worker.queue.keys import KeyRing, Right, Role
 
 keys_app = typer.Typer(
     name="keys",
@@ -55,6 +58,7 @@ class RoleName(StrEnum):
 
     READ = "read"
     SUBMIT = "submit"
+    GATE = "gate"
     ADMIN = "admin"
 
 
@@ -62,8 +66,23 @@ class RoleName(StrEnum):
 def create_command(
     name: Annotated[str, typer.Argument(help="Who it is for; shown by `memgate keys list`.")],
     role: Annotated[
-        RoleName, typer.Option(help="read: look; submit: also ask and cancel; admin: all.")
+        RoleName,
+        typer.Option(
+            help="A set of rights. read: see one's own; submit: also ask; gate: also ask for"
+            " others, urgently; admin: all."
+        ),
     ] = RoleName.SUBMIT,
+    rights: Annotated[
+        str,
+        typer.Option(
+            metavar="RIGHT,...",
+            help=f"Instead of a role: some of {', '.join((~Right(0)).names)}.",
+        ),
+    ] = "",
+    user: Annotated[
+        str,
+        typer.Option(help="Whose key it is, as gates call them: it sees what gates ask for them."),
+    ] = "",
     data: DataOption = DEFAULT_DATA,
     json_: JsonOption = False,
     secret: Annotated[
@@ -79,15 +98,38 @@ def create_command(
     """Make a key and print it, once: only a digest of it is kept.
 
     Example: memgate keys create ci --role submit
+
+    Example: memgate keys create dashboard --rights read-own,read-all
     """
     if not name.strip() or len(name) > 100 or not name.isprintable():
         raise InputError(f"NAME is {name!r:.60}: 1 to 100 printable characters")
+    if len(user) > MAX_OWNER_TEXT or not user.isprintable():
+        raise InputError(f"--user is {user!r:.60}: up to {MAX_OWNER_TEXT} printable characters")
+    allowed = _read_rights(rights) if rights else Role[role.name].rights
     with _Keys(data) as keys:
         if secret is not None:
-            typer.echo(_keep_in_secret(keys, name.strip(), Role[role.name], secret, namespace))
+            typer.echo(_keep_in_secret(keys, name.strip(), allowed, secret, namespace))
             return
-        key = keys.make(name.strip(), Role[role.name])
+        key = keys.make(name.strip(), allowed, user)
     typer.echo(json.dumps({"id": key.split("_")[1], "key": key}) if json_ else key)
+
+
+def _read_rights(text: str) -> Right:
+    """Read a list of rights.
+
+    Raises:
+        InputError: if there is no such right, with the one that is nearest.
+    """
+    rights = Right(0)
+    for name in filter(None, (one.strip() for one in text.split(","))):
+        try:
+            rights |= Right.named(name)
+        except KeyError:
+            known = (~Right(0)).names
+            near = suggest(find_near(name, known))
+            rule = f"--rights is {name!r:.40}: it must be some of {', '.join(known)}"
+            raise InputError(f"{rule}; {near}" if near else rule) from None
+    return rights
 
 
 @keys_app.command("list")
@@ -99,17 +141,19 @@ def list_command(data: DataOption = DEFAULT_DATA, json_: JsonOption = False) -> 
         {
             "id": key.key_id,
             "name": key.name,
-            "role": key.role.name.lower(),
+            "role": key.role_name,
             "created_at": key.created_at,
+            "rights": key.rights.names,
+            "user": key.user,
         }
         for key in found
     ]
     if json_:
         typer.echo(json.dumps(rows))
         return
-    table = Table("id", "name", "role", "created", box=None)
-    for row in rows:
-        table.add_row(*row.values())
+    table = Table("id", "name", "role", "created", "user", box=None)
+    for key in found:
+        table.add_row(key.key_id, key.name, key.role_name, key.created_at, key.user)
     Console(markup=False).print(table)
 
 
@@ -124,15 +168,15 @@ def revoke_command(
     typer.echo(f"{key_id} is revoked")
 
 
-def _keep_in_secret(keys: KeyRing, name: str, role: Role, secret: str, namespace: str) -> str:
-    """Make sure that a Secret holds a valid key of the right role; return what was done."""
+def _keep_in_secret(keys: KeyRing, name: str, rights: Right, secret: str, namespace: str) -> str:
+    """Make sure that a Secret holds a valid key with these rights; return what was done."""
     file = Secret(
         Cluster.connect(AdmissionSettings.from_environment().kubeconfig), namespace, secret
     )
     held = keys.check(file.read().get("key", b"").decode())
-    if held is not None and held.role >= role:
+    if held is not None and rights in held.rights:
         return f"{secret} holds {held.key_id}, which is in force"
-    key = keys.make(name, role)
+    key = keys.make(name, rights)
     key_id = key.split("_")[1]
     try:
         file.write({"key": key.encode()})

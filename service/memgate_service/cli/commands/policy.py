@@ -86,14 +86,22 @@ def explain(chosen: PolicyChoice) -> list[str]:
     }
     lines = [f"{chosen.rule}: {chosen.mode}: {words[chosen.mode]}"]
     for decision in ACTIONS:
-        action = chosen.on.get(decision, "as the settings of the gate say")
+        action = _describe(chosen.actions(decision))
         done = "" if chosen.mode is Mode.ENFORCE else " (under enforce)"
         lines.append(f"  {decision}: {action}{done}")
     return lines
 
 
+def _describe(actions: list[str]) -> str:
+    """Say what a decision leads to; several are those of as many partitions."""
+    settings = "as the settings of the gate say"
+    if actions == [""]:
+        return settings
+    return f"{actions[-1]}, or {settings} if that is stricter" if "" in actions else actions[-1]
+
+
 def _as_json(chosen: PolicyChoice) -> dict[str, Any]:
-    on = dict(chosen.on)
+    on = {one: chosen.actions(one)[-1] for one in ACTIONS if any(chosen.actions(one))}
     return {"mode": chosen.mode, "rule": chosen.rule, "is_exempt": chosen.is_exempt, "on": on}
 
 

@@ -282,7 +282,7 @@ def rehearse_command(
     Example: memgate slurm rehearse --server http://10.0.0.5:8080 --partition cpu --qos free
     """
     client = _client(server, api_key, key_file)
-    from memgate.client.clients import find_server
+    from memgate.client.servers import find_server
     from memgate.units import GIB
     from memgate_service.admission.core.policy_file import PolicyFile
     from memgate_service.admission.slurm.commands import SlurmCommands

@@ -161,6 +161,7 @@ listen("/ui/events", {
     update();
   },
   workers: part("workers"),
+  callers: part("callers"),
   engines: part("engines"),
   decisions: part("decisions"),
 });

@@ -1,4 +1,4 @@
-"""``/audit``: what gates decided, about whose jobs. Reading and writing need the role admin."""
+"""``/audit``: what gates decided, about whose jobs. Gates write it, and administrators read it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from memgate_service.http.bodies import JSON, json_body, read_json
 from memgate_service.http.decisions import log_decision
 from memgate_service.http.dependencies import Deps
 from memgate_service.http.openapi import PROBLEMS, WRONG_TYPE, Responses, body_of
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right
 
-audit = APIRouter(
-    tags=["audit"],
-    prefix="/audit",
-    responses=PROBLEMS,
-    dependencies=[Depends(needs(Role.ADMIN))],
-)
+audit = APIRouter(tags=["audit"], prefix="/audit", responses=PROBLEMS)
+
+_WRITES = [Depends(needs(Right.ON_BEHALF))]
+_READS = [Depends(needs(Right.ADMIN))]
 
 Text = Annotated[str, Query(max_length=64, description="Only records with exactly this.")]
 Since = Annotated[float, Query(ge=0, description="Not before, in seconds since 1970.")]
@@ -65,7 +63,13 @@ class AuditCount(BaseModel):
     """The most frequent values first."""
 
 
-@audit.post("", status_code=201, responses=WRONG_TYPE, openapi_extra=body_of(AuditBatch))
+@audit.post(
+    "",
+    status_code=201,
+    responses=WRONG_TYPE,
+    openapi_extra=body_of(AuditBatch),
+    dependencies=_WRITES,
+)
 async def record_decisions(request: Request, deps: Deps) -> AuditStored:
     """Record what a gate decided; a record that is sent twice is stored once."""
     batch = read_json(AuditBatch, await json_body(request))
@@ -78,7 +82,7 @@ async def record_decisions(request: Request, deps: Deps) -> AuditStored:
 _CSV: Responses = {200: {"content": {"text/csv": {"schema": {"type": "string"}}}}}
 
 
-@audit.get("", response_model=AuditPage, responses=_CSV)
+@audit.get("", response_model=AuditPage, responses=_CSV, dependencies=_READS)
 def list_decisions(
     deps: Deps,
     since: Since = 0,
@@ -117,7 +121,7 @@ def list_decisions(
     return Response(shown.model_dump_json(), media_type=JSON)
 
 
-@audit.get("/counts")
+@audit.get("/counts", dependencies=_READS)
 def count_decisions(
     deps: Deps,
     by: Annotated[Field, Query(description="The field by which to count.")] = "user",

@@ -8,10 +8,10 @@ from memgate import gpus
 from memgate.schemas import GpuRead
 from memgate_service.http.access import needs
 from memgate_service.http.openapi import PROBLEMS
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right
 
 catalogue = APIRouter(
-    tags=["catalogue"], responses=PROBLEMS, dependencies=[Depends(needs(Role.READ))]
+    tags=["catalogue"], responses=PROBLEMS, dependencies=[Depends(needs(Right.READ_OWN))]
 )
 
 

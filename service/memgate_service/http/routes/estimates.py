@@ -34,16 +34,17 @@ from memgate_service.http.openapi import (
     WRONG_TYPE,
     body_of,
 )
+from memgate_service.http.ownership import owner_of
 from memgate_service.http.questions import Prefer, ask
 from memgate_service.http.response_cache import cache_key
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right
 
 #: uploads that are copied to the store at the same time; others wait on disk
 _uploads = anyio.CapacityLimiter(2)
 
 estimates = APIRouter(
     tags=["questions"],
-    dependencies=[Depends(needs(Role.SUBMIT))],
+    dependencies=[Depends(needs(Right.SUBMIT))],
     responses=PROBLEMS | WRONG_TYPE | CANCELED | ACCEPTED,
 )
 
@@ -133,7 +134,9 @@ async def _from_upload(
         async with _uploads:
             head = await upload.read(HEAD_BYTES)
             _check_timeline(head, is_meant=sent[0] == "timeline")
-            name = await anyio.to_thread.run_sync(deps.queue.save_trace, upload.file)
+            caller = owner_of(request).caller
+            file = upload.file
+            name = await anyio.to_thread.run_sync(deps.queue.save_trace, file, caller)
     finally:
         await form.close()
     return await ask(request, deps, create.work(name), create.priority, prefer=prefer)

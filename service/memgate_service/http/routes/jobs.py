@@ -1,4 +1,4 @@
-"""``/jobs``: the state and the answers of questions."""
+"""``/jobs``: the state and the answers of questions, to those who asked them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from memgate_service.http.access import needs
 from memgate_service.http.dependencies import Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS
+from memgate_service.http.ownership import actor_of
 from memgate_service.http.questions import (
     Prefer,
     applied,
@@ -23,61 +24,71 @@ from memgate_service.http.questions import (
     wait_for,
     wait_seconds,
 )
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right
 
 jobs = APIRouter(tags=["jobs"], prefix="/jobs", responses=PROBLEMS)
 
 JobId = Annotated[str, Path(pattern=JOB_ID, description="As `Location` has it.")]
 
 
-@jobs.get("", dependencies=[Depends(needs(Role.READ))])
+@jobs.get("", dependencies=[Depends(needs(Right.READ_OWN))])
 def list_jobs(
+    request: Request,
     deps: Deps,
     state: Annotated[JobState | None, Query(description="Only these.")] = None,
     kind: Annotated[WorkKind | None, Query(description="Only these.")] = None,
     offset: Annotated[int, Query(ge=0, le=1_000_000, description="How many to skip.")] = 0,
     limit: Annotated[int, Query(ge=1, le=200, description="At most so many.")] = 50,
 ) -> JobList:
-    """Return jobs, the newest first; fewer at a time if they are large."""
-    found, after = deps.queue.list(offset=offset, count=limit, state=state, kind=kind)
+    """Return the caller's questions, the newest first; everybody's with the right read-all.
+
+    Fewer at a time if they are large.
+    """
+    tags = actor_of(request).tags
+    found, after = deps.queue.questions.list(
+        tags, offset=offset, count=limit, state=state, kind=kind
+    )
     return JobList(jobs=found, next_offset=after)
 
 
-@jobs.get("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.READ))])
+@jobs.get("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Right.READ_OWN))])
 async def read_job(
     request: Request, response: Response, job_id: JobId, deps: Deps, prefer: Prefer = None
 ) -> JobRecord:
-    """Return a job in its current state. Can wait for the answer, and for its advice."""
+    """Return a question in its current state. Can wait for the answer, and for its advice."""
     request.state.job = job_id
     seconds = wait_seconds(prefer, deps.settings.max_wait_seconds)
     response.headers.update(applied(seconds))
-    record = await anyio.to_thread.run_sync(deps.queue.read, job_id)
+    record = await deps.asked.read_soon(job_id)
+    actor_of(request).check_sees(record)
     record = await wait_for(deps, record, seconds, with_advice=True, caller=caller_of(request))
     response.headers.update(pending_advice(record))
     return record
 
 
-@jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Role.SUBMIT))])
-def cancel_job(request: Request, job_id: JobId, deps: Deps) -> JobRecord:
-    """Withdraw a question: the job ends if nobody else has asked it. One that has ended stays.
+@jobs.delete("/{job_id}", responses=NOT_FOUND, dependencies=[Depends(needs(Right.SUBMIT))])
+async def cancel_job(request: Request, job_id: JobId, deps: Deps) -> JobRecord:
+    """Withdraw a question; its run ends if nobody else has asked the same.
 
-    A key with the role admin ends it for everybody.
+    One that has been answered stays. Others' questions need the right cancel-all.
     """
     request.state.job = job_id
-    is_admin = getattr(request.state, "role", Role.ADMIN) is Role.ADMIN
-    return deps.queue.cancel(job_id, None if is_admin else caller_of(request))
+    record = await deps.asked.read_soon(job_id)
+    actor_of(request).check_withdraws(record)
+    return await anyio.to_thread.run_sync(deps.asked.withdraw, job_id)
 
 
 @jobs.get(
     "/{job_id}/timeline",
     response_model=TimelineView,
     responses=NOT_FOUND,
-    dependencies=[Depends(needs(Role.READ))],
+    dependencies=[Depends(needs(Right.READ_OWN))],
 )
-def read_timeline(job_id: JobId, deps: Deps) -> Response:
+async def read_timeline(request: Request, job_id: JobId, deps: Deps) -> Response:
     """Return the memory curve of an estimate, thinned without losing its peak."""
-    record = deps.queue.read(job_id)
-    view = deps.queue.load_view(job_id)
+    record = await deps.asked.read_soon(job_id)
+    actor_of(request).check_sees(record)
+    view = await anyio.to_thread.run_sync(deps.queue.load_view, record.run_id)
     if view is None:
         detail = f"job {job_id} is {record.state}: only an estimate that is done has a timeline"
         raise ProblemError(404, detail, code="NO_TIMELINE")

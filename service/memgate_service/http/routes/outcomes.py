@@ -17,8 +17,9 @@ from memgate_service.http.calibration import compare_outcomes, count_outcome
 from memgate_service.http.dependencies import Dependencies, Deps
 from memgate_service.http.errors import ProblemError
 from memgate_service.http.openapi import NOT_FOUND, PROBLEMS, WRONG_TYPE, body_of
+from memgate_service.http.ownership import actor_of
 from memgate_worker.queue.client import MeasuredOutcome
-from memgate_worker.queue.keys import Role
+from memgate_worker.queue.keys import Right
 
 outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 
@@ -26,18 +27,19 @@ outcomes = APIRouter(tags=["outcomes"], responses=PROBLEMS)
 @outcomes.post(
     "/outcomes",
     status_code=201,
-    dependencies=[Depends(needs(Role.SUBMIT))],
+    dependencies=[Depends(needs(Right.OUTCOMES))],
     responses=NOT_FOUND | WRONG_TYPE,
     openapi_extra=body_of(OutcomeCreate),
 )
 async def create_outcome(request: Request, deps: Deps) -> MeasuredOutcome:
-    """Report what a job that was estimated really took."""
+    """Report what a job of one's own that was estimated really took."""
     outcome = read_json(OutcomeCreate, await json_body(request))
-    return await anyio.to_thread.run_sync(_store, deps, outcome)
+    record = await deps.asked.read_soon(outcome.job)
+    actor_of(request).check_reports(record)
+    return await anyio.to_thread.run_sync(_store, deps, record, outcome)
 
 
-def _store(deps: Dependencies, outcome: OutcomeCreate) -> MeasuredOutcome:
-    record = deps.queue.read(outcome.job)
+def _store(deps: Dependencies, record: JobRecord, outcome: OutcomeCreate) -> MeasuredOutcome:
     said = record.estimate
     if said is None:
         detail = f"job {record.id} is not an estimate that was answered: nothing to compare with"
@@ -88,7 +90,7 @@ def _family(work: Work) -> str:
     return work.job.model.title
 
 
-@outcomes.get("/accuracy", dependencies=[Depends(needs(Role.READ))])
+@outcomes.get("/accuracy", dependencies=[Depends(needs(Right.READ_OWN))])
 def read_accuracy(deps: Deps) -> AccuracyRead:
     """Compare what was predicted with what was measured."""
     return compare_outcomes(deps.queue.outcomes())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from memgate.errors import InputError
+from memgate.gpus import CATALOGUE
 from memgate.worlds import JobGpus
 from memgate_service.admission.kubernetes.cases import find_cases, find_world
 from memgate_service.admission.kubernetes.objects import JOB, SHAPES, find_pods
@@ -130,6 +131,16 @@ def test_questions_are_about_all_gpus() -> None:
     case = find_cases(pods, {}, ())[0]
 
     assert [one.gpu.count for one in case.questions().values()] == [4]
+
+
+def test_more_gpus_than_there_are_is_a_mistake() -> None:
+    """Not an error of ours, which would let the object in."""
+    document = {"metadata": {"annotations": {JOB: SPEC}}, "spec": _pytorch(1, 2**20, 8)}
+    pods = find_pods(document, SHAPES["PyTorchJob.kubeflow.org"])
+    case = find_cases(pods, {}, (CATALOGUE["t4"],))[0]
+
+    with pytest.raises(InputError, match="the GPUs of this job: count"):
+        case.questions()
 
 
 def test_pods_without_a_gpu_have_no_world() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memgate.errors import InputError
 from memgate_service.admission.kubernetes.cases import is_annotated
 from memgate_service.admission.kubernetes.holding import hold, is_held, release
 from memgate_service.admission.kubernetes.objects import SHAPES, find_pods
@@ -116,6 +117,14 @@ def test_holding_what_cannot_be_held_changes_nothing() -> None:
     document = read_recorded("create-deployment")["request"]["object"]
     assert hold(document, SHAPES["Deployment.apps"]) == []
     assert fill(document, {}, {}) == []
+
+
+def test_what_has_no_place_for_a_value_is_refused() -> None:
+    """An API server passes a list on where a map belongs: it checks that after the webhooks."""
+    pointer = "/spec/nodeSelector/nvidia.com~1gpu.product"
+
+    with pytest.raises(InputError, match="/spec/nodeSelector is a list, not an object"):
+        fill({"spec": {"nodeSelector": []}}, {pointer: "Tesla-T4"}, {})
 
 
 def _copies(kind: str, document: Any) -> list[tuple[int, int | None]]:

@@ -1,0 +1,1 @@
+"""Holds estimators against measured runs: verdicts, and the equations of the xMem paper."""

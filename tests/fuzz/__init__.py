@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of everything that reads a stranger's bytes; `make fuzz`."""
