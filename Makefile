@@ -34,6 +34,9 @@ PROCESSES ?= $(shell expr $$(nproc) + 1)
 # what fails beside other tests, which keep the machine busy, has to pass alone; both runs are shown
 ALONE   = $(BIN)/python -m pytest --cov --cov-append --cov-report= --last-failed --last-failed-no-failures=none
 
+# how long `make soak` takes
+MINUTES ?= 60
+
 # a folder with measured runs for `make public-rows`
 PUBLIC  ?=
 
@@ -130,6 +133,18 @@ acceptance-slurm: install runtime parts ## run Slurm's acceptance on a lab Slurm
 
 faults: install runtime ## kill processes while 2,000 jobs run: nothing may be lost (20 min)
 	$(BIN)/python -m pytest -m slow -s tests/integration/test_faults.py
+
+failover: install ## lose the queue's primary 20 times under load, and as often with partitions: nothing may be lost (5 min)
+	$(BIN)/python -m pytest -m slow -s tests/integration/test_failover.py
+
+chaos: install runtime ## 24 rounds of a minute: kills, stops, a full store, hostile traffic (40 min)
+	$(BIN)/python -m pytest -m slow -s tests/integration/test_chaos.py
+
+hostile: install ## send 10,000 hostile requests: no 500, no broken connection, at most 150 MB (5 min)
+	$(BIN)/python -m pytest -m slow -s tests/integration/test_hostile_many.py
+
+soak: install runtime ## ask for MINUTES whether anything grows: memory, open files, keys, temporary files; fails if so
+	$(BIN)/python -m tests.bench.soak --minutes $(MINUTES) --plot build/soak.png --csv build/soak.csv
 
 # node and npm come with `make install`, so nothing else is needed
 $(TYPESCRIPT)/bin/tsc: | $(STAMP)

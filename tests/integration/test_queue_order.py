@@ -295,6 +295,8 @@ def test_every_key_expires_or_is_an_index(make_place: MakePlace) -> None:
     place.client.cancel(place.submit(1).id)
     place.store.save_trace(b"trace")
     place.store.save_view("job", "{}")
+    assert place.redis.ttl(f"memgate:job:{place.submit(2).id}") < 0, "as long as it is open"
+    place.work()
 
     lasting = {key.decode() for key in place.redis.keys("memgate:*") if place.redis.ttl(key) < 0}
 

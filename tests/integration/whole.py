@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import random
 import re
@@ -15,10 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request, urlopen
 
 import psutil
+
+from tests.running import ask
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,8 +39,10 @@ class Whole:
         self._settings = settings
         memgate = str(Path(sys.executable).parent / "memgate")
         self.command = [memgate, "up", "--data", str(data), "--port", "0"]
+        self.data = data
         self._said = data / "said"
-        self._url = ""
+        #: where it listens, once it is up
+        self.url = ""
         self.process: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
 
@@ -79,7 +79,7 @@ class Whole:
         said = self._said.read_text()
         assert self.process.poll() is None, said
         if found := re.search(r"memgate is up at (http://\S+),", said):
-            self._url = found[1]
+            self.url = found[1]
         return bool(found)
 
     def said(self) -> str:
@@ -91,17 +91,7 @@ class Whole:
         self, method: str, path: str, body: object = None, *, wait: float = 0
     ) -> tuple[int, Any]:
         """Ask over HTTP; status 0 if there was no answer."""
-        headers = {"Content-Type": "application/json", "Prefer": f"wait={wait:.0f}"}
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(f"{self._url}{path}", data=data, headers=headers, method=method)
-        try:
-            with urlopen(request, timeout=wait + 30) as answer:
-                return answer.status, json.load(answer)
-        except HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read() or b"null")
-        except (URLError, OSError, http.client.HTTPException, json.JSONDecodeError):
-            return 0, None
+        return ask(f"{self.url}{path}", method, body, wait=wait)
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to ``memgate up`` itself; remember what it has started."""

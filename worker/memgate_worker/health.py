@@ -6,11 +6,11 @@ import socket
 import sys
 from datetime import UTC, datetime, timedelta
 
-from redis import Redis
 from redis.exceptions import RedisError
 from rq import Worker
 from rq.serializers import JSONSerializer
 
+from memgate_worker.queue.connecting import connect
 from memgate_worker.queue.settings import QueueSettings
 
 #: how long a worker is remembered after reporting in; it does so four times in that time
@@ -21,7 +21,7 @@ MAX_SILENCE = timedelta(seconds=WORKER_TTL_SECONDS)
 
 def worker_is_alive(redis_url: str, *, now: datetime) -> bool:
     """Say whether a worker of this host reported in lately."""
-    connection = Redis.from_url(redis_url, socket_connect_timeout=2, socket_timeout=2)
+    connection = connect(redis_url, socket_connect_timeout=2, socket_timeout=2)
     workers = Worker.all(connection=connection, serializer=JSONSerializer)
     return any(
         worker.hostname == socket.gethostname()

@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from redis import Redis
 from redis.backoff import ExponentialBackoff
 from redis.client import Pipeline
 from redis.exceptions import RedisError
@@ -33,6 +32,7 @@ from memgate_worker.engines.identity import identify_engines
 from memgate_worker.health import WORKER_TTL_SECONDS
 from memgate_worker.logs import set_up_logs
 from memgate_worker.queue.announcements import REFUSED, Announcement, write_announcement
+from memgate_worker.queue.connecting import connect
 from memgate_worker.queue.queues import Speed, make_queue, queue_names
 from memgate_worker.queue.referee import Referee
 from memgate_worker.queue.roster import ANNOUNCEMENT
@@ -41,7 +41,7 @@ from memgate_worker.queue.watchdog import Watchdog
 from memgate_worker.runtimes.runtime import DEFAULT_RUNTIME
 from memgate_worker.sandbox.policy import choose
 from memgate_worker.settings import WorkerSettings
-from memgate_worker.tasks import JobRunner, use_job_runner
+from memgate_worker.tasks import Answerer, JobRunner, use_job_runner
 
 _WARM_UP = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -110,7 +110,7 @@ def make_worker(settings: WorkerSettings) -> SteadyWorker:
     """Make a worker on its queues. Payloads are JSON: nothing off the queue is ever unpickled."""
     # A server that is briefly away is waited for: a finished answer must not be lost. rq sets the
     # time-out of the socket to a little more than it waits for work.
-    connection = Redis.from_url(
+    connection = connect(
         settings.redis_url,
         socket_timeout=None,
         retry=Retry(ExponentialBackoff(cap=0.5, base=0.05), retries=30),
@@ -152,23 +152,29 @@ def main() -> None:
     settings = WorkerSettings.from_environment()
     set_up_logs()
     worker = make_worker(settings)
-    store = JobStore(worker.connection, settings)
-    answerer = EngineAnswerer(store, settings)
-    use_job_runner(JobRunner(store, settings, answerer))
-    watchdog, referee = Watchdog(store, settings), Referee(store, settings)
-    stopped = threading.Event()
+    answerer = EngineAnswerer(JobStore(worker.connection, settings), settings)
     try:
         if Speed.SLOW in settings.queues:
             _warm_up(answerer)
-        watchdog.start()
-        referee.start()
-        threading.Thread(target=_report_in, args=(worker, stopped), daemon=True).start()
-        worker.work(logging_level="WARNING")
+        work(worker, settings, answerer)
     except RedisError as error:
         sys.exit(f"the queue cannot be reached ({type(error).__name__}); check MEMGATE_REDIS_URL")
     finally:
-        stopped.set()
         answerer.stop_engines()
+
+
+def work(worker: SteadyWorker, settings: WorkerSettings, answerer: Answerer) -> None:
+    """Work until told to stop, and look after the queue meanwhile."""
+    store = JobStore(worker.connection, settings)
+    use_job_runner(JobRunner(store, settings, answerer))
+    Watchdog(store, settings).start()
+    Referee(store, settings).start()
+    stopped = threading.Event()
+    threading.Thread(target=_report_in, args=(worker, stopped), daemon=True).start()
+    try:
+        worker.work(logging_level="WARNING")
+    finally:
+        stopped.set()
 
 
 def _report_in(worker: SteadyWorker, stopped: threading.Event) -> None:

@@ -164,8 +164,9 @@ async def ask_trace(
     if mistakes:
         return HTMLResponse(render_part("parts/mistakes.html", mistakes=mistakes), 422)
     async with _uploads:
-        data = await trace.read()
-        name = await anyio.to_thread.run_sync(deps.queue.save_trace, data, viewer.owner.caller)
+        name = await anyio.to_thread.run_sync(
+            deps.queue.save_trace, trace.file, viewer.owner.caller
+        )
     record = await anyio.to_thread.run_sync(deps.queue.ask, asked.work(name), viewer.owner)
     return JSONResponse({"location": f"/ui/jobs/{record.id}"})
 

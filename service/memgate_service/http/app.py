@@ -53,6 +53,9 @@ _NUM_ANSWERS = 20_000
 #: answers would wait for Python's lock behind them all
 _MAX_SUBMITTING = 4
 
+#: probes come from a few programs; more of them wait, and are told that the queue does not answer
+_MAX_PROBING = 4
+
 
 def create_app(settings: ServiceSettings) -> FastAPI:
     """Assemble the service from its settings; nothing is read from the environment here."""
@@ -69,6 +72,7 @@ def create_app(settings: ServiceSettings) -> FastAPI:
         asked=Asked(queue, metrics.questions_dropped),
         answers=ResponseCache(_NUM_ANSWERS),
         submitting=CapacityLimiter(_MAX_SUBMITTING),
+        probing=CapacityLimiter(_MAX_PROBING),
         config_maps=ConfigMaps(connect),
         policy=open_policies(
             settings, connect, lambda problem: write_line("policy", {"error": problem})

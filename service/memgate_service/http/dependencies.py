@@ -36,6 +36,8 @@ class Dependencies:
     answers: ResponseCache
     #: how many new questions are put on the queue at the same time
     submitting: CapacityLimiter
+    #: how many probes look at the same time: others' requests that hang do not hold them up
+    probing: CapacityLimiter
     #: where Kubernetes objects may keep their job specs
     config_maps: ConfigMaps
     #: what the operator says about Kubernetes objects

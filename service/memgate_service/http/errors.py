@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from memgate.contract import (
     INTERNAL,
     Failure,
+    NotConfirmedError,
     NotYoursError,
     QueueFullError,
     UnknownJobError,
@@ -24,7 +25,7 @@ from memgate.contract import (
 from memgate.errors import Fault, InputError, MemgateError
 from memgate.mistakes import Mistake, describe
 from memgate.validation import explain_errors
-from memgate_worker.queue.client import QueueError, StoreFullError
+from memgate_worker.queue.client import NoReplicasError, QueueError, StoreDiskError, StoreFullError
 
 _log = structlog.get_logger("memgate.service")
 
@@ -213,6 +214,12 @@ def _redis(_: Request, error: Exception) -> Response:
     if isinstance(error, StoreFullError):
         detail = "the queue's server has used the memory that it may use; the operator must act"
         return problem(503, "STORE_FULL", detail, fault=Fault.OPERATOR)
+    if isinstance(error, StoreDiskError):
+        detail = "the queue's server cannot write to its disk; the operator must act"
+        return problem(503, "STORE_DISK_FULL", detail, fault=Fault.OPERATOR)
+    if isinstance(error, NoReplicasError):
+        detail = "the queue's server has lost its replicas and takes nothing new; ask again"
+        return problem(503, NotConfirmedError.code, detail, headers={"Retry-After": "2"})
     name = type(error).__name__
     detail = f"the queue cannot be reached ({name}); ask again: no question runs twice"
     return problem(503, "QUEUE_UNREACHABLE", detail, headers={"Retry-After": "2"})

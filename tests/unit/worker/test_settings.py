@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from memgate_service.settings import ServiceSettings
+from memgate_worker.queue.connecting import SentinelAddress
 from memgate_worker.queue.variables import SETTINGS, find_unknown_variables
 from memgate_worker.settings import WorkerSettings
 
@@ -103,3 +104,51 @@ def test_a_public_url_begins_a_link(url: str) -> None:
     """Everybody is shown it, and a path is added to it."""
     with pytest.raises(ValidationError, match="public_url"):
         ServiceSettings(public_url=url)
+
+
+@pytest.mark.parametrize(
+    ("url", "want"),
+    [
+        ("redis+sentinel://one/name", ([("one", 26379)], "name", "redis://primary/0")),
+        (
+            "rediss+sentinel://u:p%40w@one:1,[::1]:2/name/3?sentinel_password=x",
+            ([("one", 1), ("::1", 2)], "name", "rediss://u:p%40w@primary/3?sentinel_password=x"),
+        ),
+        ("redis://one/0", None),
+    ],
+)
+def test_an_address_of_sentinels_is_taken_apart(url: str, want: object) -> None:
+    """Hosts, the primary's name, and what a connection to a single server is given."""
+    assert SentinelAddress.parse(url) == want
+
+
+@pytest.mark.parametrize("url", ["redis+sentinel://:hunter2@", "redis+sentinel://:hunter2@one:x/a"])
+def test_a_wrong_address_of_sentinels_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its form, and without its password."""
+    monkeypatch.setenv("MEMGATE_REDIS_URL", url)
+
+    with pytest.raises(SystemExit, match=r"redis\+sentinel://HOST:PORT,HOST:PORT/NAME") as refused:
+        WorkerSettings.from_environment()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "replicas", "want"),
+    [
+        ("redis+sentinel://one/name", "auto", 1),
+        ("redis://one", "auto", 0),
+        ("redis://one", "2", 2),
+        ("redis+sentinel://one/name", "unconfirmed", 0),
+    ],
+)
+def test_replicas_confirm_where_there_are_some(url: str, replicas: str, want: int) -> None:
+    """Unless the operator says otherwise."""
+    assert WorkerSettings(redis_url=url, replicas=replicas).num_replicas == want
+
+
+def test_a_wrong_number_of_replicas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what it may be."""
+    monkeypatch.setenv("MEMGATE_REPLICAS", "some")
+
+    with pytest.raises(SystemExit, match=r"MEMGATE_REPLICAS is 'some': .*'unconfirmed'"):
+        WorkerSettings.from_environment()

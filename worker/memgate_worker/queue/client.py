@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import builtins
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
-from uuid import uuid4
+from typing import BinaryIO
 
 from redis import Redis
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import OutOfMemoryError, RedisError
 from redis.retry import Retry
-from rq import SimpleWorker
-from rq.serializers import JSONSerializer
 
 from memgate.contract import (
     Asker,
@@ -34,6 +29,8 @@ from memgate.owner import Owner
 from memgate.run_key import RunKey
 from memgate_worker.queue.announcements import REFUSED, Serving
 from memgate_worker.queue.audit_log import AuditLog
+from memgate_worker.queue.blobs import redis_key
+from memgate_worker.queue.connecting import NoReplicasError, StoreDiskError, connect
 from memgate_worker.queue.history import (
     HistoryEntry,
     JobOutcome,
@@ -43,15 +40,17 @@ from memgate_worker.queue.history import (
     step_seconds,
 )
 from memgate_worker.queue.keys import KeyRing
+from memgate_worker.queue.listener import Listener
 from memgate_worker.queue.memory import ServerMemory
 from memgate_worker.queue.outcomes import MeasuredOutcome
 from memgate_worker.queue.question import AskedQuestion, make_question_id
 from memgate_worker.queue.questions import Questions
-from memgate_worker.queue.queues import Speed, enqueue, queue_depths, queue_names
+from memgate_worker.queue.queues import Speed, enqueue, queue_depths
 from memgate_worker.queue.referee import Referee
+from memgate_worker.queue.replication import Replication, confirm
 from memgate_worker.queue.roster import WorkerSeen, read_roster, read_serving
 from memgate_worker.queue.settings import QueueSettings
-from memgate_worker.queue.store import FINISHED_CHANNEL, MINUTES_KEPT, JobStore
+from memgate_worker.queue.store import MINUTES_KEPT, JobStore
 from memgate_worker.queue.usage import CallerShares, read_shares, sum_up_rest
 from memgate_worker.queue.watchdog import Watchdog
 
@@ -64,9 +63,12 @@ __all__ = [
     "JobOutcome",
     "Listener",
     "MeasuredOutcome",
+    "NoReplicasError",
     "QueueClient",
     "QueueError",
+    "Replication",
     "ServerMemory",
+    "StoreDiskError",
     "StoreFullError",
     "WorkerSeen",
     "describe_question",
@@ -89,9 +91,6 @@ _NUM_RETRIES = 4
 #: how long a server may take to say that it is there
 _PROBE_SECONDS = 0.5
 
-#: how often a listener looks whether it shall stop, and whether a lost server is back
-_LOOK_SECONDS = 0.5
-
 #: how long what workers announce is cached
 _SERVING_SECONDS = 1.0
 
@@ -100,14 +99,14 @@ class QueueClient:
     """A connection to the queue, opened when it is first used."""
 
     def __init__(self, settings: QueueSettings) -> None:
-        self._redis: Redis = Redis.from_url(
+        self._redis: Redis = connect(
             settings.redis_url,
             socket_connect_timeout=_TIMEOUT_SECONDS,
             socket_timeout=_TIMEOUT_SECONDS,
             retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), _NUM_RETRIES),
         )
         #: for whoever asks whether all is well: an answer at once, or none
-        self._probe: Redis = Redis.from_url(
+        self._probe: Redis = connect(
             settings.redis_url,
             socket_connect_timeout=_PROBE_SECONDS,
             socket_timeout=_PROBE_SECONDS,
@@ -141,9 +140,15 @@ class QueueClient:
         """Return why the queue cannot be reached, None if it can. Never shows the password."""
         try:
             self._probe.ping()
+        except StoreDiskError:  # even that is refused then; ``memory`` says so
+            return None
         except RedisError as error:
             return f"{type(error).__name__}: {error}"
         return None
+
+    def replication(self) -> Replication:
+        """Return what the server says about its replicas."""
+        return Replication.read(self._probe)
 
     def memory(self) -> ServerMemory:
         """Return how much memory the server may take, and what it does with it."""
@@ -166,6 +171,7 @@ class QueueClient:
         workers: known answers are given while workers are away.
 
         Raises:
+            NotConfirmedError: if too few replicas have it; whoever asks again is not asking twice.
             QueueFullError: if too much is waiting.
         """
         job_id = work.id()
@@ -174,9 +180,24 @@ class QueueClient:
             if self.store.create(job_id, work, priority, asked_by, served, caller, question):
                 enqueue(self._redis, job_id, self._speed(work), priority, caller)
             if (record := self.store.find(job_id)) is not None:
+                if work.trace is not None:
+                    self.store.keep_upload(work.trace, job_id)
+                self._confirm(record, question)
                 return record
             self.store.discard(job_id)  # an older version's, which cannot be read
         return self.store.read(job_id)
+
+    def _confirm(self, record: JobRecord, question: AskedQuestion | None) -> None:
+        """See to it that what is accepted is not lost with the server."""
+        num_replicas = self._settings.num_replicas
+        if not num_replicas or not record.state.is_open:
+            return
+        keys = [redis_key("job", record.id)]
+        if question is not None:
+            keys.append(redis_key("question", question.id))
+        if record.work.trace is not None:
+            keys.append(redis_key("trace", record.work.trace))
+        confirm(self._redis, keys, num_replicas)
 
     def ask(
         self,
@@ -198,14 +219,14 @@ class QueueClient:
         run = self.submit(work, priority, asked_by, owner.caller, question)
         return question.view(run, self._settings.public_url)
 
-    def save_trace(self, data: bytes, caller: str = "") -> str:
+    def save_trace(self, upload: bytes | BinaryIO, caller: str = "") -> str:
         """Keep a trace that a caller's question is about; return the digest that names it.
 
         Raises:
             QueueFullError: if too much is waiting.
         """
         self.store.refuse_if_full()
-        return self.store.save_trace(data, caller)
+        return self.store.save_trace(upload, caller)
 
     def needs_run(self, work: Work) -> bool:
         """Return whether a question must wait for a run; otherwise a known run is replayed."""
@@ -225,7 +246,7 @@ class QueueClient:
 
     def missing_runtime(self) -> str | None:
         """Return the runtime for jobs that name none, if there are workers and none has it."""
-        return self._serving().missing_runtime
+        return read_serving(self._probe).missing_runtime
 
     def _serving(self) -> Serving:
         """Return what workers announced a moment ago."""
@@ -282,9 +303,7 @@ class QueueClient:
 
     def num_workers(self, speed: Speed = Speed.SLOW) -> int:
         """Return how many workers for this kind of work have reported in lately."""
-        names = set(queue_names([speed]))
-        workers = SimpleWorker.all(connection=self._probe, serializer=JSONSerializer)
-        return sum(bool(names & set(worker.queue_names())) for worker in workers)
+        return sum(speed in worker.speeds for worker in read_roster(self._probe))
 
     def oldest_age_seconds(self) -> float:
         """Return how long the oldest open job has waited."""
@@ -354,44 +373,3 @@ class QueueClient:
     def drop_session(self, digest: str) -> None:
         """End a session."""
         self.store.drop_session(digest)
-
-
-class Listener:
-    """Listens for finished jobs, on a separate thread."""
-
-    def __init__(self, settings: QueueSettings, on_finished: Callable[[str], None]) -> None:
-        self._url = settings.redis_url
-        self._on_finished = on_finished
-        self._stopped = threading.Event()
-        #: what is said here is for this listener alone
-        self._own_channel = f"{FINISHED_CHANNEL}:{uuid4().hex}"
-        self._thread = threading.Thread(target=self._listen, name="listener", daemon=True)
-
-    def start(self) -> None:
-        """Listen from now on."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop listening."""
-        self._stopped.set()
-        with suppress(RedisError), self._connect(socket_timeout=_LOOK_SECONDS) as redis:
-            redis.publish(self._own_channel, b"stop")  # it need not wait until it looks again
-        self._thread.join()
-
-    def _connect(self, **options: Any) -> Redis:
-        # A lost connection is opened again at once; where that fails, stop() must not wait long.
-        return Redis.from_url(self._url, retry=Retry(NoBackoff(), 1), **options)
-
-    def _listen(self) -> None:
-        while not self._stopped.is_set():
-            with suppress(RedisError):  # the server is away: waiting callers check for themselves
-                self._hear()
-            self._stopped.wait(_LOOK_SECONDS)
-
-    def _hear(self) -> None:
-        with self._connect(socket_timeout=None) as redis, redis.pubsub() as channel:
-            channel.subscribe(FINISHED_CHANNEL, self._own_channel)
-            while not self._stopped.is_set():
-                message = channel.get_message(ignore_subscribe_messages=True, timeout=_LOOK_SECONDS)
-                if message is not None and not self._stopped.is_set():
-                    self._on_finished(message["data"].decode())

@@ -1,4 +1,4 @@
-"""How much memory the queue's server may take, and what it does when that is used up."""
+"""How much the queue's server may store, and what it does when that is used up."""
 
 from __future__ import annotations
 
@@ -20,16 +20,20 @@ class ServerMemory:
     max_bytes: int
     #: what it does when the limit is reached
     policy: str
+    #: it writes what it accepts to its disk, or would not take it
+    can_write: bool
 
     @classmethod
     def read(cls, redis: Redis) -> Self:
         """Ask the server."""
         client: Any = redis  # redis-py types each answer as one that may have to be awaited
         said = client.info("memory")
+        written = client.info("persistence")
         return cls(
             used_bytes=int(said["used_memory"]),
             max_bytes=int(said.get("maxmemory", 0)),
             policy=str(said.get("maxmemory_policy", _KEEPS_EVERYTHING)),
+            can_write=written.get("aof_last_write_status", "ok") == "ok",
         )
 
     @property

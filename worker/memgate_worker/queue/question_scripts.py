@@ -108,7 +108,7 @@ redis.call('EXPIRE', KEYS[6], ARGV[6])
 redis.call('HSET', KEYS[1], 'state', 'queued', 'kind', ARGV[2], 'work', ARGV[3],
            'created_at', ARGV[4], 'priority', ARGV[5], 'asked_by', ARGV[9], 'attempts', 0,
            'caller', ARGV[13], 'question', ARGV[15])
-redis.call('EXPIRE', KEYS[1], ARGV[6])
+-- it expires once it has ended: a server's clock may jump by more than answers are kept
 redis.call('ZADD', KEYS[2], ARGV[7], ARGV[1])
 redis.call('ZADD', KEYS[3], ARGV[7], ARGV[1])
 keep_question()

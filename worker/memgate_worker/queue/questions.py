@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any
 
 from memgate.contract import JobRecord, JobState, UnknownJobError, WorkKind
+from memgate.units import MIB
 from memgate_worker.queue import question_scripts
 from memgate_worker.queue.blobs import redis_key
 from memgate_worker.queue.leases import OPEN, now
@@ -28,6 +28,9 @@ from memgate_worker.queue.store import CANCELED, FINISHED_CHANNEL, JobStore
 #: how many questions are looked at to fill a page of a filtered list
 _MAX_SCANNED = 5_000
 _READ_AT_ONCE = 50
+
+#: how much a page may hold of what is stored: one may have 130 kB, and many read at a time
+_MAX_PAGE_BYTES = MIB // 2
 
 
 class Questions:
@@ -91,6 +94,8 @@ class Questions:
                 write_question(question.withdrawn()),
             ],
         )
+        if self._store.states([job]) == [JobState.CANCELED]:
+            self._store.drop_upload_of(job, is_answered=False)
 
     def list(
         self,
@@ -100,8 +105,10 @@ class Questions:
         count: int,
         state: JobState | None = None,
         kind: WorkKind | None = None,
-    ) -> builtins.list[JobRecord]:
-        """Return questions, the newest first; with filters, only of the newest few thousand.
+    ) -> tuple[builtins.list[JobRecord], int | None]:
+        """Return questions, the newest first, and where the next ones begin, if there are more.
+
+        With filters, only of the newest few thousand. A page of large ones has fewer of them.
 
         Args:
             tags: the lists that they are in; None: everybody's.
@@ -111,9 +118,17 @@ class Questions:
             kind: only these.
         """
         if state is None and kind is None:
-            return self._views(self._load(self._ids(tags, offset, count)))
-        found = self._matching(self._load(self._ids(tags, 0, _MAX_SCANNED)), state, kind)
-        return [*islice(self._in_turn(found), offset, offset + count)]
+            ids, num_all = self._ids(tags, offset, count), self.count(tags)
+            asked = self._load(ids)
+        else:
+            found = self._matching(self._load(self._ids(tags, 0, _MAX_SCANNED)), state, kind)
+            asked, num_all = found[offset : offset + count], len(found)
+            ids = [one.id for one in asked]
+        shown = asked[: self._store.num_fitting([one.run for one in asked], _MAX_PAGE_BYTES)]
+        # some may have expired: they are passed over
+        num_seen = len(ids) if len(shown) == len(asked) else ids.index(shown[-1].id) + 1
+        after = offset + num_seen
+        return self._views(shown), None if not ids or after >= num_all else after
 
     def read_many(self, question_ids: Sequence[str]) -> builtins.list[JobRecord]:
         """Return those of these questions that exist."""

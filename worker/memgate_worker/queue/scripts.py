@@ -227,38 +227,6 @@ end
 return false
 """
 
-#: count bytes that are about to be kept until they expire; 0 if there is no room for them, -1 if
-#: there is none for more of the caller's.
-#: KEYS: when each expires, sizes, total, whose each is, shares. ARGV: name, bytes, timestamp, ttl,
-#: most, caller, most each
-RESERVE = """
-local function drop(name)
-    local size = tonumber(redis.call('HGET', KEYS[2], name) or 0)
-    local caller = redis.call('HGET', KEYS[4], name) or ''
-    redis.call('DECRBY', KEYS[3], size)
-    if redis.call('HINCRBY', KEYS[5], caller, -size) <= 0 then
-        redis.call('HDEL', KEYS[5], caller)
-    end
-    redis.call('HDEL', KEYS[2], name)
-    redis.call('HDEL', KEYS[4], name)
-    redis.call('ZREM', KEYS[1], name)
-end
-for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do drop(gone) end
-local size, before = tonumber(ARGV[2]), redis.call('HGET', KEYS[2], ARGV[1])
-local caller = before and redis.call('HGET', KEYS[4], ARGV[1]) or ARGV[6]
-local added = size - tonumber(before or 0)
-if tonumber(redis.call('GET', KEYS[3]) or 0) + added > tonumber(ARGV[5]) then return 0 end
-local share = tonumber(redis.call('HGET', KEYS[5], caller) or 0)
-if added > 0 and share + added > tonumber(ARGV[7]) then return -1 end
-redis.call('INCRBY', KEYS[3], added)
-redis.call('HINCRBY', KEYS[5], caller, added)
-redis.call('HSET', KEYS[2], ARGV[1], size)
-redis.call('HSET', KEYS[4], ARGV[1], caller)
-redis.call('ZADD', KEYS[1], tonumber(ARGV[3]) + tonumber(ARGV[4]), ARGV[1])
-for key = 1, 5 do redis.call('EXPIRE', KEYS[key], ARGV[4]) end  -- as the last of them does
-return 1
-"""
-
 #: put a task into a list where its caller's turn is: callers take turns, however many tasks each
 #: has. Each task gets a number, that of the task which is next in the list or one more than that of
 #: its caller's last one, whichever is larger, and tasks wait in the order of their numbers

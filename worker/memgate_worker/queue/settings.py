@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from dataclasses import replace
 from typing import Annotated, Self
@@ -16,7 +17,11 @@ from memgate.mistakes import Mistake, RuleError
 from memgate.units import MIB
 from memgate.validation import explain_errors
 from memgate_worker.own_gpus import load_own_gpus
+from memgate_worker.queue.connecting import SentinelAddress
 from memgate_worker.queue.variables import find_unknown_variables
+
+#: of ``replicas``: there are some, and they cannot confirm
+UNCONFIRMED = "unconfirmed"
 
 
 class Settings(BaseSettings):
@@ -55,6 +60,11 @@ class QueueSettings(Settings):
     redis_url: str = "redis://127.0.0.1:6379/0"
     """Redis or Valkey; ``MEMGATE_REDIS_URL``. All machines that share it form one memgate."""
 
+    replicas: str = "auto"
+    """How many replicas of that server must have a question before it counts as accepted;
+    ``MEMGATE_REPLICAS``. ``auto``: 1 with Sentinel, otherwise none. ``unconfirmed``: the server
+    fails over by itself and cannot confirm, so what it has just accepted may be lost."""
+
     public_url: str = ""
     """Where people reach the service, for the links in answers: ``https://memgate.example``;
     ``MEMGATE_PUBLIC_URL``. Without it a link is a path on the service."""
@@ -63,7 +73,8 @@ class QueueSettings(Settings):
     """How long answers are kept; ``MEMGATE_RESULT_TTL_SECONDS``."""
 
     trace_ttl_seconds: Annotated[int, Field(ge=60)] = 3600
-    """How long uploaded traces are kept; ``MEMGATE_TRACE_TTL_SECONDS``."""
+    """How long uploaded traces are kept that no question is about;
+    ``MEMGATE_TRACE_TTL_SECONDS``."""
 
     max_jobs: Annotated[int, Field(ge=1)] = 100_000
     """How many jobs are remembered, and how many questions about them, the newest;
@@ -104,6 +115,20 @@ class QueueSettings(Settings):
     """How many workers may be lost on one job before it counts as failed;
     ``MEMGATE_MAX_ATTEMPTS``."""
 
+    @property
+    def num_replicas(self) -> int:
+        """How many replicas must confirm a question."""
+        if self.replicas == "auto":
+            return int(SentinelAddress.parse(self.redis_url) is not None)
+        return 0 if self.replicas == UNCONFIRMED else int(self.replicas)
+
+    @field_validator("replicas")
+    @classmethod
+    def _are_replicas(cls, text: str) -> str:
+        if text not in ("auto", UNCONFIRMED) and not re.fullmatch("[0-9]", text):
+            raise RuleError("write 'auto', a number from 0 to 9, or 'unconfirmed'")
+        return text
+
     @field_validator("public_url")
     @classmethod
     def _is_a_public_url(cls, url: str) -> str:
@@ -119,7 +144,11 @@ class QueueSettings(Settings):
     @field_validator("redis_url")
     @classmethod
     def _is_a_url(cls, url: str) -> str:
-        if not url.startswith(("redis://", "rediss://", "unix://")):
+        is_sentinel = SentinelAddress.parse(url) is not None
+        if not is_sentinel and not url.startswith(("redis://", "rediss://", "unix://")):
             # Not the value: it may hold a password.
-            raise RuleError("it must begin with redis://, rediss:// (TLS) or unix:// (a socket)")
+            raise RuleError(
+                "it must begin with redis://, rediss:// (TLS), unix:// (a socket) or"
+                " redis+sentinel://, rediss+sentinel:// (the primary that Sentinels name)"
+            )
         return url

@@ -8,6 +8,7 @@ or bytes that nothing ever unpickles. What must not be seen half done is in ``sc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from redis import Redis
 
@@ -196,12 +197,20 @@ class JobStore(LeaseStore):
     def _end_job(self, job_id: str, state: JobState, fields: Mapping[str, str]) -> bool:
         ttl = self._settings.result_ttl_seconds
         written = [part for field in fields.items() for part in field]
-        return bool(
+        is_ended = bool(
             self._end(
                 keys=[redis_key("job", job_id), OPEN, FINISHED_CHANNEL],
                 args=[job_id, state, now().isoformat(), ttl, redis_key("open", ""), *written],
             )
         )
+        if is_ended:
+            self.drop_upload_of(job_id, is_answered=state is JobState.DONE)
+        return is_ended
+
+    def drop_upload_of(self, job_id: str, *, is_answered: bool) -> None:
+        """Let the upload go that a job was about, if it was about one."""
+        if upload := self.redis.hget(redis_key("job", job_id), "upload"):
+            self.let_upload_go(upload.decode(), job_id, is_answered=is_answered)
 
     def read(self, job_id: str) -> JobRecord:
         """Return a job.
@@ -228,6 +237,19 @@ class JobStore(LeaseStore):
             read_record(job_id, fields) for job_id, fields in zip(job_ids, found, strict=True)
         )
         return [record for record in records if record is not None]
+
+    def num_fitting(self, job_ids: Sequence[str], max_bytes: int) -> int:
+        """Return how many of these jobs, from the first on, have so many bytes; at least one."""
+        with self.redis.pipeline(transaction=False) as pipeline:
+            for job_id in job_ids:
+                pipeline.hstrlen(redis_key("job", job_id), "work")
+                pipeline.hstrlen(redis_key("job", job_id), "result")
+            sizes = pipeline.execute()
+        totals = accumulate(
+            work + result for work, result in zip(sizes[::2], sizes[1::2], strict=True)
+        )
+        num_fitting = sum(1 for total in totals if total <= max_bytes)
+        return max(1, num_fitting)
 
     def states(self, job_ids: Sequence[str]) -> list[JobState | None]:
         """Return the states of jobs; None for each that does not exist."""

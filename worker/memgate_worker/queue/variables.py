@@ -26,7 +26,7 @@ SETTINGS = frozenset(
     listen_fd max_attempts max_body_bytes max_jobs max_queued max_queued_each max_timelines_bytes
     max_trace_bytes max_upload_bytes max_uploads_bytes max_viewers max_wait_seconds max_waiting
     max_waiting_each port public_url
-    queues rate_limit redis_url rehearsal_image rehearsal_memory_gib rehearsal_seconds
+    queues rate_limit redis_url rehearsal_image rehearsal_memory_gib rehearsal_seconds replicas
     result_ttl_seconds right_size serve tls_certificate tls_key
     trace_ttl_seconds upload_timeout_seconds
     """.split()  # noqa: SIM905  a list of names, not of strings

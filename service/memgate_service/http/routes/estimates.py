@@ -39,7 +39,7 @@ from memgate_service.http.questions import Prefer, ask
 from memgate_service.http.response_cache import cache_key
 from memgate_worker.queue.keys import Right
 
-#: uploads that are in memory at the same time; others wait on disk
+#: uploads that are copied to the store at the same time; others wait on disk
 _uploads = anyio.CapacityLimiter(2)
 
 estimates = APIRouter(
@@ -132,16 +132,17 @@ async def _from_upload(
         upload = form[sent[0]]
         assert isinstance(upload, UploadFile)
         async with _uploads:
-            data = await upload.read()
-            _check_timeline(data, is_meant=sent[0] == "timeline")
+            head = await upload.read(HEAD_BYTES)
+            _check_timeline(head, is_meant=sent[0] == "timeline")
             caller = owner_of(request).caller
-            name = await anyio.to_thread.run_sync(deps.queue.save_trace, data, caller)
+            file = upload.file
+            name = await anyio.to_thread.run_sync(deps.queue.save_trace, file, caller)
     finally:
         await form.close()
     return await ask(request, deps, create.work(name), create.priority, prefer=prefer)
 
 
-def _check_timeline(data: bytes, *, is_meant: bool) -> None:
+def _check_timeline(head: bytes, *, is_meant: bool) -> None:
     """Refuse a timeline file by its first bytes if that is enough; the worker checks the rest.
 
     What an upload is, its content says; but what is sent as a timeline must be one.
@@ -149,8 +150,8 @@ def _check_timeline(data: bytes, *, is_meant: bool) -> None:
     Raises:
         TimelineFileError: if it is not one, or of a format that is not known.
     """
-    if is_meant or find_file_kind(data[:HEAD_BYTES]) is FileKind.TIMELINE:
-        read_version(peek_unpacked(data, HEADER_BYTES))
+    if is_meant or find_file_kind(head) is FileKind.TIMELINE:
+        read_version(peek_unpacked(head, HEADER_BYTES))
 
 
 async def _form(request: Request) -> FormData:
