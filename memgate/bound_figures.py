@@ -13,7 +13,7 @@ from math import ceil, comb
 from statistics import median
 from typing import Any, NamedTuple
 
-from memgate.margins import Family, Score, find_margin
+from memgate.margins import DeathScore, Family, find_margin
 from memgate.workspaces import WorkspaceRange
 
 #: of the bound: a death as near as this could have been missed
@@ -45,12 +45,12 @@ class BoundedRun(NamedTuple):
         return self.required_bytes + self.workspaces.more_bytes
 
     @property
-    def score(self) -> Score | None:
+    def score(self) -> DeathScore | None:
         """What it says about margins; None if it did not die."""
         if not self.died_at:
             return None
         excess = max(self.died_at) / self.most_bytes - 1
-        return Score(self.gpu, self.family, self.model, excess)
+        return DeathScore(self.gpu, self.family, self.model, excess)
 
 
 def measure_bound(runs: Sequence[BoundedRun], coverage: float) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memgate.margins import Family, Score
+from memgate.margins import DeathScore, Family
 
 #: by GPU, family and model: hundredths of a percent, rounded up
 _EXCESS = """\
@@ -49,11 +49,11 @@ NVIDIA GeForce RTX 4060|other|t5-base|-8545
 """
 
 
-def _read() -> Iterator[Score]:
+def _read() -> Iterator[DeathScore]:
     for line in _EXCESS.splitlines():
         gpu, family, model, scores = line.split("|")
         for excess in scores.split():
-            yield Score(gpu, Family(family), model, int(excess) / 10_000)
+            yield DeathScore(gpu, Family(family), model, int(excess) / 10_000)
 
 
-SCORES: tuple[Score, ...] = tuple(_read())
+SCORES: tuple[DeathScore, ...] = tuple(_read())

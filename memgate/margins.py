@@ -42,7 +42,7 @@ class Family(StrEnum):
     """Nothing tells."""
 
 
-class Score(NamedTuple):
+class DeathScore(NamedTuple):
     """How much more than estimated a job had when it died."""
 
     gpu: str
@@ -67,7 +67,7 @@ def highest_coverage(num_scores: int) -> float:
     return num_scores / (num_scores + 1)
 
 
-def find_margin(scores: Sequence[Score], gpu: str, family: Family, coverage: float) -> Margin:
+def find_margin(scores: Sequence[DeathScore], gpu: str, family: Family, coverage: float) -> Margin:
     """Return the margin for jobs of a family on a GPU."""
     pooled = max(NARROWEST, _rank(scores, coverage))
     own = [one for one in scores if one.gpu == gpu and one.family is family]
@@ -84,7 +84,7 @@ def find_margin(scores: Sequence[Score], gpu: str, family: Family, coverage: flo
     return Margin(pooled, POOLED, len(scores), len({one.model for one in scores}))
 
 
-def _rank(scores: Iterable[Score], coverage: float) -> float:
+def _rank(scores: Iterable[DeathScore], coverage: float) -> float:
     """Return the score that one more stays below with this probability, or the largest."""
     excess = sorted(max(0.0, one.excess) for one in scores)
     if not excess:

@@ -19,7 +19,7 @@ from typing import Any
 import memgate
 import memgate_worker
 from memgate.errors import MemgateError
-from memgate_worker.engines.child import Place, run_in_child
+from memgate_worker.engines.child import JobPlace, run_in_child
 from memgate_worker.limits import RunLimits
 from memgate_worker.sandbox.cell import Cell
 from memgate_worker.sandbox.confine import Jobs
@@ -113,14 +113,14 @@ def _run(request: dict[str, Any], jobs: Jobs, never: int) -> dict[str, Any]:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             exec(compile(request["code"], "job", "exec"), {"__name__": "__main__"})
 
-        place = Place(jobs=jobs, folder=Path(folder), keeps=(said.fileno(),))
+        place = JobPlace(jobs=jobs, folder=Path(folder), keeps=(said.fileno(),))
         code, error = _wait(work, limits, place, never)
         said.seek(0)
         return {"code": code, "printed": said.read().decode(errors="replace"), "error": error}
 
 
 def _wait(
-    work: Callable[[], None], limits: RunLimits, place: Place, never: int
+    work: Callable[[], None], limits: RunLimits, place: JobPlace, never: int
 ) -> tuple[int | None, str]:
     try:
         code = run_in_child(work, limits, place, told=never, on_told=lambda _: None, unwanted=never)

@@ -41,7 +41,7 @@ from memgate_worker.recorder.reading import CommandRun
 from memgate_worker.recordings import record_run
 from memgate_worker.runtimes.locks import using
 from memgate_worker.runtimes.runtime import find_runtime, named_runtime, read_runtimes
-from memgate_worker.sandbox.policy import STRICTEST, Chosen, choose
+from memgate_worker.sandbox.policy import STRICTEST, ChosenLevel, choose
 from memgate_worker.timings import time_estimate
 from memgate_worker.uploads.client import fit_upload, judge_upload
 from memgate_worker.uploads.question import UploadFitQuestion, UploadQuestion
@@ -323,7 +323,7 @@ def plan_spec(
     return find_plan(ask, spec, target.gpu.name, counts)
 
 
-def find_sandbox() -> Chosen:
+def find_sandbox() -> ChosenLevel:
     """Return the level at which jobs of the default runtime run on this machine, and why."""
     runtime = named_runtime(None)
     seen = (runtime.venv, runtime.interpreter_home) if runtime.is_installed else ()

@@ -111,7 +111,7 @@ _ALL = (
     ),
     Command(
         name="benchmark",
-        summary="Score engines on tables of measured jobs, each figure against its own kind.",
+        summary="Score engines on measured jobs: per source, per method, and by what was measured.",
     ),
     Command(name="keys", summary="Make, list and revoke API keys.", extra="service"),
     Command(

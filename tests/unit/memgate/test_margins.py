@@ -6,14 +6,16 @@ import pytest
 
 from memgate.bound_figures import BoundedRun, binomial_interval, measure_bound
 from memgate.margin_scores import SCORES
-from memgate.margins import NARROWEST, POOLED, Family, Score, find_margin
+from memgate.margins import NARROWEST, POOLED, DeathScore, Family, find_margin
 from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 GPU = "NVIDIA GeForce RTX 3060"
 
 
-def _scores(number: int, models: int, step: float, family: Family = Family.OTHER) -> list[Score]:
-    return [Score(GPU, family, f"model-{at % models}", at * step) for at in range(number)]
+def _scores(
+    number: int, models: int, step: float, family: Family = Family.OTHER
+) -> list[DeathScore]:
+    return [DeathScore(GPU, family, f"model-{at % models}", at * step) for at in range(number)]
 
 
 def test_the_margin_is_the_score_of_the_conformal_rank() -> None:
@@ -28,7 +30,7 @@ def test_a_group_has_its_own_margin_from_99_scores_on(
     number: int, models: int, is_own: bool
 ) -> None:
     """With one score less, it is never narrower than that of all."""
-    wide = [Score("another", Family.CONVOLUTION, "wide", 0.2)] * 20
+    wide = [DeathScore("another", Family.CONVOLUTION, "wide", 0.2)] * 20
     margin = find_margin([*_scores(number, models, 0.0005), *wide], GPU, Family.OTHER, 0.99)
     assert (margin.group == f"other on {GPU}") is is_own
     assert (margin.ratio < 0.2) is is_own
@@ -36,13 +38,13 @@ def test_a_group_has_its_own_margin_from_99_scores_on(
 
 def test_a_group_of_four_models_has_none() -> None:
     """They may be alike."""
-    wide = [Score("another", Family.CONVOLUTION, "wide", 0.2)] * 20
+    wide = [DeathScore("another", Family.CONVOLUTION, "wide", 0.2)] * 20
     assert find_margin([*_scores(200, 4, 0.0001), *wide], GPU, Family.OTHER, 0.99).ratio == 0.2
 
 
 def test_a_small_group_with_worse_scores_is_wider() -> None:
     """It is shrunk towards all, by how few scores it has."""
-    scores = [*_scores(300, 9, 0.00001), *([Score(GPU, Family.CONVOLUTION, "odd", 0.1)] * 2)]
+    scores = [*_scores(300, 9, 0.00001), *([DeathScore(GPU, Family.CONVOLUTION, "odd", 0.1)] * 2)]
     pooled = find_margin(scores, "another", Family.OTHER, 0.99).ratio
     margin = find_margin(scores, GPU, Family.CONVOLUTION, 0.99)
     assert pooled < margin.ratio < 0.1

@@ -33,7 +33,7 @@ class UnwantedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class JobPlace:
     """Where a job runs, and what it has."""
 
     jobs: Jobs
@@ -46,7 +46,7 @@ class Place:
 def run_in_child(
     work: Callable[[], None],
     limits: RunLimits,
-    place: Place,
+    place: JobPlace,
     *,
     told: int,
     on_told: Callable[[bytes], None],
@@ -99,7 +99,7 @@ def _be_the_child(work: Callable[[], None]) -> NoReturn:
 class _Job:
     """A child that runs."""
 
-    def __init__(self, child: int, watched: int, limits: RunLimits, place: Place) -> None:
+    def __init__(self, child: int, watched: int, limits: RunLimits, place: JobPlace) -> None:
         self.watched = watched
         self._child = child
         self._limits = limits

@@ -25,7 +25,7 @@ import msgspec
 from memgate.errors import HostMemoryError, LimitExceededError, MemgateError, SandboxError
 from memgate.estimators.facts import JobFacts
 from memgate.jobspec import JobSpec, ModelSource, Trainer
-from memgate_worker.engines.child import Place, UnwantedError, run_in_child
+from memgate_worker.engines.child import JobPlace, UnwantedError, run_in_child
 from memgate_worker.engines.lines import Lines
 from memgate_worker.engines.messages import (
     STOP,
@@ -115,7 +115,7 @@ class _Job:
         keeps = [self._tell, self._said.fileno(), self._answer.fileno()]
         if self._trace is not None:
             keeps.append(self._trace.fileno())
-        self._place = Place(jobs=jobs, folder=Path(self._folder.name), keeps=tuple(keeps))
+        self._place = JobPlace(jobs=jobs, folder=Path(self._folder.name), keeps=tuple(keeps))
 
     def __enter__(self) -> _Job:
         return self

@@ -82,7 +82,7 @@ def _no_sockets(said: str) -> UnsupportedJobError:
     return UnsupportedJobError(
         "the job needs a network interface, loopback at least, and the sandbox that it runs in on"
         f" this machine has none: {said}; have the operator allow user namespaces"
-        " (docs/operations.md, The sandbox)"
+        ": memgate doctor --sandbox says what is missing"
     )
 
 

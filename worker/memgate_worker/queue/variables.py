@@ -17,18 +17,16 @@ _PREFIX = "MEMGATE_"
 #: fields of settings: of the service, of workers, of the gate
 SETTINGS = frozenset(
     """
-    admission_audit_seconds admission_events admission_excluded_namespaces
-    admission_gpus admission_mode admission_on_timeout admission_on_uncertain admission_paths
-    admission_policy admission_policy_resources admission_releasers admission_wait_seconds
-    advice_seconds allowed_hosts
-    api_keys audit_days audit_max body_timeout_seconds host hub job_memory_bytes
-    job_timeout_seconds kubeconfig lease_seconds
-    listen_fd max_attempts max_body_bytes max_jobs max_queued max_queued_each max_timelines_bytes
-    max_trace_bytes max_upload_bytes max_uploads_bytes max_viewers max_wait_seconds max_waiting
-    max_waiting_each port public_url
-    queues rate_limit redis_url rehearsal_image rehearsal_memory_gib rehearsal_seconds replicas
-    result_ttl_seconds right_size serve tls_certificate tls_key
-    trace_ttl_seconds upload_timeout_seconds
+    admission_audit_seconds admission_events admission_excluded_namespaces admission_gpus
+    admission_mode admission_on_timeout admission_on_uncertain admission_paths admission_policy
+    admission_policy_resources admission_releasers admission_wait_seconds advice_seconds
+    allowed_hosts api_keys audit_days audit_max body_timeout_seconds cluster_name host hub
+    job_memory_bytes job_timeout_seconds kubeconfig lease_seconds link_days listen_fd max_attempts
+    max_body_bytes max_jobs max_jobs_each max_queued max_queued_each max_timelines_bytes
+    max_trace_bytes max_upload_bytes max_uploads_bytes max_uploads_bytes_each max_viewers
+    max_wait_seconds max_waiting max_waiting_each port public_url queues rate_limit redis_url
+    rehearsal_image rehearsal_memory_gib rehearsal_seconds replicas result_ttl_seconds right_size
+    sandbox sandbox_level serve tls_certificate tls_key trace_ttl_seconds upload_timeout_seconds
     """.split()  # noqa: SIM905  a list of names, not of strings
 )
 

@@ -41,7 +41,7 @@ STRICTEST = SandboxPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenLevel:
     """The level that is used, and why each stricter one is not."""
 
     level: Level
@@ -78,7 +78,7 @@ def command_in(cell: Cell, command: Sequence[str]) -> list[str]:
 _ENTER = (sys.executable, "-I", "-S", str(enter.__file__))
 
 
-def choose(policy: SandboxPolicy, readable: tuple[str, ...] = ()) -> Chosen:
+def choose(policy: SandboxPolicy, readable: tuple[str, ...] = ()) -> ChosenLevel:
     """Return the level to use for what must be read.
 
     Raises:
@@ -100,14 +100,14 @@ def choose(policy: SandboxPolicy, readable: tuple[str, ...] = ()) -> Chosen:
 
 
 @cache
-def _choose(use: Level | None, readable: tuple[str, ...], _user: int) -> Chosen:
+def _choose(use: Level | None, readable: tuple[str, ...], _user: int) -> ChosenLevel:
     refusals: list[str] = []
     for level in Level if use is None else (use,):
         refusal = _try(level, readable)
         if refusal is None:
-            return Chosen(level=level, refusals=tuple(refusals))
+            return ChosenLevel(level=level, refusals=tuple(refusals))
         refusals.append(f"{level.value}: {refusal}")
-    return Chosen(level=Level.NONE, refusals=tuple(refusals))
+    return ChosenLevel(level=Level.NONE, refusals=tuple(refusals))
 
 
 def _try(level: Level, readable: tuple[str, ...]) -> str | None:
