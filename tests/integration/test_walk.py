@@ -128,7 +128,7 @@ def test_every_file_on_the_way_is_on_the_map(entered: list[list[str]]) -> None:
     seen = {name for names in entered for name in names}
 
     assert len(entered) == 2, "a service and a worker"
-    assert seen - set(path) - beside == set()
+    assert sorted(seen - set(path) - beside) == []
     assert set(path) - seen == set()
 
 

@@ -50,7 +50,7 @@ _FIRST_REQUEST = "MEMGATE_HOST_REQUEST"
 
 
 #: how an answer begins: whatever else is in its place is not one
-_ANSWERS = (b'{"type":"recorded"', b'{"type":"profiled"', b'{"type":"failed"')
+_ANSWERS = tuple(b'{"type":"%s"' % one for one in (b"recorded", b"profiled", b"facts", b"failed"))
 _MAX_ANSWER_BYTES = 1 << 30
 
 

@@ -73,12 +73,13 @@ class Spaces:
 def serve(door: socket.socket, cell: Cell) -> None:
     """Make namespaces for each user that is named; those before end first."""
     keeper = first = 0
-    while uid := door.recv(64).decode():
-        if keeper:
-            os.kill(first, signal.SIGKILL)
-            os.waitpid(keeper, 0)  # which ends when all in the namespaces are gone
-        keeper, first, problem = _make(cell, int(uid))
-        door.send(problem.encode() if problem else str(first).encode())
+    with suppress(ConnectionError):  # whoever asked has ended, and may have said why
+        while uid := door.recv(64).decode():
+            if keeper:
+                os.kill(first, signal.SIGKILL)
+                os.waitpid(keeper, 0)  # which ends when all in the namespaces are gone
+            keeper, first, problem = _make(cell, int(uid))
+            door.send(problem.encode() if problem else str(first).encode())
 
 
 def _make(cell: Cell, uid: int) -> tuple[int, int, str]:
