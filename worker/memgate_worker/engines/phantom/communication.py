@@ -62,5 +62,5 @@ def _describe(seen: SeenCommunicator, ranks: SeenRanks) -> Communicator:
         local_peers=local_peers,
         remote_peers=seen.num_peers - local_peers if on_node < seen.num_ranks else 0,
         is_layout_known=is_everybody or node_size >= ranks.world_size,
-        collectives=_COLLECTIVES & seen.traffic.keys(),
+        collectives=_COLLECTIVES.intersection(seen.traffic),
     )
