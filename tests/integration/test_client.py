@@ -74,7 +74,7 @@ def test_a_job_is_estimated_and_its_outcome_told(client: Client) -> None:
 
 
 def test_a_rejected_job_is_told_which_batch_would_do(client: Client) -> None:
-    """The largest, as max-batch finds it."""
+    """The largest, as max-batch finds it; where needs go up and down, it is one nearby."""
     large = JOB | {"batch_size": 20_000}
 
     said = client.estimate(large, "rtx-4060")
@@ -82,12 +82,16 @@ def test_a_rejected_job_is_told_which_batch_would_do(client: Client) -> None:
 
     assert said.decision == "reject"
     assert said.reasons[-1].code == "SMALLER_BATCH_FITS"
-    assert said.largest_batch_size == found.batch_size
+    assert found.batch_size is not None
+    assert said.largest_batch_size == pytest.approx(found.batch_size, rel=0.005)
+    assert said.largest_batch_size == found.batch_size or not found.is_monotone
     assert found.estimate is not None
     assert found.estimate.decision == "admit"
     decisions = {tried.batch_size: tried.decision for tried in found.tried}
     assert decisions[(found.batch_size or 0) + 1] != "admit"
-    assert len(found.tried) <= 10  # of sizes up to 4000
+    assert (
+        len(found.tried) <= 12
+    )  # of sizes up to 4000; lines do not tell where needs go up and down
 
 
 def test_every_gpu_is_answered_for(client: Client) -> None:

@@ -175,8 +175,8 @@ BREAKS = {
 
 def _broken(lab: SlurmLab, how: str) -> Callable[[], None]:
     """Break something in memgate's own files; return what mends it."""
-    lab.set(on_error="reject", url=NOWHERE, key_file="/nonexistent" if how == "key" else "")
-    module, old, new = BREAKS.get(how, ("question", "", ""))
+    lab.set(on_error="reject", url=NOWHERE)
+    module, old, new = BREAKS[how]
     path = lab.etc / "memgate" / f"{module}.lua"
     text = path.read_text()
     assert old in text
@@ -191,7 +191,7 @@ def _broken(lab: SlurmLab, how: str) -> Callable[[], None]:
     return mend
 
 
-@pytest.mark.parametrize("how", ["key", *BREAKS])
+@pytest.mark.parametrize("how", [*BREAKS])
 def test_an_error_of_ours_never_admits_under_fail_closed(lab: SlurmLab, how: str) -> None:
     """Slurm itself would let the job in. Jobs that are not ours are let in all the same."""
     mend = _broken(lab, how)
@@ -223,13 +223,26 @@ def test_broken_settings_leave_the_last_good_ones(lab: SlurmLab) -> None:
 
 def test_an_error_of_ours_admits_under_fail_open(lab: SlurmLab) -> None:
     """And says that nothing was checked."""
-    lab.set(on_error="admit", key_file="/nonexistent")
-
-    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    mend = _broken(lab, "error-value")
+    try:
+        lab.set(on_error="admit", url=NOWHERE)
+        ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+    finally:
+        mend()
 
     assert ran.status == 0
     assert "memgate: failed, and this job was not checked" in ran.err
-    assert "/nonexistent" in lab.log
+
+
+def test_a_key_that_cannot_be_read_is_no_answer(lab: SlurmLab) -> None:
+    """What is done without one is done, whatever an error of ours would do."""
+    lab.set(on_error="admit", on_unanswered="reject", key_file="/nonexistent")
+
+    ran = lab.sbatch(GPU, head=HEAD, nobody=True)
+
+    assert ran.status == 1
+    assert "until its operator acts" in ran.err
+    assert "/nonexistent" in ran.err
 
 
 def test_a_script_that_does_not_load_leaves_the_one_before(lab: SlurmLab) -> None:

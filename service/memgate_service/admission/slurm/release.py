@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -147,9 +148,8 @@ class Releaser:
         try:
             case = read_question(job.record.question)
             owner = Owner(cluster=job.record.cluster, user=job.subject.user, job_name=job.job_name)
-            return settle(
-                run(judge_cases([case], rules), partial(self._asker.do, owner=owner)), gpu
-            )
+            asked = run(judge_cases([case], rules), partial(self._asker.do, owner=owner))
+            return _keep_id(job.record, settle(asked, gpu))
         except InputError as mistake:
             why = mistake.message[:MAX_WHY]
             record = Record(gpu=gpu, decision="bad_spec", why=why)
@@ -257,6 +257,15 @@ class Releaser:
             page=settlement.record.page,
             **more,
         )
+
+
+def _keep_id(asked: Record, settlement: Settlement) -> Settlement:
+    """Name the question that was asked when the job was submitted: its owner has that page."""
+    answered = settlement.record
+    if not asked.id or not answered.id:
+        return settlement
+    page = answered.page.replace(answered.id, asked.id)
+    return replace(settlement, record=msgspec.structs.replace(answered, id=asked.id, page=page))
 
 
 def _without_hold(record: Record) -> Record:

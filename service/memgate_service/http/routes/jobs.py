@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import anyio.to_thread
@@ -32,7 +33,7 @@ JobId = Annotated[str, Path(pattern=JOB_ID, description="As `Location` has it.")
 
 
 @jobs.get("", dependencies=[Depends(needs(Right.READ_OWN))])
-def list_jobs(
+async def list_jobs(
     request: Request,
     deps: Deps,
     state: Annotated[JobState | None, Query(description="Only these.")] = None,
@@ -44,9 +45,16 @@ def list_jobs(
 
     Fewer at a time if they are large.
     """
-    tags = actor_of(request).tags
-    found, after = deps.queue.questions.list(
-        tags, offset=offset, count=limit, state=state, kind=kind
+    await deps.asked.flush()  # what was answered from memory a moment ago is listed, too
+    found, after = await anyio.to_thread.run_sync(
+        partial(
+            deps.queue.questions.list,
+            actor_of(request).tags,
+            offset=offset,
+            count=limit,
+            state=state,
+            kind=kind,
+        )
     )
     return JobList(jobs=found, next_offset=after)
 
