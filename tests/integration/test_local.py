@@ -18,6 +18,7 @@ from memgate import JobSpec, estimate, read_timeline
 from memgate.errors import MemgateError
 from memgate.local import close_engines
 from memgate.units import GIB
+from tests.running import wait_until
 
 JOB: dict[str, Any] = {
     "model": {"source": "torchvision", "name": "resnet18"},
@@ -145,7 +146,8 @@ def test_engines_end_with_the_process() -> None:
     first, hosts, second = ran.stdout.splitlines()
     assert (first, second) == ("admit", "admit")
     assert hosts.split()
-    assert not any(psutil.pid_exists(int(pid)) for pid in hosts.split())
+    left = [int(pid) for pid in hosts.split()]
+    wait_until(lambda: not any(map(psutil.pid_exists, left)), "all of them have ended", 10)
 
 
 def test_limits_are_arguments() -> None:
