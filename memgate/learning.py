@@ -8,9 +8,11 @@ A range may be wider than the documented one without limit, but it is narrowed o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
@@ -113,19 +115,14 @@ def _weigh(observations: Sequence[Observation]) -> dict[str, float]:
         return dict.fromkeys(numbers, 1.0)
     for _ in range(_ROUNDS):
         third = sum(min(number, most) for number in numbers.values()) / _LARGEST_SHARE
-        if most <= third:
-            break
-        most = third
+        most = min(most, third)
     return {key: min(1.0, most / number) for key, number in numbers.items()}
 
 
 def _weighted_median(observations: Sequence[Observation], weights: dict[str, float]) -> int:
-    half = sum(weights[one.key] for one in observations) / 2
-    for one in sorted(observations, key=lambda one: one.context_bytes):
-        half -= weights[one.key]
-        if half <= 0:
-            return one.context_bytes
-    return observations[-1].context_bytes
+    ordered = sorted(observations, key=lambda one: one.context_bytes)
+    so_far = [*accumulate(weights[one.key] for one in ordered)]
+    return ordered[bisect_left(so_far, so_far[-1] / 2)].context_bytes
 
 
 def _is_enough(followed: Sequence[Observation]) -> bool:

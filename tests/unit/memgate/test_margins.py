@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from memgate.bound_figures import BoundedRun, binomial_interval, measure_bound
+from memgate.bound_figures import BoundedRun, binomial_interval, describe_bound, measure_bound
 from memgate.margin_scores import SCORES
-from memgate.margins import NARROWEST, POOLED, DeathScore, Family, find_margin
+from memgate.margins import NARROWEST, POOLED, DeathScore, Family, Margin, find_margin
 from memgate.workspaces import NO_WORKSPACES, WorkspaceRange
 
 GPU = "NVIDIA GeForce RTX 3060"
@@ -94,3 +94,21 @@ def test_a_model_is_judged_by_the_others() -> None:
     covered = measure_bound([*runs, _run("odd", (900, 1200), more=200)], 0.99)
     assert covered["by_job"]["covered"] == 100
     assert covered["above_measured_median"] == pytest.approx(1.013 * 1.0 + 0.034 - 1)
+
+
+def test_without_scores_the_margin_is_the_narrowest() -> None:
+    """Nothing was measured that could widen it."""
+    assert find_margin([], GPU, Family.OTHER, 0.99) == Margin(NARROWEST, POOLED, 0, 0)
+
+
+def test_the_bound_is_described_by_what_is_known() -> None:
+    """GIVEN a run that died and one that lived THEN there is a line for each figure; else none."""
+    died = BoundedRun(GPU, "a", Family.OTHER, 1000, NO_WORKSPACES, 0, None, (900,), ())
+    lived = BoundedRun(GPU, "b", Family.OTHER, 1000, NO_WORKSPACES, 0, 1000, (), (1100,))
+
+    lines = describe_bound(measure_bound([died, lived], 0.99)).splitlines()
+
+    assert lines[1].startswith("  1 of 1 jobs that died lie below it: 100.0%")
+    assert lines[2].startswith("  1 of 1 deaths lie below it")
+    assert lines[-1].startswith("  above what was measured of runs that lived: +")
+    assert len(describe_bound(measure_bound([], 0.99)).splitlines()) == 2
