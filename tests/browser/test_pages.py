@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from playwright.sync_api import Page, expect
+from redis import Redis
 
 from memgate.gpus import CATALOGUE
 from memgate_service.dashboard.rendering import render_part
@@ -83,7 +84,7 @@ def test_the_overview_says_what_each_worker_is_doing(page: Page, site: Site) -> 
     expect(page.locator('[data-part="workers"]')).to_contain_text("fast, slow")
     workers = page.locator('[data-part="workers"]')
     expect(workers).to_contain_text("idle", timeout=2 * PATIENCE)  # other tests' pages ask, too
-    long_job = JOB | {"iterations": 64, "batch_size": 9}
+    long_job = JOB | {"iterations": 64, "gradient_accumulation_steps": 16, "batch_size": 9}
     asked = site.ask("/estimate", {"job": long_job, "gpu": "rtx-3060"}, wait=0)
     doing = page.locator(f'[data-part="workers"] a[href="/ui/jobs/{asked["id"]}"]')
     expect(doing).to_have_text("estimate: resnet18, batch 9 on rtx-3060", timeout=PATIENCE)
@@ -263,6 +264,8 @@ def test_a_job_that_is_not_there_is_a_page_too(watched: Watched) -> None:
 
 def test_accuracy_holds_outcomes_against_predictions(page: Page, site: Site) -> None:
     """By GPU and model, with the coverage of the bound, beside the published figures."""
+    with Redis.from_url(site.redis_url) as store:
+        store.delete("memgate:outcomes")  # those of other tests
     job = site.estimate(batch_size=6)
     peak = site.ask(f"/jobs/{job}")["result"]["peak_bytes"]
     for share in (0.97, 0.99, 1.0, 1.9):
