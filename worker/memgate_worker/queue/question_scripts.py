@@ -6,14 +6,17 @@ A job is a run; a question is somebody's, about a run that all who ask the same 
 from __future__ import annotations
 
 #: keep questions: each is [id, text, run, timestamp, tags], and is listed under each of its tags,
-#: the newest ones; the runs live as long as the newest question about them
+#: the newest ones; the runs live as long as the newest question about them. While a run is open,
+#: it does not expire, and a question about it outlasts a jump of the clock by two months
 _KEEP_QUESTIONS = """
 local function keep_questions(packed, ttl, now, most, most_each)
     local questions, lists = 'memgate:question:', 'memgate:asked:'
     local tags, runs = {}, {}
     for _, one in ipairs(cjson.decode(packed)) do
-        redis.call('SET', questions .. one[1], one[2], 'EX', ttl)
-        runs[one[3]] = true
+        local is_open = redis.call('ZSCORE', 'memgate:open', one[3])
+        local seconds = tonumber(ttl) + (is_open and 60 * 86400 or 0)
+        redis.call('SET', questions .. one[1], one[2], 'EX', seconds)
+        if not is_open then runs[one[3]] = true end
         for _, tag in ipairs(one[5]) do
             redis.call('ZADD', lists .. tag, one[4], one[1])
             tags[tag] = true
