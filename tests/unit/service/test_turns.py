@@ -88,6 +88,24 @@ def test_another_caller_has_turns_of_its_own() -> None:
     _run(test)
 
 
+def test_other_cookies_beside_a_key_are_the_same_caller() -> None:
+    """Nobody has more turns by adding what is not looked at."""
+
+    async def test() -> None:
+        app = _App()
+        middleware = CallerTurns(app)
+        asked = [_request("a") for _ in range(8)]
+        for number, request in enumerate(asked):
+            request["headers"].append((b"cookie", b"x=%d" % number))
+        tasks = [asyncio.create_task(middleware(request, _nothing, _discard)) for request in asked]
+        await _settle()
+        assert app.num_begun == 3
+        app.go.set()
+        await asyncio.gather(*tasks)
+
+    _run(test)
+
+
 def test_who_waits_for_a_job_has_no_turn() -> None:
     """It takes none of the service's time."""
 
